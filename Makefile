@@ -1,0 +1,172 @@
+# Everything one does in this repository; `make` alone lists it. Python >= 3.11 and make are enough:
+# the targets make .venv themselves. Written for GNU make 3.81 (macOS) and later.
+
+SHELL := /bin/sh
+
+# The interpreter for .venv: the caller's choice, or else the first of these that runs and is new enough.
+# (A name on PATH proves little: a pyenv shim exists for versions that are not active.)
+PYTHON ?=
+PYTHONS = python3.13 python3.12 python3.11 python3
+
+# For `make test`: test processes, and COVERAGE=1 to measure. For `demo` and `test`: ARGS.
+JOBS ?= auto
+COVERAGE ?=
+ARGS ?=
+
+# A pip configured to install for the user refuses to install into a virtual environment.
+export PIP_USER = 0
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | while read -r target text; do \
+		printf '  make %-8s %s\n' "$$target" "$$text"; \
+	done
+	@echo
+	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
+
+.PHONY: demo
+demo: .venv/ready  ## real servers, sample orders, and workers killed on the way; ARGS="--help" for options
+	@exec .venv/bin/ingest demo $(ARGS)
+
+.PHONY: test
+test: .venv/ready  ## everything: lint, then all tests; ARGS="tests/unit -k retry" selects, COVERAGE=1 measures
+	@$(steps); $(lint_steps); $(if $(COVERAGE),$(coverage_steps),$(test_steps)); $(verdict)
+
+.PHONY: lint
+lint: .venv/ready  ## ruff, mypy and import-linter
+	@$(steps); $(lint_steps); $(verdict)
+
+.PHONY: fmt
+fmt: .venv/ready  ## format the code and repair what ruff can
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+.PHONY: bench
+bench: .venv/ready  ## the demo with 10,000 orders, its measurements as JSON
+	@exec .venv/bin/ingest demo --orders 10000 --json $(ARGS)
+
+.PHONY: lock
+lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
+	$(compile) --extra embedded --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	$(compile) --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+
+.PHONY: python
+python:  ## the interpreter that .venv is made with
+	@$(find_python); "$$python" -c 'import sys; print("Python", sys.version.split()[0], "at", sys.executable)'
+
+.PHONY: clean
+clean:  ## remove .venv, caches and build output
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .coverage .coverage.* htmlcov build dist
+	find . -name .git -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+
+# ---- Checks: each step is announced, all of them run, and one verdict ends them ----
+
+steps = failed=; \
+	step() { \
+		name=$$1; shift; \
+		printf '\n== %s: %s\n' "$$name" "$$*"; \
+		"$$@" || failed="$$failed$${failed:+, }$$name"; \
+	}
+
+lint_steps = \
+	step 'ruff check' .venv/bin/ruff check .; \
+	step 'ruff format' .venv/bin/ruff format --check .; \
+	step 'mypy' .venv/bin/mypy; \
+	step 'import-linter' .venv/bin/lint-imports
+
+pytest = -m pytest -q -n $(JOBS) --durations=10 $(ARGS)
+
+test_steps = step 'pytest' .venv/bin/python $(pytest)
+
+# Every process leaves its own data file: pytest's workers, and the commands that tests start.
+coverage_steps = \
+	.venv/bin/coverage erase; \
+	step 'pytest' .venv/bin/coverage run $(pytest); \
+	step 'coverage combine' .venv/bin/coverage combine --quiet; \
+	step 'coverage report' .venv/bin/coverage report --skip-covered --show-missing
+
+verdict = \
+	if [ -n "$$failed" ]; then printf '\nFAILED: %s\n' "$$failed"; exit 1; fi; \
+	printf '\nall passed\n'
+
+
+# ---- The locks: every version and hash, no registry's address ----
+
+compile = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --annotation-style line --custom-compile-command 'make lock'
+
+
+# ---- The virtual environment ----
+
+# What .venv was made for: a Python and a folder (its scripts name both). The stamp holds this line,
+# so .venv is made anew after an interrupted install, a move or copy, or a change of Python.
+identity = import os, sys; print("Python %d.%d in" % sys.version_info[:2], os.getcwd())
+
+unfit := $(shell \
+	stamp=$$(cat .venv/ready 2>/dev/null) || echo unfit; \
+	for python in .venv/bin/python "$(PYTHON)"; do \
+		[ -n "$$python" ] || continue; \
+		actual=$$("$$python" -ISc '$(identity)' 2>/dev/null); \
+		[ "$$actual" = "$$stamp" ] || echo unfit; \
+	done)
+
+.venv/ready: requirements-dev.lock pyproject.toml $(if $(unfit),always)
+	@set -e; $(find_python); \
+	echo "making .venv with $$("$$python" -c 'import sys; print("Python", sys.version.split()[0])')"; \
+	rm -rf .venv/ready .venv/installed $(if $(unfit),.venv); \
+	[ -x .venv/bin/python ] || { $(make_venv); }; \
+	$(find_pip); \
+	$(install); \
+	.venv/bin/python -ISc '$(identity)' >.venv/ready; \
+	echo '.venv is ready'
+
+.PHONY: always
+always:
+
+find_python = \
+	python=; \
+	for name in $(if $(PYTHON),"$(PYTHON)",$(PYTHONS)); do \
+		if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			python=$$name; break; \
+		fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo 'needs Python >= 3.11, and $(or $(PYTHON),$(PYTHONS)) is not: PYTHON=/path/to/python3 says where one is' >&2; \
+		exit 1; \
+	fi
+
+# Debian's python3 comes without ensurepip, which venv needs; other tools bring a pip of their own.
+make_venv = \
+	"$$python" -m venv .venv >/dev/null 2>&1 \
+	|| "$$python" -m virtualenv --quiet --clear .venv 2>/dev/null \
+	|| virtualenv --quiet --clear --python "$$python" .venv 2>/dev/null \
+	|| uv venv --quiet --clear --seed --python "$$python" .venv 2>/dev/null \
+	|| "$$python" -m venv --clear --without-pip .venv
+
+find_pip = \
+	if .venv/bin/python -m pip --version >/dev/null 2>&1; then \
+		pip() { .venv/bin/python -m pip "$$@"; }; \
+	elif "$$python" -m pip --python .venv/bin/python --version >/dev/null 2>&1; then \
+		pip() { "$$python" -m pip --python .venv/bin/python "$$@"; }; \
+	else \
+		echo "$$python has neither ensurepip nor pip: install python3-venv (Debian, Ubuntu) or python3-pip" >&2; \
+		exit 1; \
+	fi
+
+# pip's own output is a screenful; of it, the names go by as progress. Errors come on stderr, untouched.
+install = \
+	{ \
+		pip install --progress-bar off --require-hashes --requirement requirements-dev.lock \
+		&& pip install --quiet --no-deps --no-build-isolation --editable . \
+		&& touch .venv/installed; \
+	} | while read -r verb name _; do \
+		case $$verb in \
+			Collecting) printf ' %s' "$${name%%[=;<>]*}" ;; \
+			Installing) printf '\n installing' ;; \
+		esac; \
+	done; \
+	echo; \
+	[ -e .venv/installed ]

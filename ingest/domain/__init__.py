@@ -1,0 +1,1 @@
+"""What an order, a delivery and an outcome are: pure, without clocks, sockets or logs."""

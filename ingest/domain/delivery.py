@@ -1,0 +1,100 @@
+"""A delivery: one hand-over of a stream entry to a worker, with the outcome it ends in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from ingest.domain.order import Order
+
+
+class DeadReason(StrEnum):
+    """Why an entry was buried."""
+
+    INVALID_MESSAGE = "invalid_message"
+    NOT_FOUND = "not_found"
+    REJECTED = "rejected"
+    INVALID_ORDER = "invalid_order"
+    UNSTORABLE = "unstorable"
+    ATTEMPTS_EXHAUSTED = "attempts_exhausted"
+    MAX_DELIVERIES = "max_deliveries"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One hand-over of a stream entry.
+
+    Attributes:
+        entry_id: the entry's ID in the stream, `milliseconds-sequence`.
+        order_id: the announced order; None if the entry names none that is valid.
+        enqueued_at: Unix seconds at which the order was first announced.
+        attempt: which attempt at this order this is, from 1. Unlike `count`, it grows only when a
+            try at the order has failed, and it outlives the entry.
+        count: how often Redis has handed over this entry, this time included.
+        fields: the entry as it stands in the stream, unknown fields included.
+    """
+
+    entry_id: str
+    order_id: str | None
+    enqueued_at: float
+    attempt: int
+    count: int
+    fields: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The order arrived and is sound: store it, then ack."""
+
+    order: Order
+    fetched_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """The order could not be had now: schedule another delivery.
+
+    Attributes:
+        after: seconds from now.
+        attempt: what the next delivery's `attempt` shall be.
+        error: what went wrong, for people.
+    """
+
+    after: float
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """No retry will help: move the entry to the dead letters."""
+
+    reason: DeadReason
+    error: str
+
+
+Outcome = Store | RetryLater | Bury
+
+
+class Effect(StrEnum):
+    """What storing one order did to its row."""
+
+    INSERTED = "inserted"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    ERASED = "erased"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """One row to store: an order, and what its delivery knows of it.
+
+    Attributes:
+        fetched_at: when the document was fetched; stands in for the version if the order has none.
+        enqueued_at: Unix seconds.
+    """
+
+    order: Order
+    fetched_at: datetime
+    attempts: int
+    enqueued_at: float

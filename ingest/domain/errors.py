@@ -1,0 +1,66 @@
+"""The errors that cross rooms, named for what the caller should do about them.
+
+Three families, never mixed:
+
+* `UserError`: a person has to change something; the command line prints it as one line and exits.
+* `Fault`: this one delivery cannot be finished now; the handler turns it into an outcome.
+* `Unavailable`: a server is away; whoever meets it waits and tries again, and no order is to blame.
+"""
+
+from ingest.domain.delivery import DeadReason
+
+
+class UserError(Exception):
+    """Something that a person can put right; shown as one line, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(UserError):
+    """A setting or an argument that cannot be used."""
+
+    exit_code = 2
+
+
+class Fault(Exception):
+    """Why one delivery could not be finished."""
+
+
+class TransientFault(Fault):
+    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body."""
+
+
+class ThrottledFault(Fault):
+    """The external API asks to wait; no attempt of the order is used up.
+
+    Attributes:
+        after: seconds to wait as the API told, None if it did not say.
+    """
+
+    def __init__(self, error: str, after: float | None = None) -> None:
+        super().__init__(error)
+        self.after = after
+
+
+class PermanentFault(Fault):
+    """The order's own fault, which no retry cures."""
+
+    def __init__(self, reason: DeadReason, error: str) -> None:
+        super().__init__(error)
+        self.reason = reason
+
+
+class Unavailable(Exception):  # noqa: N818  a state of a server, not an error of ours
+    """A server is unreachable, restarting, full or failing over: wait, then do the same again."""
+
+
+class QueueUnavailable(Unavailable):
+    """Redis cannot be used right now."""
+
+
+class StoreUnavailable(Unavailable):
+    """PostgreSQL cannot be used right now."""
+
+
+class RowsRefused(Exception):  # noqa: N818  as above
+    """PostgreSQL refuses at least one row of a batch for what it holds; none of them is stored."""

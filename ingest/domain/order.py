@@ -1,0 +1,122 @@
+"""The order document: parsed once at the border, checked, immutable."""
+
+import re
+from datetime import datetime
+from decimal import Clamped, Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+
+_ORDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", re.ASCII)
+
+# Amounts are added without rounding: what does not fit 60 digits is refused rather than approximated.
+_EXACT = Context(prec=60, traps=[Inexact, Rounded, Clamped, InvalidOperation, DivisionByZero, Overflow])
+_MAX_MAGNITUDE = 30
+_JSON_SAFE = 2**53
+
+
+class InvalidOrderId(ValueError):  # noqa: N818  what it is, in the words of the domain
+    """A text that is no order ID."""
+
+
+class InvalidDocument(ValueError):  # noqa: N818  as above
+    """A document that is no order; the message says what is wrong and where, without its values."""
+
+
+def parse_order_id(text: str) -> str:
+    """Return `text` if it is an order ID.
+
+    Raises:
+        InvalidOrderId: naming what is allowed.
+    """
+    if _ORDER_ID.fullmatch(text) is None:
+        shown = text if len(text) <= 80 else text[:77] + "..."
+        raise InvalidOrderId(
+            f"{shown!r} is no order ID: 1 to 64 of A-Z a-z 0-9 . _ : - with a letter or digit first"
+        )
+    return text
+
+
+class OrderLine(msgspec.Struct, frozen=True, gc=False):
+    """One line; quantity and price may be zero or negative (returns, discounts, adjustments)."""
+
+    sku: str
+    quantity: Annotated[int, msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)]
+    unit_price: Decimal
+    description: str | None = None
+
+
+class Order(msgspec.Struct, frozen=True, dict=True):
+    """An order as the external API describes it. Times are aware, money is exact."""
+
+    id: str
+    status: str
+    currency: str
+    placed_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    lines: tuple[OrderLine, ...]
+    updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    customer_id: str | None = None
+    country: str | None = None
+
+    @cached_property
+    def total(self) -> Decimal:
+        """The exact sum of quantity times unit price over all lines."""
+        total = Decimal(0)
+        for line in self.lines:
+            total = _EXACT.add(total, _EXACT.multiply(line.unit_price, line.quantity))
+        return total
+
+    def lines_json(self) -> bytes:
+        """The lines as a JSON array, prices as strings, so that no reader makes floats of them."""
+        return msgspec.json.encode(self.lines)
+
+
+_decoder = msgspec.json.Decoder(Order)
+
+
+def decode_order(body: bytes, order_id: str) -> Order:
+    """Parse and check the document of the order `order_id`.
+
+    Raises:
+        InvalidDocument: if it is not JSON, not an order, another order's, or holds what no exact
+            store can keep (NUL characters, infinite or absurdly large amounts).
+    """
+    try:
+        order = _decoder.decode(body)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidDocument(str(error)) from error
+    if order.id != order_id:
+        raise InvalidDocument("the document is of another order - at `$.id`")
+    _check_amounts(order)
+    _check_times(order)
+    # The escape is how a NUL gets into a JSON string; the search is cheap, the look at each text is not.
+    if b"\\u0000" in body:
+        _check_texts(order)
+    return order
+
+
+def _check_amounts(order: Order) -> None:
+    for index, line in enumerate(order.lines):
+        price = line.unit_price
+        if not price.is_finite() or abs(price.adjusted()) > _MAX_MAGNITUDE:
+            raise InvalidDocument(f"an amount out of range - at `$.lines[{index}].unit_price`")
+    try:
+        order.total  # noqa: B018  it raises where a sum would have to be rounded
+    except DecimalException as error:
+        raise InvalidDocument("the amounts have too many digits to be added exactly - at `$.lines`") from error
+
+
+def _check_times(order: Order) -> None:
+    # The first and last year cannot be moved to UTC from every offset.
+    for name, moment in (("placed_at", order.placed_at), ("updated_at", order.updated_at)):
+        if moment is not None and not 1 < moment.year < 9999:
+            raise InvalidDocument(f"a year out of range - at `$.{name}`")
+
+
+def _check_texts(order: Order) -> None:
+    texts = [order.status, order.currency, order.customer_id, order.country]
+    for line in order.lines:
+        texts += (line.sku, line.description)
+    if any(text is not None and "\0" in text for text in texts):
+        raise InvalidDocument("a text holds a NUL character")

@@ -1,0 +1,197 @@
+"""Every knob of the service, read from the environment, `.env` and secret files.
+
+A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that holds its value
+(a mounted secret, say). What is set in the environment goes before `.env`; what the command line
+sets goes before both.
+"""
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ingest.domain.errors import ConfigError
+
+PREFIX = "INGEST_"
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[int, Field(gt=0)]
+KeyPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+class Settings(BaseSettings):
+    """The effective settings. Durations are seconds.
+
+    Build it with `load_settings`, which turns every mistake into one clear line.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True
+    )
+
+    redis_url: SecretStr = Field(
+        SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey: redis://, rediss:// or unix://"
+    )
+    postgres_dsn: SecretStr = Field(
+        SecretStr("postgresql://127.0.0.1:5432/ingest"), description="PostgreSQL: postgresql://user:password@host/db"
+    )
+    upstream_url: str = Field(
+        "http://127.0.0.1:8080/orders/{order_id}", description="The external API, a template with {order_id}"
+    )
+    upstream_token: SecretStr | None = Field(None, description="Bearer token for the external API")
+    stream: KeyPart = Field("orders", description="Name of the queue")
+    group: KeyPart = Field("ingest", description="Name of the consumer group")
+    processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
+    concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(
+        100, description="Orders in flight, in each process"
+    )
+    upstream_connect_timeout: Seconds = Field(5.0, description="Connecting to the external API")
+    upstream_read_timeout: Seconds = Field(15.0, description="Silence of the external API within an answer")
+    upstream_timeout: Seconds = Field(30.0, description="One request to the external API, all in all")
+    upstream_tries: Positive = Field(3, description="Quick tries of a request within one attempt")
+    upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Largest order document, in bytes")
+    claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        60.0, description="A message pending this long without a sign of life is redelivered"
+    )
+    max_attempts: Positive = Field(10, description="Failed attempts before an order is a dead letter")
+    max_deliveries: Positive = Field(20, description="Deliveries before a message is taken for poison")
+    batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(500, description="Most rows in one transaction")
+    shutdown_grace: Seconds = Field(25.0, description="Time to finish after SIGTERM")
+    backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: none")
+    metrics_host: str = Field("127.0.0.1", description="Address that /metrics listens on")
+    log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
+        "console", description="json or console"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+        "info", description="debug, info, warning or error"
+    )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, value: SecretStr) -> SecretStr:
+        _require_scheme(value.get_secret_value(), ("redis", "rediss", "unix"), "redis://host:6379/0")
+        return value
+
+    @field_validator("postgres_dsn")
+    @classmethod
+    def _postgres_scheme(cls, value: SecretStr) -> SecretStr:
+        example = "postgresql://user:password@host:5432/database"
+        _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example)
+        return value
+
+    @field_validator("upstream_url")
+    @classmethod
+    def _upstream_template(cls, value: str) -> str:
+        _require_scheme(value, ("http", "https"), "https://shop.example/orders/{order_id}")
+        if value.count("{order_id}") != 1:
+            raise ValueError("must hold {order_id} once, such as https://shop.example/orders/{order_id}")
+        if not urlsplit(value).hostname or "{" in urlsplit(value).netloc:
+            raise ValueError("must name a host, with {order_id} in the path or the query")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put the secret files named by `INGEST_…_FILE` between the environment and `.env`."""
+        del file_secret_settings
+        return init_settings, env_settings, _NamedFiles(settings_cls), dotenv_settings
+
+
+class _NamedFiles(PydanticBaseSettingsSource):
+    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        del field
+        name = f"{PREFIX}{field_name.upper()}"
+        path = os.environ.get(f"{name}_FILE")
+        if path is None:
+            return None, field_name, False
+        if name in os.environ:
+            raise ConfigError(f"both {name} and {name}_FILE are set: keep one")
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError(f"{name}_FILE: cannot read {path}: {reason}") from error
+
+    def __call__(self) -> dict[str, Any]:
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; an override that is None counts as not given.
+
+    Raises:
+        ConfigError: naming the setting and what is wrong with it, without a secret's value.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(".env is not UTF-8 text") from error
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """One line for each `INGEST_` variable that is no setting: a typing mistake, most likely."""
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known |= {name + "_FILE" for name in known}
+    lines = []
+    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in known):
+        near = get_close_matches(name, known, n=1)
+        lines.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+    return lines
+
+
+def effective(settings: Settings) -> dict[str, Any]:
+    """All values by variable name, passwords and tokens masked."""
+    values: dict[str, Any] = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = mask_url(value.get_secret_value()) if name.endswith(("_url", "_dsn")) else "***"
+        values[PREFIX + name.upper()] = value
+    return values
+
+
+def mask_url(url: str) -> str:
+    """The URL with its password, and a query that may carry one, replaced by `***`."""
+    parts = urlsplit(url)
+    account, at, host = parts.netloc.rpartition("@")
+    user, colon, _ = account.partition(":")
+    netloc = f"{user}{colon}{'***' if colon else ''}{at}{host}"
+    query = "***" if "password" in parts.query.lower() else parts.query
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
+
+
+def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:
+    if urlsplit(url).scheme not in schemes:
+        raise ValueError(f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}")
+
+
+def _explain(problem: Any) -> str:
+    name = PREFIX + str(problem["loc"][0]).upper()
+    message = problem["msg"].removeprefix("Value error, ")
+    field = Settings.model_fields.get(str(problem["loc"][0]))
+    is_secret = field is None or "SecretStr" in str(field.annotation)
+    shown = "" if is_secret else f" (got {problem['input']!r})"
+    return f"{name}: {message[0].lower()}{message[1:]}{shown}"

@@ -1,0 +1,51 @@
+"""Structured logs: an event name and fields, JSON or for a console, always on stderr."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
+
+
+def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
+    """Configure structlog, and route what libraries log through it. Call it once, early."""
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    finish: list[Processor]
+    if log_format == "json":
+        finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    structlog.configure(
+        processors=[*shared, *finish],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _name_library],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+
+
+def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:
+    del logger, name
+    record = event.get("_record")
+    if record is not None:
+        event["library"] = record.name
+    return event
+
+
+def get_logger(room: str) -> structlog.typing.FilteringBoundLogger:
+    """The logger of one room."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(room=room)
+    return logger

@@ -1,0 +1,131 @@
+"""Every metric of the service, declared once.
+
+`WORKER_METRICS` are counted by the worker processes on the shared board; what is true of the group as a
+whole (queue depth and so on) is asked of Redis at the scrape, see `QueueCollector`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ingest.telemetry.board import Board, Counter, Gauge, Histogram, Spec
+
+# From one millisecond to ten seconds, about 1.6 apart: a call of the external API, a transaction.
+_CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.125, 0.16, 0.2, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 30.0)  # fmt: skip
+# From five milliseconds to a day: an order may wait behind any backlog.
+_ORDER_BOUNDS = (0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.16, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 21600.0, 86400.0)  # fmt: skip
+_ROW_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
+_LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+ORDERS = Spec(
+    "ingest_orders_total", "counter", "Deliveries settled, by outcome.", "outcome",
+    ("stored", "unchanged", "erased", "retried", "dead"),
+)  # fmt: skip
+ORDER_LATENCY = Spec(
+    "ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS
+)
+UPSTREAM_REQUEST = Spec(
+    "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
+    ("2xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
+)  # fmt: skip
+STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
+STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
+IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
+CONCURRENCY_LIMIT = Spec("ingest_concurrency_limit", "gauge", "Most orders that may be in flight.")
+REDELIVERIES = Spec(
+    "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason", ("idle", "restart"),
+)  # fmt: skip
+LOOP_LAG = Spec(
+    "ingest_event_loop_lag_seconds", "histogram", "How late the event loop runs what is due.", bounds=_LAG_BOUNDS
+)
+RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
+
+WORKER_METRICS = (
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, IN_FLIGHT, CONCURRENCY_LIMIT, REDELIVERIES, LOOP_LAG,
+    RESTARTS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMetrics:
+    """What one worker process counts; every series is looked up once, here."""
+
+    orders: dict[str, Counter]
+    order_latency: Histogram
+    upstream_request: dict[str, Histogram]
+    store: Histogram
+    store_rows: Histogram
+    in_flight: Gauge
+    concurrency_limit: Gauge
+    redeliveries: dict[str, Counter]
+    loop_lag: Histogram
+    restarts: Counter
+
+    @classmethod
+    def on(cls, board: Board, slot: int) -> "WorkerMetrics":
+        """The series of the process in `slot`."""
+        row = board.row(slot)
+        return cls(
+            orders=row.counter(ORDERS),
+            order_latency=row.histogram(ORDER_LATENCY)[""],
+            upstream_request=row.histogram(UPSTREAM_REQUEST),
+            store=row.histogram(STORE)[""],
+            store_rows=row.histogram(STORE_ROWS)[""],
+            in_flight=row.gauge(IN_FLIGHT),
+            concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
+            redeliveries=row.counter(REDELIVERIES),
+            loop_lag=row.histogram(LOOP_LAG)[""],
+            restarts=row.counter(RESTARTS)[""],
+        )
+
+
+def worker_board(processes: int) -> Board:
+    """A board for that many worker processes."""
+    return Board(WORKER_METRICS, processes)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What Redis says of one queue and its group.
+
+    Attributes:
+        depth: entries that no consumer has been given yet; None where Redis cannot tell.
+        pending: entries given to a consumer and not acked.
+        oldest_age: seconds since the oldest unfinished entry was added; 0 with an empty queue.
+        consumers: consumers of the group.
+        retries: entries that wait in the retry set.
+        dead: dead letters.
+    """
+
+    depth: int | None
+    pending: int
+    oldest_age: float
+    consumers: int
+    retries: int
+    dead: int
+
+
+class QueueCollector(Collector):
+    """Shows one `QueueState`; the group is one, so with several workers dashboards take the maximum."""
+
+    def __init__(self, stream: str, state: QueueState) -> None:
+        self._stream = stream
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges of the group; no sample for what is unknown."""
+        state = self._state
+        for name, text, value in (
+            ("ingest_queue_depth", "Entries not yet delivered to any worker.", state.depth),
+            ("ingest_queue_pending", "Entries delivered and not yet acked.", state.pending),
+            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age),
+            ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
+            ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
+            ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["stream"])
+            if value is not None:
+                family.add_metric([self._stream], value)
+            yield family
