@@ -75,7 +75,7 @@ lint_steps = \
 	step 'ruff check' .venv/bin/ruff check .; \
 	step 'ruff format' .venv/bin/ruff format --check .; \
 	step 'mypy' .venv/bin/mypy; \
-	step 'import-linter' .venv/bin/lint-imports
+	step 'import-linter' .venv/bin/lint-imports --no-logo
 
 pytest = -m pytest -q -n $(JOBS) --durations=10 $(ARGS)
 
@@ -134,7 +134,7 @@ find_python = \
 		fi; \
 	done; \
 	if [ -z "$$python" ]; then \
-		echo 'needs Python >= 3.11, and $(or $(PYTHON),$(PYTHONS)) is not: PYTHON=/path/to/python3 says where one is' >&2; \
+		echo 'needs Python >= 3.11; tried $(or $(PYTHON),$(PYTHONS)). Say where it is: PYTHON=/path/to/python3' >&2; \
 		exit 1; \
 	fi
 

@@ -43,18 +43,17 @@ class Settings(BaseSettings):
         SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey: redis://, rediss:// or unix://"
     )
     postgres_dsn: SecretStr = Field(
-        SecretStr("postgresql://127.0.0.1:5432/ingest"), description="PostgreSQL: postgresql://user:password@host/db"
+        SecretStr("postgresql://127.0.0.1:5432/ingest"),
+        description="PostgreSQL: postgresql://user:password@host/db",
     )
     upstream_url: str = Field(
-        "http://127.0.0.1:8080/orders/{order_id}", description="The external API, a template with {order_id}"
+        "http://127.0.0.1:8081/orders/{order_id}", description="The external API, a template with {order_id}"
     )
     upstream_token: SecretStr | None = Field(None, description="Bearer token for the external API")
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
-    concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(
-        100, description="Orders in flight, in each process"
-    )
+    concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
     upstream_connect_timeout: Seconds = Field(5.0, description="Connecting to the external API")
     upstream_read_timeout: Seconds = Field(15.0, description="Silence of the external API within an answer")
     upstream_timeout: Seconds = Field(30.0, description="One request to the external API, all in all")
@@ -184,8 +183,14 @@ def mask_url(url: str) -> str:
 
 
 def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:
-    if urlsplit(url).scheme not in schemes:
-        raise ValueError(f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}")
+    expected = f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # computed, and raises, only when asked for
+    except ValueError:
+        raise ValueError(f"is no URL, or its port is no number: {expected}") from None
+    if parts.scheme not in schemes:
+        raise ValueError(expected)
 
 
 def _explain(problem: Any) -> str:

@@ -31,6 +31,7 @@ class Delivery:
         attempt: which attempt at this order this is, from 1. Unlike `count`, it grows only when a
             try at the order has failed, and it outlives the entry.
         count: how often Redis has handed over this entry, this time included.
+        document: the order itself, if it was pushed with the entry; else it has to be fetched.
         fields: the entry as it stands in the stream, unknown fields included.
     """
 
@@ -39,6 +40,7 @@ class Delivery:
     enqueued_at: float
     attempt: int
     count: int
+    document: bytes | None
     fields: Mapping[bytes, bytes]
 
 

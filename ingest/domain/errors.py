@@ -50,17 +50,27 @@ class PermanentFault(Fault):
         self.reason = reason
 
 
-class Unavailable(Exception):  # noqa: N818  a state of a server, not an error of ours
-    """A server is unreachable, restarting, full or failing over: wait, then do the same again."""
+class Unavailable(Exception):
+    """A server is unreachable, restarting, full or failing over: wait, then do the same again.
+
+    Attributes:
+        server: which one, for people.
+    """
+
+    server = "a server"
 
 
 class QueueUnavailable(Unavailable):
     """Redis cannot be used right now."""
 
+    server = "Redis"
+
 
 class StoreUnavailable(Unavailable):
     """PostgreSQL cannot be used right now."""
 
+    server = "PostgreSQL"
 
-class RowsRefused(Exception):  # noqa: N818  as above
+
+class RowsRefused(Exception):
     """PostgreSQL refuses at least one row of a batch for what it holds; none of them is stored."""

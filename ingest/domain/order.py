@@ -2,7 +2,17 @@
 
 import re
 from datetime import datetime
-from decimal import Clamped, Context, Decimal, DecimalException, DivisionByZero, Inexact, InvalidOperation, Overflow, Rounded
+from decimal import (
+    Clamped,
+    Context,
+    Decimal,
+    DecimalException,
+    DivisionByZero,
+    Inexact,
+    InvalidOperation,
+    Overflow,
+    Rounded,
+)
 from functools import cached_property
 from typing import Annotated
 
@@ -16,11 +26,11 @@ _MAX_MAGNITUDE = 30
 _JSON_SAFE = 2**53
 
 
-class InvalidOrderId(ValueError):  # noqa: N818  what it is, in the words of the domain
+class InvalidOrderId(ValueError):
     """A text that is no order ID."""
 
 
-class InvalidDocument(ValueError):  # noqa: N818  as above
+class InvalidDocument(ValueError):
     """A document that is no order; the message says what is wrong and where, without its values."""
 
 
@@ -32,9 +42,7 @@ def parse_order_id(text: str) -> str:
     """
     if _ORDER_ID.fullmatch(text) is None:
         shown = text if len(text) <= 80 else text[:77] + "..."
-        raise InvalidOrderId(
-            f"{shown!r} is no order ID: 1 to 64 of A-Z a-z 0-9 . _ : - with a letter or digit first"
-        )
+        raise InvalidOrderId(f"{shown!r} is no order ID: 1 to 64 of A-Z a-z 0-9 . _ : - with a letter or digit first")
     return text
 
 

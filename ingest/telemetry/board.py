@@ -25,7 +25,7 @@ class Counter:
 
     __slots__ = ("_at", "_cells")
 
-    def __init__(self, cells: memoryview, at: int) -> None:
+    def __init__(self, cells: "memoryview[float]", at: int) -> None:
         self._cells = cells
         self._at = at
 
@@ -39,7 +39,7 @@ class Gauge:
 
     __slots__ = ("_at", "_cells")
 
-    def __init__(self, cells: memoryview, at: int) -> None:
+    def __init__(self, cells: "memoryview[float]", at: int) -> None:
         self._cells = cells
         self._at = at
 
@@ -53,7 +53,7 @@ class Histogram:
 
     __slots__ = ("_at", "_bounds", "_cells", "_sum_at")
 
-    def __init__(self, cells: memoryview, at: int, bounds: Sequence[float]) -> None:
+    def __init__(self, cells: "memoryview[float]", at: int, bounds: Sequence[float]) -> None:
         self._cells = cells
         self._at = at
         self._bounds = bounds
@@ -102,7 +102,7 @@ class Board:
     slots: int
     _offsets: dict[str, int] = field(init=False)
     _row: int = field(init=False)
-    _cells: memoryview = field(init=False)
+    _cells: "memoryview[float]" = field(init=False)
 
     def __post_init__(self) -> None:
         self._offsets = {}
@@ -142,7 +142,7 @@ class Row:
     """One process's part of the board; hands out its series."""
 
     board: Board
-    cells: memoryview
+    cells: "memoryview[float]"
 
     def counter(self, spec: Spec) -> dict[str, Counter]:
         """The counters of a metric by label value."""

@@ -23,9 +23,7 @@ ORDERS = Spec(
     "ingest_orders_total", "counter", "Deliveries settled, by outcome.", "outcome",
     ("stored", "unchanged", "erased", "retried", "dead"),
 )  # fmt: skip
-ORDER_LATENCY = Spec(
-    "ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS
-)
+ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
 UPSTREAM_REQUEST = Spec(
     "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
     ("2xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
@@ -38,7 +36,10 @@ REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason", ("idle", "restart"),
 )  # fmt: skip
 LOOP_LAG = Spec(
-    "ingest_event_loop_lag_seconds", "histogram", "How late the event loop runs what is due.", bounds=_LAG_BOUNDS
+    "ingest_event_loop_lag_seconds",
+    "histogram",
+    "How late the event loop runs what is due.",
+    bounds=_LAG_BOUNDS,
 )
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 

@@ -1,0 +1,224 @@
+"""The composition root: builds the parts from the settings, and owns the order of start and stop."""
+
+import asyncio
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+import uvloop
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.flow.handler import Handler, Patience
+from ingest.flow.intake import Intake
+from ingest.flow.lease import Leases
+from ingest.flow.patience import until_available
+from ingest.flow.reaper import Reaper
+from ingest.flow.settlement import Settlement
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import BLOCK, Worker
+from ingest.queue.connection import control_client
+from ingest.queue.consumer import Consumer
+from ingest.queue.monitor import Monitor
+from ingest.settings import Settings
+from ingest.store.orders import OrderStore
+from ingest.store.schema import check_schema, migrations
+from ingest.supervisor import Child, Supervisor
+from ingest.telemetry.board import Board, BoardCollector
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watch_loop_lag
+from ingest.telemetry.metrics import QueueCollector, WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient, UpstreamLimits
+
+_T = TypeVar("_T")
+_log = get_logger("app")
+
+
+class AddressTaken(UserError):
+    """A port to listen on is in use."""
+
+
+def run_worker(settings: Settings) -> int:
+    """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
+    listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
+    if not asyncio.run(_prepare_unless_stopped(settings)):
+        return 0
+    board = worker_board(settings.processes)
+    # A name that no other command has, and that a restarted process of this one keeps: what is pending under it is its.
+    identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    children = [
+        Child(
+            f"worker-{slot}",
+            partial(_worker_process, settings, board, slot, f"{identity}-{slot}"),
+            on_death=partial(_note_death, board, slot),
+        )
+        for slot in range(settings.processes)
+    ]
+    if listener is not None:
+        children.append(Child("metrics", partial(_metrics_process, settings, board, listener)))
+    return Supervisor(children, settings.shutdown_grace).run()
+
+
+async def prepare(settings: Settings) -> None:
+    """Wait until Redis and PostgreSQL answer, and see that both are ready for the workers.
+
+    Raises:
+        UserError: if one refuses us, or the schema is not this release's.
+    """
+    await until_available("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
+    async with Consumer.open(
+        settings.redis_url.get_secret_value(), settings.stream, settings.group, "prepare", BLOCK
+    ) as consumer:
+        await until_available("redis", consumer.ensure_group)
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        for trap in await until_available("redis", Monitor(client, settings.stream, settings.group).traps):
+            _log.warning("redis_configuration", problem=trap)
+
+
+async def open_worker(stack: AsyncExitStack, settings: Settings, metrics: WorkerMetrics, name: str) -> Worker:
+    """Build one worker, its connections on `stack`; waits for servers that are away."""
+
+    async def open_store() -> OrderStore:
+        return await stack.enter_async_context(OrderStore.open(settings.postgres_dsn.get_secret_value()))
+
+    store = await until_available("postgres", open_store)
+    consumer = await stack.enter_async_context(
+        Consumer.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, name, BLOCK)
+    )
+    await until_available("redis", consumer.ensure_group)
+    token = settings.upstream_token.get_secret_value() if settings.upstream_token else None
+    upstream = await stack.enter_async_context(
+        UpstreamClient.open(settings.upstream_url, token, _limits(settings), metrics.upstream_request)
+    )
+    return _worker(settings, metrics, consumer, store, upstream)
+
+
+def _worker(
+    settings: Settings, metrics: WorkerMetrics, consumer: Consumer, store: OrderStore, upstream: UpstreamClient
+) -> Worker:
+    leases = Leases(consumer, settings.claim_idle)
+    reaper = Reaper(consumer, leases, settings.claim_idle, metrics.redeliveries["idle"])
+    return Worker(
+        consumer,
+        Intake(consumer, leases, reaper, metrics.redeliveries["restart"]),
+        Handler(upstream, Patience(settings.max_attempts, settings.max_deliveries)),
+        Settlement(consumer, store, leases, metrics, settings.batch_rows),
+        leases,
+        concurrency=settings.concurrency,
+        idle=settings.claim_idle,
+        metrics=metrics,
+    )
+
+
+def _limits(settings: Settings) -> UpstreamLimits:
+    return UpstreamLimits(
+        connect=settings.upstream_connect_timeout,
+        read=settings.upstream_read_timeout,
+        total=settings.upstream_timeout,
+        body=settings.upstream_body_limit,
+        tries=settings.upstream_tries,
+    )
+
+
+def _worker_process(settings: Settings, board: Board, slot: int, name: str, lifeline: int) -> int:
+    async def main() -> None:
+        shutdown = Shutdown(settings.shutdown_grace)
+        _stop_on(lifeline, shutdown.request)
+        metrics = WorkerMetrics.on(board, slot)
+        async with AsyncExitStack() as stack:
+            worker = await _unless(shutdown.requested, open_worker(stack, settings, metrics, name))
+            if worker is None:
+                return
+            lag = asyncio.create_task(watch_loop_lag(metrics.loop_lag))
+            stack.callback(lag.cancel)
+            await worker.run(shutdown)
+
+    uvloop.run(main())
+    return 0
+
+
+def _metrics_process(settings: Settings, board: Board, listener: socket.socket, lifeline: int) -> int:
+    async def main() -> None:
+        stopped = asyncio.Event()
+        _stop_on(lifeline, lambda _: stopped.set())
+        async with control_client(settings.redis_url.get_secret_value()) as client:
+            monitor = Monitor(client, settings.stream, settings.group)
+            application = web.Application()
+            application.router.add_get("/metrics", partial(_metrics, board, monitor, settings.stream))
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            await web.SockSite(runner, listener).start()
+            await stopped.wait()
+            await runner.cleanup()
+
+    uvloop.run(main())
+    return 0
+
+
+async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    try:
+        registry.register(QueueCollector(stream, await monitor.state()))
+    except QueueUnavailable as error:
+        # The workers' own counts are still worth showing; the group's gauges are absent, not stale.
+        _log.warning("unavailable", server="redis", error=str(error))
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+
+def _note_death(board: Board, slot: int) -> None:
+    board.clear_gauges(slot)
+    WorkerMetrics.on(board, slot).restarts.inc()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), reuse_port=False)
+    except OSError as error:
+        raise AddressTaken(
+            f"/metrics cannot listen on {host}:{port}: {error.strerror}; set INGEST_METRICS_PORT (0: none)"
+        ) from error
+
+
+def _stop_on(lifeline: int, request: Callable[[str], None]) -> None:
+    """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, request, "SIGTERM")
+    # Blocked since before the fork, see the supervisor.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+
+    def parent_gone() -> None:
+        loop.remove_reader(lifeline)
+        request("the supervisor is gone")
+
+    loop.add_reader(lifeline, parent_gone)
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """The work's result, or None if `stop` comes first: the work is then cancelled."""
+    working = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        stopped.cancel()
+        working.cancel()
+        await asyncio.wait([working])
+
+
+async def _prepare_unless_stopped(settings: Settings) -> bool:
+    """`prepare`; False if SIGTERM or Ctrl-C came while it waited."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await _unless(stopped, prepare(settings))
+    return not stopped.is_set()

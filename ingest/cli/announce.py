@@ -1,0 +1,153 @@
+"""Feeds a source of IDs to the producer, with progress, and reports what could not be taken in."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ingest.cli.common import say
+from ingest.cli.sources import Found, Source
+from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.queue.producer import BATCH, Producer
+from ingest.settings import Settings
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("enqueue")
+_REPORT_EVERY = 5.0
+# So many bad lines are shown one by one; a file of another kind would fill the screen.
+_SHOWN = 100
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a source's IDs.
+
+    Attributes:
+        accepted: IDs that Redis has.
+        invalid: lines without a valid ID.
+        seconds: how long it took.
+    """
+
+    accepted: int = 0
+    invalid: int = 0
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every line was taken in."""
+        return not self.invalid
+
+    def as_json(self) -> str:
+        """One JSON object."""
+        return json.dumps({"accepted": self.accepted, "invalid": self.invalid, "seconds": round(self.seconds, 3)})
+
+    def as_line(self) -> str:
+        """One line for people."""
+        rate = f" ({self.accepted / self.seconds:,.0f}/s)" if self.seconds > 0 and self.accepted > BATCH else ""
+        invalid = f", {self.invalid:,} invalid" if self.invalid else ""
+        return f"{self.accepted:,} accepted{invalid} in {self.seconds:.2f} s{rate}"
+
+
+async def announce(settings: Settings, source: Source, *, quiet: bool) -> Result:
+    """Enqueue all valid IDs of the source, batch by batch, whatever else is in it.
+
+    Interrupted, it has taken in a whole number of batches from the front.
+    """
+    result = Result()
+    started = time.monotonic()
+    with _Display(source, quiet=quiet) as display:
+        url = settings.redis_url.get_secret_value()
+        async with Producer.connect(
+            url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
+        ) as producer:
+            for batch, position in _batches(source, result, display):
+                result.accepted += await producer.enqueue(batch)
+                display.update(result, position)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _batches(source: Source, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
+    batch: list[str] = []
+    position = 0
+    for found in source.read():
+        position = found.position
+        try:
+            batch.append(parse_order_id(_text(found)))
+        except InvalidOrderId as error:
+            result.invalid += 1
+            if result.invalid <= _SHOWN:
+                display.say(f"{source.name}, line {found.line}: {error}")
+            elif result.invalid == _SHOWN + 1:
+                display.say(f"{source.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
+        if len(batch) == BATCH:
+            yield batch, position
+            batch = []
+    if batch:
+        yield batch, position
+
+
+def _text(found: Found) -> str:
+    if found.text is None:
+        raise InvalidOrderId(found.problem)
+    return found.text
+
+
+class _Display:
+    """A progress bar on a terminal, log lines elsewhere."""
+
+    def __init__(self, source: Source, *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._quiet = quiet
+        self._told = time.monotonic()
+        if console.is_terminal and not quiet:
+            self._bar = Progress(
+                SpinnerColumn(),
+                TextColumn("{task.fields[accepted]:,} taken in"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=source.size, accepted=0)
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """A line beside the progress."""
+        if self._bar:
+            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        else:
+            say(line)
+
+    def update(self, result: Result, position: int) -> None:
+        """Show how far it has come."""
+        if self._bar:
+            self._bar.update(self._task, completed=position, accepted=result.accepted)
+        elif not self._quiet and time.monotonic() - self._told > _REPORT_EVERY:
+            self._told = time.monotonic()
+            _log.info("enqueueing", accepted=result.accepted, invalid=result.invalid)

@@ -1,0 +1,52 @@
+"""`ingest enqueue`: announces orders by their IDs."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+EPILOG = """
+Examples:
+
+`ingest enqueue 536365 536366` announces two orders.
+
+`ingest enqueue --file ids.txt` takes one ID a line; empty lines are passed over.
+
+`ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header; `--file orders.jsonl
+--column id` a member of each JSON object.
+
+`psql -Atc 'select no from orders' | ingest enqueue -` reads stdin; add `--format csv` or `jsonl` for a column.
+
+Invalid IDs are reported with their line numbers; all others are taken in, and the exit code is 1. Announcing an
+order again is harmless: it is fetched again and stored once.
+"""
+
+
+def enqueue(
+    ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="[ID]...")] = None,
+    *,
+    file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
+    column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Take order IDs into the queue; returns when Redis has them all.
+
+    Waits, and says so, while Redis is away or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
+    """
+    from ingest.cli.announce import announce
+    from ingest.cli.common import start
+    from ingest.cli.sources import Source, pick_source
+
+    settings = start()
+    source: Source = pick_source(ids or [], file, column, file_format)
+    result = asyncio.run(announce(settings, source, quiet=quiet))
+    if as_json:
+        typer.echo(result.as_json())
+    else:
+        typer.echo(result.as_line())
+    raise typer.Exit(0 if result.complete else 1)

@@ -1,0 +1,26 @@
+"""`ingest migrate`: brings the database's schema up to date."""
+
+import asyncio
+
+import typer
+
+EPILOG = """
+Examples:
+
+`ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
+
+Run it before the first start and after each update; running it twice, or on many hosts at once, is safe.
+"""
+
+
+def migrate() -> None:
+    """Create or update the tables. Does nothing if they are up to date."""
+    from ingest.cli.common import start
+    from ingest.store import schema
+
+    settings = start()
+    known = schema.migrations()
+    applied = asyncio.run(schema.migrate(settings.postgres_dsn.get_secret_value(), known))
+    for migration in applied:
+        typer.echo(f"applied {migration.version:04} {migration.name}")
+    typer.echo(f"schema is at version {known[-1].version}")

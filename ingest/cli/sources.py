@@ -1,0 +1,191 @@
+"""Where `ingest enqueue` reads IDs from: arguments, lines, a CSV column, a member of JSON lines."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import msgspec
+
+from ingest.domain.errors import ConfigError, UserError
+
+Format = Literal["lines", "csv", "jsonl"]
+_FORMATS: dict[str, Format] = {"lines": "lines", "csv": "csv", "jsonl": "jsonl"}
+_BY_SUFFIX: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+# No line with an ID is longer; a file of another kind may be one line of a gigabyte.
+_LONGEST_LINE = 1024 * 1024
+
+
+class UnreadableSource(UserError):
+    """A file that cannot be opened, or is not what it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One place where an ID should be.
+
+    Attributes:
+        line: its number, from 1; of arguments, their position.
+        text: what stands there; None if nothing can be read from it.
+        problem: why not.
+        position: bytes read so far, for progress.
+    """
+
+    line: int
+    text: str | None
+    problem: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something to read IDs from.
+
+    Attributes:
+        name: for messages.
+        size: in bytes, or in IDs where they are arguments; None if unknown.
+        read: yields what it finds, one at a time, however large the source is.
+    """
+
+    name: str
+    size: int | None
+    read: Callable[[], Iterator[Found]]
+
+
+def pick_source(ids: Sequence[str], file: str | None, column: str | None, file_format: str | None) -> Source:
+    """The source that the command line names.
+
+    Raises:
+        ConfigError: if it names none, or two, or options that do not fit.
+    """
+    if ids == ["-"]:
+        ids, file = [], "-"
+    if bool(ids) == (file is not None):
+        raise ConfigError("give either order IDs or --file (`-` for stdin): see `ingest enqueue --help`")
+    if ids:
+        if column is not None or file_format is not None:
+            raise ConfigError("--column and --format go with --file or `-`")
+        return Source("the arguments", len(ids), lambda: _arguments(ids))
+    path = str(file)
+    chosen = _format(path, file_format)
+    if chosen != "lines" and column is None:
+        raise ConfigError(f"--column says which {'column' if chosen == 'csv' else 'member'} holds the ID")
+    if chosen == "lines" and column is not None:
+        raise ConfigError("--column goes with --format csv or jsonl")
+    name = "stdin" if path == "-" else path
+    return Source(name, _size(path), lambda: _read(path, chosen, str(column)))
+
+
+def _format(path: str, given: str | None) -> Format:
+    if given is None:
+        return _BY_SUFFIX.get(Path(path).suffix.lower(), "lines")
+    if given not in _FORMATS:
+        raise ConfigError(f"--format is lines, csv or jsonl, not {given!r}")
+    return _FORMATS[given]
+
+
+def _size(path: str) -> int | None:
+    if path == "-":
+        return None
+    try:
+        return Path(path).stat().st_size or None
+    except OSError as error:
+        raise UnreadableSource(f"cannot read {path}: {error.strerror}") from error
+
+
+def _arguments(ids: Sequence[str]) -> Iterator[Found]:
+    for number, text in enumerate(ids, 1):
+        yield Found(number, text, position=number)
+
+
+def _read(path: str, chosen: Format, column: str) -> Iterator[Found]:
+    with _opened(path) as stream:
+        lines = _lines(stream)
+        if chosen == "lines":
+            yield from (found for found in lines if found.text is None or found.text.strip())
+        elif chosen == "csv":
+            yield from _csv(lines, column, path)
+        else:
+            yield from _jsonl(lines, column)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[IO[bytes]]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = Path(path).open("rb")  # noqa: SIM115  closed below; only opening it may fail so
+    except OSError as error:
+        raise UnreadableSource(f"cannot read {path}: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def _lines(stream: IO[bytes]) -> Iterator[Found]:
+    position = number = 0
+    try:
+        while raw := stream.readline(_LONGEST_LINE):
+            position += len(raw)
+            number += 1
+            if len(raw) == _LONGEST_LINE:
+                raise UnreadableSource(f"line {number} is longer than {_LONGEST_LINE} bytes: this is no list of IDs")
+            try:
+                # The mark that spreadsheets put in front of UTF-8 is no part of the first line.
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+                yield Found(number, text.strip() if "," not in text else text, position=position)
+            except UnicodeDecodeError:
+                yield Found(number, None, "not UTF-8 text", position)
+    except OSError as error:
+        raise UnreadableSource(f"reading failed: {error.strerror}") from error
+
+
+def _csv(lines: Iterator[Found], column: str, path: str) -> Iterator[Found]:
+    here = Found(0, "")
+
+    def texts() -> Iterator[str]:
+        nonlocal here
+        for here in lines:
+            # A line that is no text becomes an empty field, and so is reported with its number.
+            yield ("" if here.text is None else here.text) + "\n"
+
+    rows = csv.reader(texts())
+    header = [name.strip() for name in next(rows, [])]
+    if column not in header:
+        raise UnreadableSource(f"{path} has no column {column!r}; it has: {', '.join(header) or 'nothing'}")
+    at = header.index(column)
+    try:
+        for row in rows:
+            if not row and here.text is not None:
+                continue
+            text = row[at].strip() if at < len(row) else None
+            yield Found(here.line, text, here.problem or f"no value in column {column!r}", here.position)
+    except csv.Error as error:
+        raise UnreadableSource(f"line {here.line} of {path}: {error}") from error
+
+
+def _jsonl(lines: Iterator[Found], member: str) -> Iterator[Found]:
+    for found in lines:
+        if found.text is None:
+            yield found
+            continue
+        if not found.text.strip():
+            continue
+        text, problem = _member(found.text, member)
+        yield Found(found.line, text, problem, found.position)
+
+
+def _member(line: str, member: str) -> tuple[str | None, str]:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError) as error:
+        return None, f"not JSON: {error}"
+    if not isinstance(value, dict) or member not in value:
+        return None, f"no member {member!r}"
+    identifier = value[member]
+    if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
+        return None, f"{member!r} is neither a text nor a whole number"
+    return str(identifier), ""

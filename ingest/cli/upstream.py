@@ -1,0 +1,127 @@
+"""`ingest upstream`: runs the simulated external API as a process of its own."""
+
+import asyncio
+import gc
+import signal
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from ingest.demo.upstream import Behaviour, SimulatedApi
+from ingest.demo.upstream.behaviour import changed
+from ingest.domain.errors import ConfigError
+
+_DEFAULT = Behaviour()
+
+_LISTENING = "Where it listens"
+_SPEED = "How fast it answers"
+_FAULTS = "Faults, as shares of all requests (0 to 1, together at most 1)"
+_LIMITS = "Limits and outages"
+_ORDERS = "Which orders it has"
+
+
+def _option(panel: str, help_text: str, **settings: Any) -> Any:
+    return typer.Option(help=help_text, rich_help_panel=panel, **settings)
+
+
+def _share(help_text: str) -> Any:
+    return _option(_FAULTS, help_text, min=0, max=1, show_default=False)
+
+
+def upstream(  # noqa: PLR0913  each parameter is one option
+    *,
+    host: Annotated[str, _option(_LISTENING, "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _option(_LISTENING, "Port; 0 is any free one.", min=0, max=65535)] = 8081,
+    latency: Annotated[
+        str, _option(_SPEED, "Seconds until the answer: 0.1, 0.1-0.2 (uniform) or lognormal:MEDIAN,SIGMA.")
+    ] = _DEFAULT.latency,
+    error_rate: Annotated[float, _share("Answered with --error-status.")] = 0.0,
+    error_status: Annotated[int, _option(_FAULTS, "The status of an error.", min=400, max=599)] = _DEFAULT.error_status,
+    unavailable_rate: Annotated[float, _share("503 with Retry-After.")] = 0.0,
+    not_found_rate: Annotated[float, _share("404 though the order exists.")] = 0.0,
+    redirect_rate: Annotated[float, _share("302, pointing to the same order.")] = 0.0,
+    malformed_rate: Annotated[float, _share("200 with broken JSON.")] = 0.0,
+    wrong_type_rate: Annotated[float, _share("200 with JSON that is no order.")] = 0.0,
+    oversize_rate: Annotated[float, _share("200 with a body of --oversize-bytes.")] = 0.0,
+    oversize_bytes: Annotated[
+        int, _option(_FAULTS, "Length of such a body.", min=64, max=1 << 30)
+    ] = _DEFAULT.oversize_bytes,
+    truncate_rate: Annotated[float, _share("The connection closes after half of the body.")] = 0.0,
+    reset_rate: Annotated[float, _share("The connection is reset without an answer.")] = 0.0,
+    hang_rate: Annotated[float, _share("Never answered.")] = 0.0,
+    fail_first: Annotated[
+        int, _option(_FAULTS, "Only the first n requests for each order are faulty; 0: any.", min=0)
+    ] = _DEFAULT.fail_first,
+    seed: Annotated[int | None, _option(_FAULTS, "Seed of the generator of chance; random unless given.")] = None,
+    rate_limit: Annotated[
+        float, _option(_LIMITS, "429 above so many requests per second; 0: never.", min=0)
+    ] = _DEFAULT.rate_limit,
+    rate_burst: Annotated[
+        int | None, _option(_LIMITS, "Requests that may come at once; else one second's worth.", min=1)
+    ] = _DEFAULT.rate_burst,
+    concurrency_limit: Annotated[
+        int, _option(_LIMITS, "429 above so many requests at a time; 0: never.", min=0)
+    ] = _DEFAULT.concurrency_limit,
+    retry_after: Annotated[
+        int, _option(_LIMITS, "Seconds that a 429 or 503 tells to wait.", min=0)
+    ] = _DEFAULT.retry_after,
+    retry_after_format: Annotated[
+        str, _option(_LIMITS, "How it tells.", metavar="seconds|date|none")
+    ] = _DEFAULT.retry_after_format,
+    down: Annotated[
+        str | None, _option(_LIMITS, "An outage: each request gets a 503 or a reset.", metavar="503|reset")
+    ] = _DEFAULT.down,
+    token: Annotated[str | None, _option(_LIMITS, "401 without this bearer token.")] = _DEFAULT.token,
+    updated_at: Annotated[
+        str | None, _option(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
+    ] = None,
+    any_id: Annotated[
+        bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
+    ] = _DEFAULT.any_id,
+) -> None:
+    """Run the simulated external API: 10,000 real orders at GET /orders/{id}, with faults on demand.
+
+    Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
+
+    Everything but host, port and seed can be changed while it runs: GET, PUT and PATCH /behaviour take the
+    same names with underscores. GET /stats counts, DELETE /stats starts anew. PUT /orders/{id} replaces an
+    order's document, DELETE removes it.
+    """
+    options = locals()
+    fields = {name: options[name] for name in Behaviour.__struct_fields__}
+    try:
+        behaviour = changed(_DEFAULT, fields)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(SimulatedApi(behaviour, host=host, port=port, seed=seed)))
+
+
+EPILOG = """
+Examples:
+
+`ingest upstream` answers at once, on port 8081.
+
+`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` is a usual day.
+
+`ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
+
+`ingest upstream --any-id` has a million orders for a benchmark.
+
+`curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` begins an outage; `{"down": null}` ends it.
+"""
+"""For the help, where the command is registered."""
+
+
+async def _serve(api: SimulatedApi) -> None:
+    stop = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    async with api:
+        gc.collect()
+        gc.freeze()  # ten thousand orders that live as long as the process
+        typer.echo(f"simulated external API ready, seed {api.seed}", err=True)
+        typer.echo(api.url_template)
+        await stop.wait()
+    typer.echo(f"simulated external API stopped after {api.stats().requests} requests", err=True)

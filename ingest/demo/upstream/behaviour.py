@@ -1,0 +1,144 @@
+"""What can be set about the simulated external API.
+
+One type for the command line, `PUT /behaviour`, `GET /behaviour` and code, so that each of them says the
+same under the same name.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from random import Random
+from typing import Annotated, Literal
+
+import msgspec
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+"""Of all requests for orders, from 0 (none) to 1 (each)."""
+
+LONGEST_LATENCY = 3600.0
+
+SHARES = (
+    "error_rate",
+    "unavailable_rate",
+    "not_found_rate",
+    "redirect_rate",
+    "malformed_rate",
+    "wrong_type_rate",
+    "oversize_rate",
+    "truncate_rate",
+    "reset_rate",
+    "hang_rate",
+)
+"""The faults that a request draws one of; together at most 1."""
+
+
+class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How requests for orders are answered; the default is at once and right.
+
+    Ranges are checked where a value comes in from outside (`checked`, `changed`, decoding JSON).
+
+    Attributes:
+        latency: seconds until the answer: `0.1`, `0.1-0.2` (uniform) or `lognormal:MEDIAN,SIGMA`. What is
+            refused at the door (401, 429, an outage) is refused at once.
+        error_rate: share answered with `error_status`.
+        error_status: an HTTP status from 400 to 599.
+        unavailable_rate: share answered 503 with Retry-After.
+        not_found_rate: share answered 404 though the order exists.
+        redirect_rate: share answered 302, pointing to the same order.
+        malformed_rate: share answered 200 with broken JSON.
+        wrong_type_rate: share answered 200 with JSON that is no order.
+        oversize_rate: share answered 200 with a JSON body of `oversize_bytes`.
+        oversize_bytes: length of that body.
+        truncate_rate: share whose connection closes after half of the promised body.
+        reset_rate: share whose connection is reset without an answer.
+        hang_rate: share never answered, until the client goes away.
+        fail_first: limit the shares above to the first n requests for each order, counted from when the
+            behaviour was set; 0 is no limit.
+        rate_limit: requests per second above which 429 is the answer; 0 is no limit.
+        rate_burst: requests that may come at once within `rate_limit`; null is one second's worth.
+        concurrency_limit: requests being answered above which 429 is the answer; 0 is no limit.
+        retry_after: seconds that a 429 or 503 tells to wait.
+        retry_after_format: how it tells: `seconds`, an HTTP `date`, or `none` to keep it back.
+        down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
+        token: requests without `Authorization: Bearer TOKEN` get 401; null lets everyone in.
+        updated_at: the `updated_at` of every bundled order; null leaves it out.
+        any_id: serve any well-formed ID, with a bundled order under its name.
+    """
+
+    latency: str = "0"
+    error_rate: Share = 0.0
+    error_status: Annotated[int, msgspec.Meta(ge=400, le=599)] = 500
+    unavailable_rate: Share = 0.0
+    not_found_rate: Share = 0.0
+    redirect_rate: Share = 0.0
+    malformed_rate: Share = 0.0
+    wrong_type_rate: Share = 0.0
+    oversize_rate: Share = 0.0
+    oversize_bytes: Annotated[int, msgspec.Meta(ge=64, le=1 << 30)] = 32 << 20
+    truncate_rate: Share = 0.0
+    reset_rate: Share = 0.0
+    hang_rate: Share = 0.0
+    fail_first: Annotated[int, msgspec.Meta(ge=0)] = 0
+    rate_limit: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    rate_burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    concurrency_limit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    retry_after: Annotated[int, msgspec.Meta(ge=0)] = 1
+    retry_after_format: Literal["seconds", "date", "none"] = "seconds"
+    down: Literal["503", "reset"] | None = None
+    token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    any_id: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what no single field can."""
+        parse_latency(self.latency)
+        total = sum(getattr(self, share) for share in SHARES)
+        if total > 1 + 1e-9:
+            raise ValueError(f"the shares of faults sum up to {total:g}, more than 1")
+
+
+def checked(behaviour: Behaviour) -> Behaviour:
+    """Return the same behaviour with every range checked.
+
+    Raises:
+        ValueError: a value is out of range (`msgspec.ValidationError` is one).
+    """
+    return changed(behaviour, {})
+
+
+def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
+    """Return a behaviour with some fields set anew.
+
+    Raises:
+        ValueError: a field is unknown, or a value of the wrong type or out of range.
+    """
+    return msgspec.convert({**msgspec.to_builtins(behaviour), **changes}, Behaviour)
+
+
+def parse_latency(text: str) -> Callable[[Random], float] | None:
+    """Read a latency as people write it; the result draws one, in seconds. None is no latency at all.
+
+    Raises:
+        ValueError: the text is none of the three forms, or longer than an hour.
+    """
+    median, comma, sigma = text.removeprefix("lognormal:").partition(",")
+    low, dash, high = text.partition("-")
+    try:
+        if comma and text.startswith("lognormal:"):
+            location, spread = math.log(_seconds(median)), _seconds(sigma)
+            return lambda random: min(random.lognormvariate(location, spread), LONGEST_LATENCY)
+        shortest = _seconds(low)
+        longest = _seconds(high, at_least=shortest) if dash else shortest
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no latency: write 0.1, 0.1-0.2 or lognormal:MEDIAN,SIGMA in seconds, at most "
+            f"{LONGEST_LATENCY:.0f}"
+        ) from None
+    return (lambda random: random.uniform(shortest, longest)) if longest else None
+
+
+def _seconds(text: str, at_least: float = 0.0) -> float:
+    seconds = float(text)
+    if not at_least <= seconds <= LONGEST_LATENCY:
+        raise ValueError(text)
+    return seconds

@@ -1,0 +1,57 @@
+"""What the flow needs of its neighbours; each contract is kept by one class in the room that it names.
+
+Any method may raise `Unavailable`: the server is away, and the same call may be made again.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from ingest.domain.delivery import DeadReason, Delivery, Effect, OrderRow
+
+
+class Queue(Protocol):
+    """A consumer of the group: `ingest.queue.consumer`. Moves are atomic, and done at most once."""
+
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """New entries, up to `count`, waiting up to `block` seconds for the first."""
+
+    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
+        """Entries pending for this consumer that are not `known`."""
+
+    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
+        """Entries that nobody renewed for `idle` seconds; and whether the sweep is complete."""
+
+    async def ack(self, entry_ids: Sequence[str]) -> int:
+        """Finish entries. Only after the commit."""
+
+    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+        """Move an entry to the retry set."""
+
+    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """Move an entry to the dead letters."""
+
+    async def move_due(self, most: int) -> int:
+        """Move entries whose time has come from the retry set back into the stream."""
+
+    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
+        """Renew leases; the IDs that are lost."""
+
+    async def release(self, entry_ids: Sequence[str], idle: float) -> int:
+        """Give entries back, claimable at once and uncounted."""
+
+    async def leave(self) -> bool:
+        """Take the consumer out of the group if it holds nothing."""
+
+
+class Upstream(Protocol):
+    """The external API: `ingest.upstream.client`."""
+
+    async def fetch(self, order_id: str) -> bytes:
+        """The order's document; raises a `Fault` if it cannot be had."""
+
+
+class Store(Protocol):
+    """The orders table: `ingest.store.orders`."""
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """Store a batch, committed on return; raises `RowsRefused` if a row cannot be stored."""

@@ -1,0 +1,43 @@
+"""How a worker is asked to stop: first to finish, then to let go.
+
+`requested` means: read nothing more, finish what is in hand. `overdue` means: the grace period is used up, or we
+were asked twice; give back what is not finished.
+"""
+
+import asyncio
+
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("shutdown")
+
+
+class Shutdown:
+    """One process's stop, in two phases.
+
+    Args:
+        grace: seconds from the request until `overdue`.
+    """
+
+    def __init__(self, grace: float) -> None:
+        self._grace = grace
+        self.requested = asyncio.Event()
+        self.overdue = asyncio.Event()
+
+    def request(self, cause: str) -> None:
+        """Ask to stop; asked again, the grace period is over."""
+        if self.requested.is_set():
+            if not self.overdue.is_set():
+                _log.warning("stop_hurried", cause=cause)
+            self.overdue.set()
+            return
+        _log.info("stop_requested", cause=cause, grace=self._grace)
+        self.requested.set()
+        asyncio.get_running_loop().call_later(self._grace, self.overdue.set)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until the request."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.requested.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,1 @@
+"""Redis: the only room that knows streams, consumer groups and Lua."""

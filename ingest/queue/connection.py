@@ -1,0 +1,89 @@
+"""Connections to Redis, with its errors translated into ours.
+
+redis-py retries every command by itself unless told otherwise, also those that must not be repeated blindly;
+here nothing is retried below the caller, who knows what may be.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import exceptions as redis_errors
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from ingest.domain.errors import QueueUnavailable, UserError
+
+COMMAND_TIMEOUT = 5.0
+_CONTROL_CONNECTIONS = 8
+
+# Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
+_PASSING = ("LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")  # fmt: skip
+_CREDENTIALS = ("NOAUTH", "WRONGPASS", "NOPERM")
+
+
+class QueueFull(QueueUnavailable):
+    """Redis is at its memory limit; reads and acks still work."""
+
+
+class QueueRefused(UserError):
+    """Redis refuses our credentials, or an ACL forbids what we need."""
+
+
+class NoGroup(Exception):
+    """The stream or its group is gone: flushed, or lost in a failover."""
+
+
+def control_client(url: str) -> Redis:
+    """A client for commands that answer at once, used by many tasks."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=_CONTROL_CONNECTIONS,
+        timeout=COMMAND_TIMEOUT,
+        socket_timeout=COMMAND_TIMEOUT,
+        socket_connect_timeout=COMMAND_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis.from_pool(pool)
+
+
+def blocking_client(url: str, block: float) -> Redis:
+    """A client for one task that blocks for up to `block` seconds in a command."""
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=1,
+        timeout=None,
+        socket_timeout=block + COMMAND_TIMEOUT,
+        socket_connect_timeout=COMMAND_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+    )
+    return Redis.from_pool(pool)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`."""
+    try:
+        yield
+    except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
+        raise QueueRefused(f"Redis refuses access: {error}") from error
+    except redis_errors.OutOfMemoryError as error:
+        raise QueueFull(str(error)) from error
+    except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
+        raise QueueUnavailable(str(error) or type(error).__name__) from error
+    except redis_errors.ResponseError as error:
+        raise _translate_reply(error) from error
+
+
+def _translate_reply(error: redis_errors.ResponseError) -> Exception:
+    text = str(error)
+    # A script's error carries the inner one: "NOGROUP ... script: ...", or "... OOM command not allowed ...".
+    if "NOGROUP" in text:
+        return NoGroup(text)
+    if "OOM command" in text:
+        return QueueFull(text)
+    if text.startswith(_CREDENTIALS) or "ACL failure" in text:
+        return QueueRefused(f"Redis refuses access: {text}")
+    if text.startswith(_PASSING) or isinstance(error, (redis_errors.BusyLoadingError, redis_errors.ReadOnlyError)):
+        return QueueUnavailable(text)
+    return error

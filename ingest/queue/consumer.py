@@ -1,0 +1,184 @@
+"""One consumer of the group: reads entries, and moves each to where its outcome says.
+
+Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
+what was done already is not done twice. If the process dies here, its entries stay pending under its name, until
+its successor takes them up by `claim_own` or another consumer by `claim_idle`.
+"""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+from redis.exceptions import ResponseError
+
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.queue.connection import NoGroup, blocking_client, control_client, translated
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, flat, pairs, to_delivery
+from ingest.queue.keys import Keys
+from ingest.queue.scripts import Scripts
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
+# Lua's unpack is limited by its stack (about 8,000 values).
+_MOST_IDS = 2_000
+
+
+class Consumer:
+    """A named consumer of one queue's group.
+
+    All methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is always safe. A group
+    that has vanished is made again from the start of the stream: what is seen a second time changes nothing.
+    """
+
+    def __init__(self, control: Redis, blocking: Redis, keys: Keys, group: str, name: str) -> None:
+        self._scripts = Scripts.on(control)
+        self._control = control
+        self._blocking = blocking
+        self._keys = keys
+        self._group = group
+        self._cursor = b"0-0"
+        self.name = name
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, queue: str, group: str, name: str, block: float) -> AsyncIterator[Self]:
+        """A consumer with its two connections: one that blocks in reads, one for all else."""
+        async with control_client(url) as control, blocking_client(url, block) as blocking:
+            yield cls(control, blocking, Keys.of(queue), group, name)
+
+    async def ensure_group(self) -> bool:
+        """Make the stream and the group where they are missing; return whether they were."""
+        try:
+            with translated():
+                await self._control.xgroup_create(self._keys.stream, self._group, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+            return False
+        return True
+
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """Wait up to `block` seconds for new entries, and take up to `count`.
+
+        After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
+        Do not cancel it, for the same reason.
+        """
+        try:
+            with translated():
+                reply: Any = await self._blocking.xreadgroup(
+                    self._group,
+                    self.name,
+                    {self._keys.stream: ">"},
+                    count=count,
+                    block=max(1, int(block * 1000)),
+                )
+        except NoGroup:
+            await self._restore_group()
+            return []
+        return [to_delivery(entry_id, fields, 1) for _, entries in reply for entry_id, fields in entries]
+
+    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
+        """Take up to `count` entries pending under this name, other than the `known`."""
+        reply = await self._call_group(
+            self._scripts.claim_own, [self._keys.stream], [self._group, self.name, count, *known]
+        )
+        return _deliveries(reply or [])
+
+    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
+        """Take over up to `count` entries idle for `idle` seconds, going on where the last call stopped.
+
+        Returns:
+            The deliveries, and whether the sweep has come round to its start.
+        """
+        arguments: list[Any] = [self._group, self.name, int(idle * 1000), self._cursor, count]
+        reply = await self._call_group(self._scripts.claim_idle, [self._keys.stream], arguments)
+        self._cursor, entries = reply or (b"0-0", [])
+        return _deliveries(entries), self._cursor == b"0-0"
+
+    async def ack(self, entry_ids: Sequence[str]) -> int:
+        """Finish entries whose rows are committed; return how many of them were still pending."""
+        acked = 0
+        for start in range(0, len(entry_ids), _MOST_IDS):
+            arguments = [self._group, *entry_ids[start : start + _MOST_IDS]]
+            with translated():
+                acked += await self._scripts.ack([self._keys.stream], arguments)
+        return acked
+
+    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+        """Move the entry to the retry set, due in `after` seconds; False if it was no longer pending."""
+        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
+        keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries]
+        arguments: list[Any] = [self._group, delivery.entry_id, int(after * 1000), *fields]
+        with translated():
+            return bool(await self._scripts.reschedule(keys, arguments))
+
+    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """Move the entry to the dead letters; False if it was no longer pending."""
+        about = {
+            b"reason": reason.encode(),
+            b"error": error.encode(errors="replace"),
+            b"attempts": b"%d" % delivery.attempt,
+            b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
+            b"worker": self.name.encode(),
+        }
+        fields = flat({**delivery.fields, **about})
+        arguments: list[Any] = [self._group, delivery.entry_id, *fields]
+        with translated():
+            return bool(await self._scripts.bury([self._keys.stream, self._keys.dead], arguments))
+
+    async def move_due(self, most: int) -> int:
+        """Put up to `most` scheduled entries whose time has come back into the stream; return how many."""
+        with translated():
+            keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries]
+            return int(await self._scripts.move_due(keys, [most]))
+
+    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
+        """Renew the lease of held entries; return those that this consumer has lost."""
+        lost: set[str] = set()
+        for start in range(0, len(entry_ids), _MOST_IDS):
+            arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
+            reply = await self._call_group(self._scripts.renew, [self._keys.stream], arguments)
+            lost.update(entry_id.decode() for entry_id in reply or [])
+        return lost
+
+    async def release(self, entry_ids: Sequence[str], idle: float) -> int:
+        """Give entries back for immediate redelivery, uncounted; return how many were still held.
+
+        Args:
+            entry_ids: what to give back.
+            idle: seconds of silence after which the group's consumers claim.
+        """
+        released = 0
+        for start in range(0, len(entry_ids), _MOST_IDS):
+            arguments = [self._group, self.name, int(idle * 1000) + 1, *entry_ids[start : start + _MOST_IDS]]
+            released += await self._call_group(self._scripts.release, [self._keys.stream], arguments) or 0
+        return released
+
+    async def leave(self) -> bool:
+        """Remove this consumer from the group unless it still holds something; return whether it is gone."""
+        holds = await self._call_group(self._scripts.leave, [self._keys.stream], [self._group, self.name])
+        return not holds
+
+    async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
+        """Run a script that needs the group; None where the group had to be made again."""
+        try:
+            with translated():
+                return await script(keys, arguments)
+        except NoGroup:
+            await self._restore_group()
+            return None
+
+    async def _restore_group(self) -> None:
+        if await self.ensure_group():
+            _log.warning("group_restored", stream=self._keys.stream, group=self._group)
+
+
+def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
+    """The fields that go along when an entry moves: the new one's ID would give a later time."""
+    return {ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000), **delivery.fields}
+
+
+def _deliveries(entries: Sequence[Any]) -> list[Delivery]:
+    return [to_delivery(entry_id, pairs(fields), int(count)) for entry_id, fields, count in entries]

@@ -1,0 +1,17 @@
+-- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is.
+-- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that it owns no longer
+local owned, lost = {}, {}
+for i = 3, #ARGV do
+  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
+  local list = #pending == 1 and owned or lost
+  list[#list + 1] = ARGV[i]
+end
+if #owned > 0 then
+  local command = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
+  for _, id in ipairs(owned) do
+    command[#command + 1] = id
+  end
+  command[#command + 1] = 'JUSTID'
+  redis.call(unpack(command))
+end
+return lost

@@ -1,0 +1,113 @@
+"""Takes order IDs into the stream.
+
+IDs go in batches; each batch is one script that adds all of it or nothing, and leaves a receipt in the same step. So a
+batch whose reply was lost is simply sent again: if it was taken in, the receipt says so. When `enqueue` returns, Redis
+has the IDs; when the process dies before that, the caller does not know, and sends them again: an order announced
+twice is fetched twice and stored once.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Self
+
+from redis.asyncio import Redis
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.domain.order import parse_order_id
+from ingest.queue.connection import QueueFull, control_client, translated
+from ingest.queue.keys import Keys
+from ingest.queue.scripts import load
+
+BATCH = 500
+_LONGEST_WAIT = 2.0
+
+
+class BacklogFull(Unavailable):
+    """The backlog is at its limit; workers will make room."""
+
+
+class Producer:
+    """Announces orders to one queue.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        backlog_limit: entries above which `enqueue` waits; 0 for no limit.
+        on_wait: told, in words, why `enqueue` is waiting: Redis is away or full, or the backlog is at its limit.
+            Called once for each spell of waiting.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        *,
+        backlog_limit: int = 0,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._keys = Keys.of(queue)
+        self._script = load(client, "enqueue")
+        self._limit = backlog_limit
+        self._batch = min(BATCH, backlog_limit) if backlog_limit else BATCH
+        self._on_wait = on_wait
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, url: str, queue: str, *, backlog_limit: int = 0, on_wait: Callable[[str], None] = lambda _: None
+    ) -> AsyncIterator[Self]:
+        """A producer with a connection of its own."""
+        async with control_client(url) as client:
+            yield cls(client, queue, backlog_limit=backlog_limit, on_wait=on_wait)
+
+    async def enqueue(self, order_ids: Iterable[str]) -> int:
+        """Take in order IDs; return how many, once Redis has them all.
+
+        Waits while Redis is away, out of memory, or over the backlog limit. Cancelled, it has taken in a whole
+        number of batches from the front.
+
+        Raises:
+            InvalidOrderId: before anything is sent.
+        """
+        ids = [parse_order_id(order_id) for order_id in order_ids]
+        for start in range(0, len(ids), self._batch):
+            await self._send(ids[start : start + self._batch])
+        return len(ids)
+
+    async def _send(self, batch: Sequence[str]) -> None:
+        receipt = self._keys.receipts + secrets.token_hex(12)
+        waiting = ""
+
+        def tell(state: RetryCallState) -> None:
+            nonlocal waiting
+            reason = _reason(state)
+            if reason != waiting:
+                waiting = reason
+                self._on_wait(reason)
+
+        patiently = AsyncRetrying(
+            retry=retry_if_exception_type(Unavailable),
+            wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
+            before_sleep=tell,
+        )
+        await patiently(self._add, receipt, batch)
+
+    async def _add(self, receipt: str, batch: Sequence[str]) -> None:
+        with translated():
+            added = await self._script([self._keys.stream, receipt], [self._limit, *batch])
+        if added < 0:
+            raise BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")
+
+
+def _reason(state: RetryCallState) -> str:
+    match state.outcome and state.outcome.exception():
+        case BacklogFull() as full:
+            return f"{full}; waiting for the workers"
+        case QueueFull():
+            return "Redis is out of memory; waiting for the workers to make room"
+        case QueueUnavailable() as away:
+            return f"Redis cannot be reached ({away}); trying again"
+        case other:
+            return str(other)

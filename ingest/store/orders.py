@@ -1,0 +1,136 @@
+"""The `orders` table: one statement stores a batch.
+
+The statement is its own transaction, so when `upsert` returns, the rows are committed; when the process dies in it,
+either all of the batch is there or nothing, and sending it again changes nothing.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import asyncpg
+
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.store.connection import is_behind_pooler, open_pool, translated
+
+# One writer at a time, and one connection to spare while a broken one is being replaced.
+_CONNECTIONS = 2
+
+# A row is touched only if the incoming version is newer and its content differs. Versions that come from the time of
+# a fetch differ at each redelivery; that alone is no change. Rows are locked in the order of their keys, so that two
+# batches never wait for each other in a circle. `xmax` is 0 in a row that was inserted rather than updated.
+_UPSERT = """
+WITH incoming AS (
+    SELECT *
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
+                $8::integer[], $9::numeric[], $10::text[], $11::timestamptz[], $12::timestamptz[], $13::integer[],
+                $14::timestamptz[])
+        AS t (order_id, status, currency, customer_id, country, placed_at, updated_at,
+              line_count, total, lines, version, fetched_at, attempts, enqueued_at)
+), erased AS (
+    SELECT order_id FROM erased_orders WHERE order_id = ANY ($1::text[])
+), written AS (
+    INSERT INTO orders AS o
+           (order_id, status, currency, customer_id, country, placed_at, updated_at,
+            line_count, total, lines, version, fetched_at, attempts, enqueued_at, ingested_at)
+    SELECT order_id, status, currency, customer_id, country, placed_at, updated_at,
+           line_count, total, lines::jsonb, version, fetched_at, attempts, enqueued_at, clock_timestamp()
+    FROM incoming
+    WHERE order_id NOT IN (SELECT order_id FROM erased)
+    ORDER BY order_id COLLATE "C"
+    ON CONFLICT (order_id) DO UPDATE
+    SET status = excluded.status, currency = excluded.currency, customer_id = excluded.customer_id,
+        country = excluded.country, placed_at = excluded.placed_at, updated_at = excluded.updated_at,
+        line_count = excluded.line_count, total = excluded.total, lines = excluded.lines,
+        version = excluded.version, fetched_at = excluded.fetched_at, attempts = excluded.attempts,
+        enqueued_at = excluded.enqueued_at, ingested_at = excluded.ingested_at
+    WHERE (o.version, o.fetched_at) < (excluded.version, excluded.fetched_at)
+      AND (o.status, o.currency, o.customer_id, o.country, o.placed_at, o.updated_at, o.lines)
+          IS DISTINCT FROM
+          (excluded.status, excluded.currency, excluded.customer_id, excluded.country, excluded.placed_at,
+           excluded.updated_at, excluded.lines)
+    RETURNING order_id, xmax = 0 AS inserted
+)
+SELECT order_id, CASE WHEN inserted THEN 'inserted' ELSE 'changed' END AS effect FROM written
+UNION ALL
+SELECT order_id, 'erased' FROM erased
+"""
+
+
+class OrderStore:
+    """Stores orders by natural key, guarded by version.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; calling again is safe.
+    """
+
+    def __init__(self, pool: asyncpg.Pool, *, pooled: bool) -> None:
+        self._pool = pool
+        self._pooled = pooled
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, dsn: str) -> AsyncIterator[Self]:
+        """A store with its own connections."""
+        pooled = await is_behind_pooler(dsn)
+        async with open_pool(dsn, _CONNECTIONS, statement_cache=not pooled) as pool:
+            yield cls(pool, pooled=pooled)
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """Store a batch in one transaction, committed on return.
+
+        Of several rows with one key the newest is stored; the others count as unchanged.
+
+        Returns:
+            What happened to each row, in the order of `rows`.
+
+        Raises:
+            RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
+        """
+        newest: dict[str, OrderRow] = {}
+        for row in rows:
+            other = newest.get(row.order.id)
+            if other is None or _age(other) < _age(row):
+                newest[row.order.id] = row
+        columns = _columns([newest[key] for key in sorted(newest)])
+        with translated():
+            async with self._pool.acquire() as connection:
+                records = await self._execute(connection, columns)
+        effects = {record["order_id"]: Effect(record["effect"]) for record in records}
+        unchanged = Effect.UNCHANGED
+        return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]
+
+    async def _execute(self, connection: Any, columns: Sequence[list[Any]]) -> list[asyncpg.Record]:
+        if not self._pooled:
+            return list(await connection.fetch(_UPSERT, *columns))
+        # A pooler may give each statement to another server process; a transaction keeps prepare and execute together.
+        async with connection.transaction():
+            return list(await connection.fetch(_UPSERT, *columns))
+
+
+def _version(row: OrderRow) -> datetime:
+    return row.order.updated_at or row.fetched_at
+
+
+def _age(row: OrderRow) -> tuple[datetime, datetime]:
+    return _version(row), row.fetched_at
+
+
+def _columns(rows: Sequence[OrderRow]) -> tuple[list[Any], ...]:
+    orders = [row.order for row in rows]
+    return (
+        [order.id for order in orders],
+        [order.status for order in orders],
+        [order.currency for order in orders],
+        [order.customer_id for order in orders],
+        [order.country for order in orders],
+        [order.placed_at for order in orders],
+        [order.updated_at for order in orders],
+        [len(order.lines) for order in orders],
+        [order.total for order in orders],
+        [order.lines_json().decode() for order in orders],
+        [_version(row) for row in rows],
+        [row.fetched_at for row in rows],
+        [row.attempts for row in rows],
+        [datetime.fromtimestamp(row.enqueued_at, UTC) for row in rows],
+    )

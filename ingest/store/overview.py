@@ -1,0 +1,35 @@
+"""What the orders table holds, for people."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ingest.store.connection import connect, translated
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The table at a glance.
+
+    Attributes:
+        stored: rows of `orders`.
+        last_ingested_at: when one last changed, in UTC; None if there is none.
+    """
+
+    stored: int
+    last_ingested_at: datetime | None
+
+
+async def overview(dsn: str) -> Overview:
+    """Count the orders; a database without our tables has none.
+
+    Raises:
+        StoreUnavailable: if PostgreSQL cannot be reached.
+    """
+    async with connect(dsn) as connection:
+        with translated():
+            async with connection.transaction(readonly=True):
+                if not await connection.fetchval("SELECT to_regclass('orders') IS NOT NULL"):
+                    return Overview(0, None)
+                row = await connection.fetchrow("SELECT count(*) AS stored, max(ingested_at) AS last FROM orders")
+    assert row is not None  # noqa: S101  an aggregate without GROUP BY has a row
+    return Overview(row["stored"], row["last"] and row["last"].astimezone(UTC))

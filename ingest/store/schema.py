@@ -1,0 +1,109 @@
+"""The schema's versions: numbered SQL files, each applied once.
+
+All pending files are applied in one transaction under an advisory lock. Whoever comes second waits, and finds nothing
+left to do; a crash in between leaves the schema as it was.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import asyncpg
+
+from ingest.domain.errors import UserError
+from ingest.store.connection import connect, translated
+
+# Any constant will do; this one is "ingest" in ASCII.
+_LOCK = 0x696E67657374
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class SchemaMismatch(UserError):
+    """The database's schema is not the one that this release works with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step of the schema."""
+
+    version: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this release, in order."""
+    found = []
+    for file in (files(__package__) / "migrations").iterdir():
+        match = _FILE.fullmatch(file.name)
+        if match:
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.version)
+
+
+async def migrate(dsn: str, known: Sequence[Migration]) -> list[Migration]:
+    """Bring the schema up to date; return the migrations that this call applied.
+
+    Raises:
+        SchemaMismatch: if the database is newer than `known`, or a migration fails.
+        StoreUnavailable: if PostgreSQL cannot be reached.
+    """
+    async with connect(dsn) as connection:
+        with translated():
+            async with connection.transaction():
+                # Waiting for another migration may take longer than any command should.
+                await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
+                await connection.execute(
+                    "CREATE TABLE IF NOT EXISTS schema_migrations"
+                    " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+                )
+                current = await _current(connection)
+                _refuse_newer(current, known)
+                pending = [migration for migration in known if migration.version > current]
+                for migration in pending:
+                    await _apply(connection, migration)
+    return pending
+
+
+async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
+    try:
+        await connection.execute(migration.sql, timeout=3600)
+        await connection.execute(
+            "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
+        )
+    except (asyncpg.SyntaxOrAccessError, asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+        raise SchemaMismatch(
+            f"migration {migration.version:04} {migration.name} failed, nothing was changed: {error}"
+        ) from error
+
+
+async def check_schema(dsn: str, known: Sequence[Migration]) -> None:
+    """Make sure that the database has this release's schema.
+
+    Raises:
+        SchemaMismatch: saying what to do.
+        StoreUnavailable: if PostgreSQL cannot be reached.
+    """
+    async with connect(dsn) as connection:
+        with translated():
+            async with connection.transaction():
+                current = await _current(connection)
+    _refuse_newer(current, known)
+    if current < known[-1].version:
+        raise SchemaMismatch(
+            f"the database has schema version {current}, this release needs {known[-1].version}: run `ingest migrate`"
+        )
+
+
+async def _current(connection: asyncpg.Connection) -> int:
+    exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
+    return int(await connection.fetchval("SELECT max(version) FROM schema_migrations") or 0) if exists else 0
+
+
+def _refuse_newer(current: int, known: Sequence[Migration]) -> None:
+    if current > known[-1].version:
+        raise SchemaMismatch(
+            f"the database has schema version {current}, but this release knows only up to {known[-1].version}:"
+            " use a newer release of order-ingest"
+        )

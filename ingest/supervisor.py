@@ -1,0 +1,184 @@
+"""The parent of the worker processes: forks them, watches them, restarts them, stops them.
+
+It has one thread and no event loop, so that a fork is always clean, and imports nothing that the children have not
+imported with it: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it
+also reaps what others leave behind.
+
+Whoever kills it with SIGKILL closes its end of the lifeline, a pipe; the children see that, and stop as if
+they were asked to.
+"""
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("supervisor")
+
+_WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_FIRST_BACKOFF = 0.5
+_LONGEST_BACKOFF = 30.0
+# A process that lived this long is well; its next death is a first one.
+_HEALTHY_AFTER = 60.0
+# Beyond the grace period, in which a child stops by itself.
+_KILL_MARGIN = 6.0
+
+
+@dataclass(slots=True)
+class Child:
+    """One supervised process.
+
+    Attributes:
+        name: for logs.
+        main: what it does, given the lifeline's file descriptor; returns the exit code. It is called with
+            SIGTERM blocked: it unblocks it when its own handler is in place.
+        on_death: called in the parent when the process has died without being asked to.
+        pid: of the running process; 0 if none runs.
+    """
+
+    name: str
+    main: Callable[[int], int]
+    on_death: Callable[[], None] = lambda: None
+    pid: int = field(default=0, init=False)
+    started: float = field(default=0.0, init=False)
+    start_at: float = field(default=0.0, init=False)
+    deaths: int = field(default=0, init=False)
+
+
+class Supervisor:
+    """Keeps its children running until SIGTERM or SIGINT.
+
+    Args:
+        children: what to run.
+        grace: seconds that a child may take to stop.
+    """
+
+    def __init__(self, children: Sequence[Child], grace: float) -> None:
+        self._children = children
+        self._grace = grace
+        self._stopping = False
+        self._kill_at = 0.0
+        self._failed = False
+
+    def run(self) -> int:
+        """Run to the end; the exit code is 0 if every child stopped by itself when asked."""
+        self._lifeline, self._lifeline_held = os.pipe()
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+        for number in _WATCHED:
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        # What exists now is shared with all children: keep the collector from writing to it.
+        gc.collect()
+        gc.freeze()
+        while not self._stopping or any(child.pid for child in self._children):
+            self._start_due()
+            for caught in self._signals(self._pause()):
+                if caught != signal.SIGCHLD:
+                    self._stop(signal.Signals(caught).name)
+            self._reap()
+            self._kill_overdue()
+        _log.info("stopped", failed=self._failed)
+        return 1 if self._failed else 0
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due besides signals; None for ever."""
+        due = [child.start_at for child in self._children if not child.pid and not self._stopping]
+        if self._stopping:
+            due.append(self._kill_at)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _signals(self, timeout: float | None) -> bytes:
+        """The signals that came within `timeout`, one byte each."""
+        readable, _, _ = select.select([self._wake], [], [], timeout)
+        return self._wake.recv(4096) if readable else b""
+
+    def _start_due(self) -> None:
+        for child in self._children:
+            if not child.pid and not self._stopping and child.start_at <= time.monotonic():
+                self._start(child)
+
+    def _start(self, child: Child) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Blocked across the fork: a SIGTERM that comes before the child has its own handler waits for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        pid = os.fork()
+        if pid == 0:
+            self._become(child)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        child.pid, child.started = pid, time.monotonic()
+        _log.info("process_started", process=child.name, pid=pid)
+
+    def _become(self, child: Child) -> None:
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            self._wake.close()
+            self._waker.close()
+            os.close(self._lifeline_held)
+            # Ctrl-C reaches the whole process group; the parent passes it on as SIGTERM.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGCHLD))
+            code = child.main(self._lifeline)
+        except BaseException:  # noqa: BLE001  the last frame of a process: say why it ends
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _stop(self, cause: str) -> None:
+        """Ask all children to stop; asked a second time, they are asked again, and hurry."""
+        patience = 0.0 if self._stopping else self._grace
+        _log.info("stop_requested", cause=cause, grace=patience)
+        self._stopping = True
+        self._kill_at = time.monotonic() + patience + _KILL_MARGIN
+        for child in self._children:
+            if child.pid:
+                os.kill(child.pid, signal.SIGTERM)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children:
+                if child.pid == pid:
+                    self._buried(child, os.waitstatus_to_exitcode(status))
+
+    def _buried(self, child: Child, code: int) -> None:
+        pid, child.pid = child.pid, 0
+        if self._stopping:
+            self._failed |= code != 0
+            _log.info("process_stopped", process=child.name, pid=pid, code=code)
+            return
+        child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
+        # At once after a first death, so that its messages go on; then ever more slowly.
+        pause = 0.0 if child.deaths == 1 else min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (child.deaths - 2))
+        child.start_at = time.monotonic() + pause
+        child.on_death()
+        _log.error("process_died", process=child.name, pid=pid, code=code, restart_in=pause)
+
+    def _kill_overdue(self) -> None:
+        if not self._stopping or time.monotonic() < self._kill_at:
+            return
+        for child in self._children:
+            if child.pid:
+                _log.error("process_killed", process=child.name, pid=child.pid, cause="did not stop in time")
+                os.kill(child.pid, signal.SIGKILL)
+        self._kill_at = time.monotonic() + _KILL_MARGIN
