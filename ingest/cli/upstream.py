@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import signal
 from typing import Annotated, Any
 
@@ -93,7 +94,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     try:
         behaviour = changed(_DEFAULT, fields)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(_naming_options(str(error))) from error
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(SimulatedApi(behaviour, host=host, port=port, seed=seed)))
 
@@ -112,6 +113,10 @@ Examples:
 `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` begins an outage; `{"down": null}` ends it.
 """
 """For the help, where the command is registered."""
+
+
+def _naming_options(error: str) -> str:
+    return re.sub(r"`\$\.(\w+)`", lambda field: f"--{field[1].replace('_', '-')}", error)
 
 
 async def _serve(api: SimulatedApi) -> None:

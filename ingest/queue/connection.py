@@ -82,8 +82,10 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return NoGroup(text)
     if "OOM command" in text:
         return QueueFull(text)
-    if text.startswith(_CREDENTIALS) or "ACL failure" in text:
+    if text.partition(" ")[0] in _CREDENTIALS or "ACL failure" in text:
         return QueueRefused(f"Redis refuses access: {text}")
-    if text.startswith(_PASSING) or isinstance(error, (redis_errors.BusyLoadingError, redis_errors.ReadOnlyError)):
+    if text.partition(" ")[0] in _PASSING or isinstance(
+        error, (redis_errors.BusyLoadingError, redis_errors.ReadOnlyError)
+    ):
         return QueueUnavailable(text)
     return error

@@ -29,20 +29,6 @@ LINES = gzip.decompress(DATA.read_bytes()).splitlines()
 DOCUMENTS = {json.loads(line)["id"]: line for line in LINES}
 ORDER, OTHER, THIRD = list(DOCUMENTS)[:3]
 
-# The command as `ingest upstream` runs it, errors printed as the command line prints them.
-COMMAND = """
-import sys, typer
-from ingest.cli.upstream import upstream
-from ingest.domain.errors import UserError
-app = typer.Typer()
-app.command()(upstream)
-try:
-    app(standalone_mode=False)
-except UserError as error:
-    print(error, file=sys.stderr)
-    sys.exit(error.exit_code)
-"""
-
 
 @pytest.fixture
 async def api() -> AsyncIterator[SimulatedApi]:
@@ -792,7 +778,9 @@ async def test_a_port_already_taken_is_said_in_one_line(api: SimulatedApi) -> No
 @contextlib.asynccontextmanager
 async def command(*options: str) -> AsyncIterator[asyncio.subprocess.Process]:
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", COMMAND, *options, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ingest", "upstream", *options, stdout=pipe, stderr=pipe
+    )
     try:
         yield process
     finally:
@@ -834,12 +822,18 @@ async def test_the_command_exits_with_1_if_its_port_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--latency", "slow"], ["--down", "maybe"], ["--error-rate", "0.6", "--hang-rate", "0.6"]]
+    ("options", "names"),
+    [
+        (["--latency", "slow"], "'slow'"),
+        (["--retry-after-format", "maybe"], "--retry-after-format"),
+        (["--error-rate", "0.6", "--hang-rate", "0.6"], "shares"),
+    ],
 )
-async def test_the_command_exits_with_2_for_a_behaviour_that_cannot_be(options: list[str]) -> None:
+async def test_the_command_exits_with_2_for_a_behaviour_that_cannot_be(options: list[str], names: str) -> None:
     async with command("--port", "0", *options) as process:
         out, err = await process.communicate()
 
     assert process.returncode == 2
     assert out == b""
     assert err.decode().count("\n") == 1
+    assert names in err.decode()

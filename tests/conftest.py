@@ -1,0 +1,96 @@
+"""Real servers for all tests: one Valkey and one PostgreSQL for each test process, and in them a fresh database and a
+fresh queue for each test."""
+
+import asyncio
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, settings
+
+from ingest.demo.servers import EmbeddedServers, embedded_servers
+from ingest.store.schema import migrate, migrations
+from support import Cli, closing_cli
+
+_TEMPLATE = "template_ingest"
+_numbers = itertools.count()
+
+settings.register_profile(
+    "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("ingest")
+
+
+def with_database(dsn: str, database: str) -> str:
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
+
+
+async def _execute(dsn: str, *statements: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[EmbeddedServers]:
+    with embedded_servers() as running:
+        asyncio.run(_execute(running.postgres_dsn, f"CREATE DATABASE {_TEMPLATE}"))
+        asyncio.run(migrate(with_database(running.postgres_dsn, _TEMPLATE), migrations()))
+        yield running
+
+
+@pytest.fixture
+def redis_url(servers: EmbeddedServers) -> str:
+    return servers.redis_url
+
+
+@pytest.fixture
+def queue_name() -> str:
+    """A queue that no other test uses."""
+    return f"test-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def empty_dsn(servers: EmbeddedServers) -> Iterator[str]:
+    """A fresh database without our tables."""
+    yield from _database(servers, "template1")
+
+
+@pytest.fixture
+def dsn(servers: EmbeddedServers) -> Iterator[str]:
+    """A fresh database with our tables."""
+    yield from _database(servers, _TEMPLATE)
+
+
+def _database(servers: EmbeddedServers, template: str) -> Iterator[str]:
+    name = f"test_{next(_numbers)}"
+    asyncio.run(_execute(servers.postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {template}"))
+    yield with_database(servers.postgres_dsn, name)
+    asyncio.run(_execute(servers.postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def env(redis_url: str, dsn: str, queue_name: str) -> dict[str, str]:
+    """The environment of the real commands: these servers, this test's database and queue."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
+    return {
+        **inherited,
+        "INGEST_REDIS_URL": redis_url,
+        "INGEST_POSTGRES_DSN": dsn,
+        "INGEST_STREAM": queue_name,
+        "INGEST_METRICS_PORT": "0",
+        "INGEST_LOG_FORMAT": "json",
+    }
+
+
+@pytest.fixture
+def cli(env: dict[str, str]) -> Iterator[Cli]:
+    with closing_cli(env) as running:
+        yield running
