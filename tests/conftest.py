@@ -11,10 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
+from support import Cli, closing_cli
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
 from ingest.store.schema import migrate, migrations
-from support import Cli, closing_cli
 
 _TEMPLATE = "template_ingest"
 _numbers = itertools.count()

@@ -22,6 +22,9 @@ from ingest.telemetry.metrics import WorkerMetrics
 
 _log = get_logger("settlement")
 
+# With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
+_GATHER = 0.015
+
 _OUTCOME = {
     Effect.INSERTED: "stored",
     Effect.CHANGED: "stored",
@@ -67,6 +70,7 @@ class Settlement:
         self._gathered: list[_Item] = []
         self._wake = asyncio.Event()
         self._finishing = False
+        self._gather_for = 0.0
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """Apply an outcome. An order to store is taken over: it is stored and acked with its batch."""
@@ -88,16 +92,22 @@ class Settlement:
         self._finishing = True
         self._wake.set()
 
+    def expect_more(self, *, backlog: bool) -> None:
+        """Tell whether a backlog waits: then a row may wait a moment for others, since it is the queue that counts."""
+        self._gather_for = _GATHER if backlog else 0.0
+
     async def run(self) -> None:
         """Store and ack batches until `finish`. Cancelled, it drops what is not acked; that stays pending."""
-        async with asyncio.TaskGroup() as acks:
-            while not (self._finishing and not self._gathered):
-                await self._wake.wait()
-                self._wake.clear()
-                items, self._gathered = self._gathered, []
-                stored = await self._commit([item for item in items if self._leases.holds(item.delivery.entry_id)])
-                # Acked while the next batch commits; the room is given back only after the ack.
-                acks.create_task(self._ack(stored, len(items)))
+        while not (self._finishing and not self._gathered):
+            await self._wake.wait()
+            if self._gather_for and not self._finishing:
+                await asyncio.sleep(self._gather_for)
+            self._wake.clear()
+            items, self._gathered = self._gathered, []
+            stored = await self._commit([item for item in items if self._leases.holds(item.delivery.entry_id)])
+            await self._ack(stored)
+            for _ in items:
+                self._room.release()
 
     async def _commit(self, items: Sequence[_Item]) -> list[_Item]:
         """Store the items, and return those that are; one that PostgreSQL refuses is found by halving."""
@@ -124,14 +134,13 @@ class Settlement:
         self._metrics.store_rows.observe(len(rows))
         return effects
 
-    async def _ack(self, stored: Sequence[_Item], rooms: int) -> None:
+    async def _ack(self, stored: Sequence[_Item]) -> None:
+        if not stored:
+            return
         entry_ids = [item.delivery.entry_id for item in stored]
-        if entry_ids:
-            await until_available("redis", self._queue.ack, entry_ids)
+        await until_available("redis", self._queue.ack, entry_ids)
         for entry_id in entry_ids:
             self._leases.drop(entry_id)
-        for _ in range(rooms):
-            self._room.release()
 
     async def _reschedule(self, delivery: Delivery, outcome: RetryLater) -> None:
         arguments = (delivery, outcome.after, outcome.attempt)

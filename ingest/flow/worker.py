@@ -24,8 +24,8 @@ _log = get_logger("worker")
 # How long a read waits for new entries: short, because a stop waits for it rather than cancels it.
 BLOCK = 1.0
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
-_GATHER = 0.005
-_GATHER_SHARE = 16
+_GATHER = 0.002
+_GATHER_SHARE = 64
 # After the grace period: for the last commit, and for giving back.
 _LAST_WORDS = 2.0
 
@@ -106,6 +106,7 @@ class Worker:
                 _log.info("reading_resumed")
             away = False
             backlog = len(taken) == free
+            self._settlement.expect_more(backlog=backlog)
             self._free -= len(taken)
             self._metrics.in_flight.set(self._concurrency - self._free)
             for delivery in taken:
