@@ -1,6 +1,7 @@
 """The composition root: builds the parts from the settings, and owns the order of start and stop."""
 
 import asyncio
+import os
 import secrets
 import signal
 import socket
@@ -183,7 +184,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), reuse_port=False)
     except OSError as error:
         raise AddressTaken(
-            f"/metrics cannot listen on {host}:{port}: {error.strerror}; set INGEST_METRICS_PORT (0: none)"
+            f"/metrics cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}; set INGEST_METRICS_PORT (0: none)"
         ) from error
 
 

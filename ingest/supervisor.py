@@ -30,6 +30,8 @@ _LONGEST_BACKOFF = 30.0
 _HEALTHY_AFTER = 60.0
 # Beyond the grace period, in which a child stops by itself.
 _KILL_MARGIN = 6.0
+# `timeout`, systemd and terminals signal the whole process group, some of them twice: that is one request.
+_SAME_REQUEST = 1.5
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class Supervisor:
         self._children = children
         self._grace = grace
         self._stopping = False
+        self._stopped_at = 0.0
         self._kill_at = 0.0
         self._failed = False
 
@@ -140,10 +143,13 @@ class Supervisor:
             os._exit(code)
 
     def _stop(self, cause: str) -> None:
-        """Ask all children to stop; asked a second time, they are asked again, and hurry."""
+        """Ask all children to stop; asked again, more than a moment later, they are asked again, and hurry."""
+        if self._stopping and time.monotonic() - self._stopped_at < _SAME_REQUEST:
+            return
         patience = 0.0 if self._stopping else self._grace
         _log.info("stop_requested", cause=cause, grace=patience)
         self._stopping = True
+        self._stopped_at = time.monotonic()
         self._kill_at = time.monotonic() + patience + _KILL_MARGIN
         for child in self._children:
             if child.pid:

@@ -5,10 +5,14 @@ were asked twice; give back what is not finished.
 """
 
 import asyncio
+import time
 
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("shutdown")
+
+# A process manager that signals the whole group, and a supervisor that passes its own signal on, ask once.
+SAME_REQUEST = 1.0
 
 
 class Shutdown:
@@ -20,16 +24,18 @@ class Shutdown:
 
     def __init__(self, grace: float) -> None:
         self._grace = grace
+        self._requested_at = 0.0
         self.requested = asyncio.Event()
         self.overdue = asyncio.Event()
 
     def request(self, cause: str) -> None:
-        """Ask to stop; asked again, the grace period is over."""
+        """Ask to stop; asked again, more than a moment later, the grace period is over."""
         if self.requested.is_set():
-            if not self.overdue.is_set():
+            if time.monotonic() - self._requested_at > SAME_REQUEST and not self.overdue.is_set():
                 _log.warning("stop_hurried", cause=cause)
-            self.overdue.set()
+                self.overdue.set()
             return
+        self._requested_at = time.monotonic()
         _log.info("stop_requested", cause=cause, grace=self._grace)
         self.requested.set()
         asyncio.get_running_loop().call_later(self._grace, self.overdue.set)

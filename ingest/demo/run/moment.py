@@ -1,0 +1,64 @@
+"""One look at the running demo, and how it came to it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ingest.demo.run.gauges import ApiStats, Metrics
+    from ingest.demo.run.memory import Memory
+
+_RATE_OVER = 1.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What the live view shows.
+
+    Attributes:
+        stored: orders, as the workers count them.
+        elapsed: seconds since the external API saw its first request.
+        rate: orders per second, over the last second.
+        memory: bytes that the workers take.
+    """
+
+    metrics: Metrics
+    api: ApiStats
+    stored: int
+    elapsed: float
+    rate: float
+    memory: int
+
+    @property
+    def mean_rate(self) -> float:
+        """Orders per second since the first request."""
+        return self.stored / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the queue looked empty, over more than one glance: only Redis itself can tell."""
+        waiting = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_scheduled")
+        return not any(map(self.metrics.total, waiting))
+
+
+class Track:
+    """Turns looks into moments: remembers the last second for the rate."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._stored: deque[tuple[float, int]] = deque()
+
+    def moment(self, metrics: Metrics, api: ApiStats) -> Moment:
+        """The moment now."""
+        now = time.monotonic()
+        stored = int(metrics.total("ingest_orders_total", 'outcome="stored"'))
+        self._stored.append((now, stored))
+        while len(self._stored) > 2 and now - self._stored[1][0] >= _RATE_OVER:
+            self._stored.popleft()
+        since, before = self._stored[0]
+        rate = (stored - before) / (now - since) if now > since else 0.0
+        elapsed = 0.0 if api.first_request is None else time.time() - api.first_request
+        return Moment(metrics, api, stored, elapsed, rate, self._memory.now)

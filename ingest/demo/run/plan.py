@@ -1,0 +1,64 @@
+"""What the demo is asked to do: how many orders, with how many workers, against which external API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_FASTEST, _SLOWEST = 0.1, 0.2  # seconds until an answer, uniformly drawn
+
+MEAN_LATENCY = (_FASTEST + _SLOWEST) / 2
+
+# Faults of a usual day, none of which is an order's own. Only the first request for each order can be faulty, so that
+# the three quick tries of an attempt suffice, and none but a 503 leads to a scheduled retry.
+API_OPTIONS = (
+    "--latency", f"{_FASTEST}-{_SLOWEST}",
+    "--error-rate", "0.005",
+    "--reset-rate", "0.002",
+    "--truncate-rate", "0.001",
+    "--unavailable-rate", "0.002",
+    "--retry-after", "1",
+    "--fail-first", "1",
+)  # fmt: skip
+
+# Set when half of the orders are stored: an order told to wait for a second at the very end would be all that the
+# wall time shows. The other faults go on.
+SECOND_HALF = {"unavailable_rate": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of the demo.
+
+    Attributes:
+        orders: to enqueue.
+        processes: worker processes.
+        concurrency: orders in flight in each of them.
+    """
+
+    orders: int
+    processes: int
+    concurrency: int
+
+    @property
+    def in_flight(self) -> int:
+        """Most orders in flight, over all processes."""
+        return self.processes * self.concurrency
+
+    @property
+    def ideal(self) -> float:
+        """Seconds if every slot fetched without a pause; at least one answer's latency, however many slots."""
+        return MEAN_LATENCY * max(1.0, self.orders / self.in_flight)
+
+    def order_ids(self, bundled: Collection[str]) -> list[str]:
+        """The IDs to enqueue: bundled ones in their order, then made-up ones that the API serves as well."""
+        made_up = (f"DEMO-{number:07}" for number in range(1, self.orders - len(bundled) + 1))
+        return [*islice(bundled, self.orders), *made_up]
+
+    def api_options(self, bundled: Collection[str]) -> list[str]:
+        """The options of `ingest upstream`."""
+        return [*API_OPTIONS, *(["--any-id"] if self.orders > len(bundled) else [])]

@@ -1,0 +1,252 @@
+"""The result of the demo: for people a table, for scripts an object."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+
+from ingest.demo.run.plan import MEAN_LATENCY
+from ingest.demo.run.view import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from decimal import Decimal
+
+    from rich.console import RenderableType
+
+    from ingest.demo.run.audit import Example, Findings
+    from ingest.demo.run.gauges import ApiStats, Metrics
+    from ingest.demo.run.plan import Plan
+
+_NARROWEST, _WIDEST = 40, 100
+_ALL_COLUMNS = 76  # that the rows of examples need
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The servers that were left running, and how to end them."""
+
+    redis_url: str
+    postgres_dsn: str
+    upstream_url: str
+    stop_command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the demo went.
+
+    Attributes:
+        api: the external API's count, at the end.
+        metrics: the workers' count, at the end.
+        peak_memory: bytes.
+        memory_measure: PSS or RSS, over all worker processes.
+        worker_exit_code: None if the workers had to be killed.
+        kept: None if nothing was left running.
+    """
+
+    plan: Plan
+    findings: Findings
+    api: ApiStats
+    metrics: Metrics
+    peak_memory: int
+    memory_measure: str
+    worker_exit_code: int | None
+    kept: Kept | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every order is stored, once and right, and the workers stopped as asked."""
+        found = self.findings
+        faults = (found.lost, found.written_twice, found.wrong, found.unexpected, self.worker_exit_code)
+        return found.stored == self.plan.orders and all(fault == 0 for fault in faults)
+
+    @property
+    def wall(self) -> float:
+        """Seconds from the first request to the last commit."""
+        first, last = self.api.first_request, self.findings.last_commit
+        return last - first if first is not None and last is not None else 0.0
+
+    @property
+    def fetched(self) -> int:
+        """Orders that arrived whole at a worker."""
+        return int(self.metrics.total("ingest_upstream_request_seconds_count", 'code="2xx"'))
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Faults by kind. An answer that broke off is what the API counts as 200, and the workers do not."""
+        by_status = {status: count for status, count in self.api.by_status.items() if status != "200"}
+        broken = self.api.by_status.get("200", 0) - self.fetched
+        return by_status | ({"truncated": broken} if broken > 0 else {})
+
+    @property
+    def retries(self) -> tuple[int, int]:
+        """Further requests at once, within a delivery; and further deliveries, scheduled for later."""
+        deliveries = int(self.metrics.total("ingest_orders_total"))
+        return self.api.requests - deliveries, int(self.metrics.total("ingest_orders_total", 'outcome="retried"'))
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for a script; times in seconds, memory in bytes."""
+        found, plan = self.findings, self.plan
+        at_once, scheduled = self.retries
+        rounded = {
+            name: None if value is None else round(value, 4)
+            for name, value in {
+                "wall_seconds": self.wall,
+                "ideal_seconds": plan.ideal,
+                "wall_over_ideal": self.wall / plan.ideal,
+                "orders_per_second": plan.orders / self.wall if self.wall else None,
+                "upstream_p50_seconds": self._request(0.5),
+                "upstream_p99_seconds": self._request(0.99),
+            }.items()
+        }
+        return {
+            "good": self.is_good,
+            **asdict(plan),
+            **{name: value for name, value in asdict(found).items() if name not in {"examples", "last_commit"}},
+            **rounded,
+            "requests": self.api.requests,
+            "peak_concurrency": self.api.peak_concurrency,
+            "faults": self.faults,
+            "retries_at_once": at_once,
+            "retries_scheduled": scheduled,
+            "fetched_twice": self.fetched - found.stored,
+            "peak_memory": self.peak_memory,
+            "memory_measure": self.memory_measure,
+            "worker_exit_code": self.worker_exit_code,
+            "examples": [asdict(example) for example in found.examples],
+            "kept": None if self.kept is None else asdict(self.kept),
+        }
+
+    def print(self, program: str) -> None:
+        """Print it for people; `program` is how they called us."""
+        console = Console(highlight=False)
+        # In a file it is as wide as it needs to be.
+        console.width = max(_NARROWEST, min(console.width, _WIDEST)) if console.is_terminal else _WIDEST
+        for part in (self._facts(), _rows(self.findings.examples, console.width)):
+            console.print()
+            console.print(part)
+        console.print()
+        for line in self._next(program):
+            # Commands are for copying: never wrapped by us.
+            console.print(line, soft_wrap=True, markup=False)
+
+    def _request(self, share: float) -> float | None:
+        return self.metrics.quantile(share, "ingest_upstream_request_seconds", 'code="2xx"')
+
+    def _facts(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True, style="dim")
+        table.add_column(justify="right", no_wrap=True, style="bold")
+        table.add_column()
+        for label, value, note, is_good in self._outcome_rows():
+            table.add_row(label, f"[{'green' if is_good else 'red'}]{value}", note)
+        for row in (*self._speed_rows(), *self._cost_rows()):
+            table.add_row(*row)
+        return table
+
+    def _outcome_rows(self) -> list[tuple[str, str, str, bool]]:
+        """Label, value, note, and whether the value is as it should be."""
+        found, orders = self.findings, self.plan.orders
+        compared = f"of {found.compared:,} compared line by line with the original"
+        rows = [("orders stored", f"{found.stored:,}", f"of {orders:,} enqueued", found.stored == orders)]
+        for label, count, note in (
+            ("lost", found.lost, "neither stored, nor queued, nor a dead letter"),
+            ("written twice", found.written_twice, "by PostgreSQL's own count of inserts and updates"),
+            ("wrong content", found.wrong, compared),
+            ("dead letters", found.dead, ""),
+        ):
+            rows.append((label, f"{count:,}", note, count == 0))
+        if found.unfinished:
+            rows.append(("unfinished", f"{found.unfinished:,}", "still queued, or waiting for a retry", False))
+        if found.unexpected:
+            rows.append(("unexpected", f"{found.unexpected:,}", "rows of orders that nobody enqueued", False))
+        if self.worker_exit_code != 0:
+            code = "killed" if self.worker_exit_code is None else str(self.worker_exit_code)
+            rows.append(("exit code", code, "of the workers, which should have stopped with 0", False))
+        return rows
+
+    def _speed_rows(self) -> list[tuple[str, str, str]]:
+        plan, ratio = self.plan, self.wall / self.plan.ideal
+        rate = plan.orders / self.wall if self.wall else 0.0
+        ideal = f"{plan.orders:,} orders x {MEAN_LATENCY * 1000:.0f} ms / {plan.in_flight:,} in flight"
+        if plan.orders < plan.in_flight:
+            ideal = "one answer: there are more slots than orders"
+        return [
+            ("wall time", f"{self.wall:.2f} s", f"first request to last commit, {rate:,.0f}/s, {ratio:.2f} x ideal"),
+            ("ideal", f"{plan.ideal:.2f} s", ideal),
+        ]
+
+    def _cost_rows(self) -> list[tuple[str, str, str]]:
+        at_once, scheduled = self.retries
+        answered = f"p50 {seconds(self._request(0.5))}, p99 {seconds(self._request(0.99))}"
+        kinds = ", ".join(f"{count:,} {_kind(kind)}" for kind, count in sorted(self.faults.items()))
+        workers = f"{self.plan.processes} worker{'s' if self.plan.processes != 1 else ''}"
+        return [
+            ("requests", f"{self.api.requests:,}", f"{self.api.peak_concurrency:,} at once at most, {answered}"),
+            ("faults met", f"{sum(self.faults.values()):,}", kinds),
+            ("retries", f"{at_once + scheduled:,}", f"{at_once:,} at once, {scheduled:,} scheduled"),
+            ("fetched twice", f"{self.fetched - self.findings.stored:,}", ""),
+            (
+                "peak memory",
+                f"{self.peak_memory / 2**20:,.0f} MiB",
+                f"{self.memory_measure} of {workers}, supervisor and /metrics together",
+            ),
+        ]
+
+    def _next(self, program: str) -> list[str]:
+        if self.kept is None:
+            return [f"Next, to look around in what is stored: {program} demo --keep"]
+        kept = self.kept
+        return [
+            "PostgreSQL, Valkey and the simulated external API are still running:",
+            f"  export INGEST_REDIS_URL='{kept.redis_url}'",
+            f"  export INGEST_POSTGRES_DSN='{kept.postgres_dsn}'",
+            f"  export INGEST_UPSTREAM_URL='{kept.upstream_url}'",
+            "Next, with these set:",
+            f"  {program} status",
+            f"  {program} enqueue 536365 && {program} worker     # Ctrl-C stops the worker",
+            """  psql "$INGEST_POSTGRES_DSN" -c 'SELECT * FROM order_lines LIMIT 5'""",
+            '  valkey-cli -u "$INGEST_REDIS_URL"                # or redis-cli',
+            "To stop all three and remove their data:",
+            f"  {kept.stop_command}",
+        ]
+
+
+def _kind(fault: str) -> str:
+    return f"x {fault}" if fault.isdigit() else fault
+
+
+def _amount(total: Decimal) -> str:
+    """All digits that are stored, and two decimals at least."""
+    exponent = total.as_tuple().exponent
+    return f"{total:,.2f}" if isinstance(exponent, int) and exponent > -2 else f"{total:,}"
+
+
+def _rows(examples: Sequence[Example], width: int) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for name in ("order_id", "status", "placed_at (UTC)", "customer", "country", "lines", "total"):
+        justify: Literal["left", "right"] = "right" if name in {"lines", "total"} else "left"
+        table.add_column(name, justify=justify, no_wrap=True, header_style="dim")
+    for row in examples:
+        table.add_row(
+            row.order_id,
+            row.status,
+            f"{row.placed_at:%Y-%m-%d %H:%M}",
+            _or_null(row.customer_id),
+            _or_null(row.country),
+            f"{row.line_count:,}",
+            _amount(row.total),
+        )
+    if width < _ALL_COLUMNS:
+        # What a narrow terminal would cut short to nothing is left out.
+        table.columns = [column for column in table.columns if column.header not in {"placed_at (UTC)", "country"}]
+    return Group("A few rows, read back by SQL:", table)
+
+
+def _or_null(text: str | None) -> str:
+    return "[dim]null[/dim]" if text is None else escape(text)

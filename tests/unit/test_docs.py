@@ -1,0 +1,30 @@
+"""The reference pages say what the code does."""
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from ingest.settings import PREFIX, Settings
+from ingest.telemetry.metrics import WORKER_METRICS, QueueCollector, QueueState
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def test_the_settings_page_has_each_setting_with_its_default_and_description() -> None:
+    page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+
+    for name, field in Settings.model_fields.items():
+        default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
+        shown = "" if default is None else f"`{default}`"
+        assert f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |" in page
+
+
+def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
+    page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    gauges = QueueCollector("x", QueueState(0, 0, 0, 0, 0, 0)).collect()
+
+    for spec in WORKER_METRICS:
+        label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
+        assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
+    for metric in gauges:
+        assert f"| `{metric.name}` | {metric.type} | `stream` | {metric.documentation} |" in page
