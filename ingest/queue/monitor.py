@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from ingest.queue.connection import NoGroup, translated
+from ingest.queue.connection import NoGroup, QueueRefused, translated
 from ingest.queue.keys import Keys
 from ingest.telemetry.metrics import QueueState
 
@@ -78,8 +78,11 @@ class Monitor:
 
     async def traps(self) -> list[str]:
         """What in the server's configuration can lose entries, a line each; none where it may not be asked."""
-        with translated():
-            server = await self._client.info()
+        try:
+            with translated():
+                server = await self._client.info()
+        except QueueRefused:
+            return []
         lines = []
         policy = server.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":

@@ -12,13 +12,14 @@ CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
-# 54 program limit exceeded are a row's fault; 28 and 3D (credentials, no such database) are for a person to put right.
+# 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
+# are for a person to put right.
 _ROW_CLASSES = ("22", "23", "54")
-_SETUP_CLASSES = ("28", "3D")
+_SETUP_CLASSES = ("28", "3D", "42")
 
 
 class StoreRefused(UserError):
-    """PostgreSQL refuses our credentials, or has no such database."""
+    """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     if sqlstate.startswith(_ROW_CLASSES):
         return RowsRefused(f"{message} ({sqlstate})")
     if sqlstate.startswith(_SETUP_CLASSES):
-        return StoreRefused(f"PostgreSQL refuses the connection: {message}")
+        return StoreRefused(f"PostgreSQL refuses: {message}")
     return StoreUnavailable(f"{message} ({sqlstate})" if sqlstate else message)
 
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.delivery import Effect, OrderRow
-from ingest.store.connection import is_behind_pooler, open_pool, translated
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.connection import StoreRefused, is_behind_pooler, open_pool, translated
 
 # One writer at a time, and one connection to spare while a broken one is being replaced.
 _CONNECTIONS = 2
@@ -93,9 +94,13 @@ class OrderStore:
             if other is None or _age(other) < _age(row):
                 newest[row.order.id] = row
         columns = _columns([newest[key] for key in sorted(newest)])
-        with translated():
-            async with self._pool.acquire() as connection:
-                records = await self._execute(connection, columns)
+        try:
+            with translated():
+                async with self._pool.acquire() as connection:
+                    records = await self._execute(connection, columns)
+        except StoreRefused as error:
+            # It worked at the start: a person is changing something, and will see to it. The batch can wait.
+            raise StoreUnavailable(str(error)) from error
         effects = {record["order_id"]: Effect(record["effect"]) for record in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]
