@@ -26,7 +26,7 @@ help:  ## this list
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
 
 .PHONY: demo
-demo: .venv/ready  ## real servers, sample orders, and workers killed on the way; ARGS="--help" for options
+demo: .venv/ready  ## real servers, 10,000 real orders, two workers, an account at the end; ARGS="--help" for options
 	@exec .venv/bin/ingest demo $(ARGS)
 
 .PHONY: test

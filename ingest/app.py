@@ -144,7 +144,7 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
     try:
         uvloop.run(main())
     except* UserError as refused:
-        _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))  # noqa: TRY400
+        _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))
         code = 1
     return code
 

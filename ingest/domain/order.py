@@ -12,6 +12,7 @@ from decimal import (
     InvalidOperation,
     Overflow,
     Rounded,
+    localcontext,
 )
 from functools import cached_property
 from typing import Annotated
@@ -22,6 +23,7 @@ _ORDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", re.ASCII)
 
 # Amounts are added without rounding: what does not fit 60 digits is refused rather than approximated.
 _EXACT = Context(prec=60, traps=[Inexact, Rounded, Clamped, InvalidOperation, DivisionByZero, Overflow])
+_ZERO = Decimal(0)
 _MAX_MAGNITUDE = 30
 _JSON_SAFE = 2**53
 
@@ -70,10 +72,8 @@ class Order(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def total(self) -> Decimal:
         """The exact sum of quantity times unit price over all lines."""
-        total = Decimal(0)
-        for line in self.lines:
-            total = _EXACT.add(total, _EXACT.multiply(line.unit_price, line.quantity))
-        return total
+        with localcontext(_EXACT):
+            return sum((line.unit_price * line.quantity for line in self.lines), _ZERO)
 
     def lines_json(self) -> bytes:
         """The lines as a JSON array, prices as strings, so that no reader makes floats of them."""

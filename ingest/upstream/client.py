@@ -131,6 +131,8 @@ class UpstreamClient:
         length = response.content_length
         if length is not None and length > limit:
             raise _too_large(limit)
+        if length is not None and "Content-Encoding" not in response.headers:
+            return await response.read()
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK):
             body += chunk

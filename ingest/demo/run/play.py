@@ -8,11 +8,13 @@ Everything stands in `with` blocks and under watchdogs: whatever ends this proce
 from __future__ import annotations
 
 import resource
+import signal
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import asyncpg
 import redis
 
 from ingest.demo.run.audit import audit, is_drained
@@ -53,7 +55,12 @@ def play(plan: Plan, *, keep: bool) -> Report:
     _allow_connections(plan.in_flight)
     view = view_of(plan)
     view.step("starting PostgreSQL and Valkey ...")
-    with sigterm_raises(), _servers() as servers, Commands(servers.directory / "demo") as commands:
+    with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT))
+        stack.enter_context(sigterm_raises())
+        servers = stack.enter_context(_servers())
+        commands = stack.enter_context(Commands(servers.directory / "demo"))
+        stack.callback(_ignore_signals)
         stage = _Stage(plan, view, servers, commands)
         api_url = stage.prepare()
         report = stage.run(api_url)
@@ -169,6 +176,14 @@ def _servers() -> Iterator[EmbeddedServers]:
             yield servers
     except ServerError as error:
         raise DemoFailed(str(error)) from error
+    except (redis.RedisError, asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError) as error:
+        raise DemoFailed(f"a server of the demo went away: {error}") from error
+
+
+def _ignore_signals() -> None:
+    """Take everything down undisturbed: it takes a moment, and whoever is impatient would make it longer."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _allow_connections(in_flight: int) -> None:

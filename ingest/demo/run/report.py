@@ -186,16 +186,13 @@ class Report:
         answered = f"p50 {seconds(self._request(0.5))}, p99 {seconds(self._request(0.99))}"
         kinds = ", ".join(f"{count:,} {_kind(kind)}" for kind, count in sorted(self.faults.items()))
         workers = f"{self.plan.processes} worker{'s' if self.plan.processes != 1 else ''}"
+        measured = f"{self.memory_measure} of {workers}, supervisor and /metrics together"
         return [
             ("requests", f"{self.api.requests:,}", f"{self.api.peak_concurrency:,} at once at most, {answered}"),
             ("faults met", f"{sum(self.faults.values()):,}", kinds),
             ("retries", f"{at_once + scheduled:,}", f"{at_once:,} at once, {scheduled:,} scheduled"),
             ("fetched twice", f"{self.fetched - self.findings.stored:,}", ""),
-            (
-                "peak memory",
-                f"{self.peak_memory / 2**20:,.0f} MiB",
-                f"{self.memory_measure} of {workers}, supervisor and /metrics together",
-            ),
+            ("peak memory", f"{self.peak_memory / 2**20:,.0f} MiB", measured),
         ]
 
     def _next(self, program: str) -> list[str]:

@@ -1,0 +1,117 @@
+"""The real `ingest worker` as a process, watched while it runs."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+from support import Cli, eventually
+
+
+@dataclass
+class WorkerCommand:
+    """One running `ingest worker` with its processes, and what it has logged so far."""
+
+    process: subprocess.Popen[str]
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                event = {"event": "", "text": line}
+            self.log.append(event)
+
+    def events(self, name: str, **fields: object) -> list[dict[str, Any]]:
+        """What it has logged under this name."""
+        return [event for event in list(self.log) if event["event"] == name and fields.items() <= event.items()]
+
+    async def says(self, name: str, within: float = 30.0, **fields: object) -> dict[str, Any]:
+        """Wait until it logs an event."""
+
+        async def said() -> list[dict[str, Any]]:
+            assert self.process.poll() is None or self.events(name, **fields), f"it ended: {self.log}"
+            return self.events(name, **fields)
+
+        return (await eventually(said, within=within))[0]
+
+    def pid_of(self, child: str) -> int:
+        """The process in a slot, the last one started there."""
+        return int(self.events("process_started", process=child)[-1]["pid"])
+
+    def ask(self, number: signal.Signals) -> None:
+        """Signal the supervisor alone, as a process manager does."""
+        self.process.send_signal(number)
+
+    def ask_group(self, number: signal.Signals) -> None:
+        """Signal all its processes at once, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    async def exit_code(self, within: float = 30.0) -> int:
+        """Wait for its end, and for the last of its log."""
+
+        async def ended() -> bool:
+            return self.process.poll() is not None
+
+        await eventually(ended, within=within)
+        await asyncio.to_thread(self._reader.join, 20)
+        assert self.process.returncode is not None
+        return self.process.returncode
+
+    async def stop(self) -> int:
+        """Ask it to stop, and wait for its end."""
+        self.ask(signal.SIGTERM)
+        return await self.exit_code()
+
+    def close(self) -> None:
+        """Kill what is left of it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._reader.join(20)
+
+
+@dataclass
+class Workers:
+    """Starts worker commands for one test."""
+
+    cli: Cli
+    env: dict[str, str]
+    started: list[WorkerCommand] = field(default_factory=list)
+
+    def start(self, *options: str, **settings: object) -> WorkerCommand:
+        """Start `ingest worker`, with settings named as in Python."""
+        own = {f"INGEST_{name.upper()}": str(value) for name, value in settings.items()}
+        command = WorkerCommand(self.cli.start("worker", *options, env={**self.env, **own}))
+        self.started.append(command)
+        return command
+
+
+@contextmanager
+def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
+    """The workers of one test; none of them outlives it."""
+    workers = Workers(cli, env)
+    try:
+        yield workers
+    finally:
+        for command in workers.started:
+            command.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, zombies aside."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False

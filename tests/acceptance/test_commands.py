@@ -1,0 +1,477 @@
+"""The one-shot commands as real processes: what they print where, and with which exit code they end."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from redis import Redis
+from support import Cli, eventually_sync
+
+from ingest.queue.keys import Keys
+
+COMMANDS = ["migrate", "enqueue", "worker", "status", "config", "upstream"]
+NOWHERE_REDIS = "redis://127.0.0.1:1/0"
+NOWHERE_POSTGRES = "postgresql://nobody:s3cr3t@127.0.0.1:1/none"
+
+
+@pytest.fixture
+def queued(redis_url: str, queue_name: str) -> Iterator["Queued"]:
+    with Redis.from_url(redis_url) as redis:
+        yield Queued(redis, Keys.of(queue_name))
+
+
+class Queued:
+    """What is in the queue now."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self.redis = redis
+        self.keys = keys
+
+    def __call__(self) -> list[str]:
+        return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(self.keys.stream)]
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
+    """A failure as a person should see it."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("ingest: ")
+    assert "Traceback" not in done.stderr
+
+
+# -- migrate ------------------------------------------------------------------------------------------------------
+
+
+def test_migrate_says_what_it_applied_and_the_second_time_nothing(cli: Cli, empty_dsn: str) -> None:
+    environment = {"INGEST_POSTGRES_DSN": empty_dsn}
+
+    first, second = cli.run("migrate", env=environment), cli.run("migrate", env=environment)
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert first.stdout.splitlines() == ["applied 0001 orders", "schema is at version 1"]
+    assert second.stdout.splitlines() == ["schema is at version 1"]
+    assert first.stderr == second.stderr == ""
+
+
+def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cli) -> None:
+    done = cli.run("migrate", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
+
+    assert_one_line(done, 1)
+    assert "PostgreSQL cannot be" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+# -- enqueue ------------------------------------------------------------------------------------------------------
+
+
+def test_ids_on_the_command_line_are_taken_in_in_order(cli: Cli, queued: Queued) -> None:
+    done = cli.run("enqueue", "a:1", "b", "a:1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("3 accepted")
+    assert queued() == ["a:1", "b", "a:1"]
+
+
+def test_a_bad_line_is_told_with_its_number_and_the_others_are_taken_in(
+    cli: Cli, queued: Queued, tmp_path: Path
+) -> None:
+    (tmp_path / "ids.txt").write_text("a\n\n  b  \nno order!\nc\n" + "x" * 65 + "\nd")
+
+    done = cli.run("enqueue", "--file", str(tmp_path / "ids.txt"))
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("4 accepted, 2 invalid")
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        f"{tmp_path}/ids.txt, line 4",
+        f"{tmp_path}/ids.txt, line 6",
+    ]
+    assert queued() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("arguments", [["-"], ["--file", "-"]])
+def test_ids_may_come_from_stdin(cli: Cli, queued: Queued, arguments: list[str]) -> None:
+    done = cli.run("enqueue", *arguments, stdin="a\nb")
+
+    assert done.returncode == 0
+    assert queued() == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", [b"\xef\xbb\xbfa\r\nb\r\n", b"a\r\n\r\nb", b"a\nb\n"])
+def test_marks_and_line_ends_of_any_system_are_no_part_of_an_id(cli: Cli, queued: Queued, text: bytes) -> None:
+    done = cli.run("enqueue", "-", "--json", stdin=text)
+
+    assert json.loads(done.stdout)["accepted"] == 2
+    assert queued() == ["a", "b"]
+
+
+def test_a_line_that_is_no_text_is_told_with_its_number(cli: Cli, queued: Queued) -> None:
+    done = cli.run("enqueue", "-", stdin=b"a\n\xff\xfe\nb\n")
+
+    assert done.returncode == 1
+    assert "line 2: not UTF-8" in done.stderr
+    assert queued() == ["a", "b"]
+
+
+def test_a_column_of_a_csv_file_holds_the_ids(cli: Cli, queued: Queued, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = [["note", "order_no"], ["x, y", "a"], ["two\nlines", "b"], ["", ""], ["short"], ["ü", " c "]]
+        csv.writer(file).writerows(rows)
+
+    done = cli.run("enqueue", "--file", str(path), "--column", "order_no", "--json")
+
+    assert done.returncode == 1
+    assert {**json.loads(done.stdout), "seconds": 0} == {"accepted": 3, "invalid": 2, "seconds": 0}
+    assert [line.split(": ")[0].rpartition(" ")[2] for line in done.stderr.splitlines()] == ["5", "6"]
+    assert queued() == ["a", "b", "c"]
+
+
+def test_a_member_of_json_lines_holds_the_ids(cli: Cli, queued: Queued) -> None:
+    lines = ['{"id": "a"}', '{"id": 17, "x": [1]}', "", "{}", "[]", "nonsense", '{"id": null}', '{"id": true}', '{"id": 1.5}', '{"id": "b"}']  # fmt: skip
+
+    done = cli.run("enqueue", "-", "--format", "jsonl", "--column", "id", stdin="\n".join(lines))
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("3 accepted, 6 invalid")
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()] == [f"stdin, line {n}" for n in range(4, 10)]
+    assert queued() == ["a", "17", "b"]
+
+
+def test_nothing_to_take_in_is_done_at_once(cli: Cli, queued: Queued, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    done = cli.run("enqueue", "--file", str(tmp_path / "empty"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("0 accepted")
+    assert queued() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["enqueue"], "--file"),
+        (["enqueue", "a", "--file", "ids.txt"], "either"),
+        (["enqueue", "a", "--column", "id"], "--column"),
+        (["enqueue", "--file", "x.csv"], "--column"),
+        (["enqueue", "--file", "x.txt", "--column", "id"], "--format"),
+        (["enqueue", "--file", "x", "--format", "xml"], "'xml'"),
+        (["enqueue", "--nonsense", "a"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+        (["--nonsense"], "--nonsense"),
+        (["status", "--interval", "soon"], "--interval"),
+        (["status", "surplus"], "surplus"),
+        (["upstream", "--error-rate", "2"], "--error-rate"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+    done = cli.run(*arguments)
+
+    assert_one_line(done, 2)
+    assert told in done.stderr
+
+
+def test_a_file_that_is_missing_or_has_no_such_column_fails_in_one_line(
+    cli: Cli, queued: Queued, tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("id,no\n1,2\n")
+
+    missing = cli.run("enqueue", "--file", str(tmp_path / "nowhere"))
+    folder = cli.run("enqueue", "--file", str(tmp_path))
+    column = cli.run("enqueue", "--file", str(tmp_path / "x.csv"), "--column", "order")
+
+    for done in (missing, folder, column):
+        assert_one_line(done, 1)
+    assert "nowhere: No such file" in missing.stderr
+    assert "directory" in folder.stderr
+    assert "no column 'order'; it has: id, no" in column.stderr
+    assert queued() == []
+
+
+def test_twenty_thousand_ids_are_taken_in(cli: Cli, queued: Queued) -> None:
+    ids = [f"order-{number}" for number in range(20_000)]
+
+    done = cli.run("enqueue", "-", stdin="\n".join(ids))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("20,000 accepted")
+    assert queued() == ids
+
+
+def test_a_file_of_another_kind_does_not_fill_the_screen(cli: Cli, queued: Queued) -> None:
+    done = cli.run("enqueue", "-", stdin="not an id\n" * 5_000)
+
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 101
+    assert "5,000 invalid" in done.stdout
+    assert queued() == []
+
+
+def test_enqueue_says_that_it_waits_and_ctrl_c_ends_it(cli: Cli) -> None:
+    process = cli.start("enqueue", "a", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+    assert process.stderr is not None
+
+    first = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=30)
+
+    assert first.startswith("Redis cannot be reached")
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+
+
+# -- status -------------------------------------------------------------------------------------------------------
+
+
+def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue_name: str) -> None:
+    cli.run("enqueue", "a", "b", "c")
+    queued.redis.xgroup_create(queued.keys.stream, "ingest", id="0")
+    queued.redis.xreadgroup("ingest", "worker-7", {queued.keys.stream: ">"}, count=1)
+
+    table, document = cli.run("status"), cli.run("status", "--json")
+
+    assert (table.returncode, document.returncode) == (0, 0)
+    assert (table.stderr, document.stderr) == ("", "")
+    facts = {line.split("  ")[0]: line.split()[-1] for line in table.stdout.splitlines() if line.strip()}
+    assert (facts["waiting"], facts["in work"], facts["dead letters"], facts["orders stored"]) == ("2", "1", "0", "0")
+    assert "worker-7" in table.stdout
+    status = json.loads(document.stdout)
+    assert (status["stream"], status["group"], status["errors"]) == (queue_name, "ingest", {})
+    queue = status["queue"]
+    assert (queue["depth"], queue["pending"], queue["consumers"], queue["retries"], queue["dead"]) == (2, 1, 1, 0, 0)
+    assert [(consumer["name"], consumer["pending"]) for consumer in status["consumers"]] == [("worker-7", 1)]
+    assert status["orders"] == {"stored": 0, "last_ingested_at": None}
+
+
+def test_status_with_a_server_away_shows_the_other_and_exits_with_1(cli: Cli) -> None:
+    without_redis = cli.run("status", "--json", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+    without_postgres = cli.run("status", "--json", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
+    table = cli.run("status", env={"INGEST_REDIS_URL": NOWHERE_REDIS, "INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
+
+    status = json.loads(without_redis.stdout)
+    assert (without_redis.returncode, list(status["errors"]), status["queue"]) == (1, ["redis"], None)
+    assert status["orders"]["stored"] == 0
+    status = json.loads(without_postgres.stdout)
+    assert (without_postgres.returncode, list(status["errors"]), status["orders"]) == (1, ["postgres"], None)
+    assert status["queue"]["depth"] == 0
+    assert table.returncode == 1
+    for done in (without_redis, without_postgres, table):
+        assert "Traceback" not in done.stderr
+        assert "s3cr3t" not in done.stdout + done.stderr
+
+
+def test_status_goes_on_until_ctrl_c_if_asked_to(cli: Cli) -> None:
+    process = cli.start("status", "--watch", "--json", "--interval", "0.1")
+    assert process.stdout is not None
+
+    looks = [json.loads(process.stdout.readline()) for _ in range(3)]
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=30)
+
+    assert all(look["queue"]["depth"] == 0 for look in looks)
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+
+
+# -- config -------------------------------------------------------------------------------------------------------
+
+
+def test_config_shows_every_setting_with_secrets_masked(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t0p-s3cr3t\n")
+    environment = {
+        "INGEST_REDIS_URL": "redis://:s3cr3t@cache:6380/1",
+        "INGEST_POSTGRES_DSN": "postgresql://writer:s3cr3t@db/shop",
+        "INGEST_UPSTREAM_TOKEN_FILE": str(tmp_path / "token"),
+        "INGEST_CLAIM_IDLE": "7.5",
+    }
+
+    table, document = cli.run("config", env=environment), cli.run("config", "--json", env=environment)
+
+    values = json.loads(document.stdout)
+    assert values["INGEST_REDIS_URL"] == "redis://:***@cache:6380/1"
+    assert values["INGEST_POSTGRES_DSN"] == "postgresql://writer:***@db/shop"
+    assert (values["INGEST_UPSTREAM_TOKEN"], values["INGEST_CLAIM_IDLE"]) == ("***", 7.5)
+    for done in (table, document):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "s3cr3t" not in done.stdout
+    assert all(name in table.stdout for name in values)
+
+
+def test_a_mistyped_setting_is_warned_about_and_does_not_stop(cli: Cli) -> None:
+    done = cli.run("config", env={"INGEST_STREM": "x"})
+
+    assert done.returncode == 0
+    [warning] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert warning["level"] == "warning"
+    assert "INGEST_STREAM" in warning["problem"]
+
+
+@pytest.mark.parametrize("command", ["config", "migrate", "status", "worker", "enqueue"])
+def test_a_wrong_setting_stops_every_command_with_one_line_and_exit_code_2(cli: Cli, command: str) -> None:
+    arguments = [command, "a"] if command == "enqueue" else [command]
+
+    done = cli.run(*arguments, env={"INGEST_POSTGRES_DSN": "mysql://root:s3cr3t@host/db"})
+
+    assert_one_line(done, 2)
+    assert "INGEST_POSTGRES_DSN" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+def test_dot_env_in_the_working_directory_is_read(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("INGEST_GROUP=from-dot-env\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ingest", "config", "--json"], env=cli.env, cwd=tmp_path, capture_output=True, check=True
+    )
+
+    assert json.loads(done.stdout)["INGEST_GROUP"] == "from-dot-env"
+
+
+# -- servers that are not what they should be ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", ["database", "password", "schema", "parameter"])
+@pytest.mark.parametrize("command", ["migrate", "worker"])
+def test_a_database_that_cannot_be_used_fails_in_one_line(
+    cli: Cli, dsn: str, empty_dsn: str, command: str, wrong: str
+) -> None:
+    password = urlsplit(dsn).password or ""
+    if (command, wrong) == ("migrate", "schema"):
+        newer = "INSERT INTO schema_migrations (version, name) VALUES (9999, 'later')"
+        _execute(dsn, newer)
+    wrong_dsn = {
+        "database": dsn + "-not-there",
+        "password": dsn.replace(password, "wrong"),
+        "schema": empty_dsn if command == "worker" else dsn,
+        "parameter": dsn + "?no_such_parameter=1",
+    }[wrong]
+
+    done = cli.run(command, env={"INGEST_POSTGRES_DSN": wrong_dsn}, timeout=20)
+
+    assert_one_line(done, 1)
+    assert password not in done.stderr
+
+
+def _execute(dsn: str, statement: str) -> None:
+    script = "import asyncio, asyncpg, sys\nasync def main():\n c = await asyncpg.connect(sys.argv[1])\n await c.execute(sys.argv[2])\n await c.close()\nasyncio.run(main())"
+    subprocess.run([sys.executable, "-c", script, dsn, statement], check=True)
+
+
+@pytest.mark.parametrize("wrong", ["password", "database", "parameter", "type", "no Redis"])
+@pytest.mark.parametrize("command", [["enqueue", "a"], ["worker"]], ids=" ".join)
+def test_a_redis_that_cannot_be_used_fails_in_one_line(
+    cli: Cli, queued: Queued, redis_url: str, command: list[str], wrong: str, web_server: int
+) -> None:
+    password = urlsplit(redis_url).password or ""
+    if wrong == "type":
+        queued.redis.set(queued.keys.stream, "not a stream")
+    url = {
+        "password": redis_url.replace(password, "wrong"),
+        "database": redis_url.removesuffix("/0") + "/99999",
+        "parameter": redis_url + "?no_such_parameter=1",
+        "type": redis_url,
+        "no Redis": f"redis://127.0.0.1:{web_server}/0",
+    }[wrong]
+
+    done = cli.run(*command, env={"INGEST_REDIS_URL": url}, timeout=20)
+
+    assert_one_line(done, 2 if wrong == "parameter" else 1)
+    assert password not in done.stderr
+
+
+@pytest.fixture
+def web_server() -> Iterator[int]:
+    """A port on which something else than Redis answers."""
+
+    class Silent(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Write nothing into the test's output."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+def test_a_port_that_is_taken_fails_in_one_line(cli: Cli, web_server: int) -> None:
+    done = cli.run("worker", env={"INGEST_METRICS_PORT": str(web_server)})
+
+    assert_one_line(done, 1)
+    assert "INGEST_METRICS_PORT" in done.stderr
+
+
+# -- help, debugging, pipes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_examples(cli: Cli, command: str) -> None:
+    done = cli.run(command, "--help")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Examples" in done.stdout
+    assert f"ingest {command}" in done.stdout.partition("Examples")[2]
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    done = cli.run("--version")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("order-ingest ")
+
+
+@pytest.mark.parametrize("arguments", [["migrate"], ["nonsense"], ["config"]], ids=" ".join)
+def test_debug_shows_the_traceback(cli: Cli, arguments: list[str]) -> None:
+    environment = {"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES}
+    if arguments == ["config"]:
+        environment["INGEST_PROCESSES"] = "none"
+
+    done = cli.run("--debug", *arguments, env=environment)
+
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["config"], ["config", "--json"], ["status"], ["config", "--help"], ["--version"]], ids=" ".join
+)
+def test_a_reader_who_has_enough_is_no_error(cli: Cli, arguments: list[str]) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "wb") as closed:  # noqa: PTH123  a file descriptor, not a path
+        done = subprocess.run(
+            [sys.executable, "-m", "ingest", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            env=cli.env,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_watcher_whose_reader_leaves_ends(cli: Cli) -> None:
+    process = cli.start("status", "--watch", "--json", "--interval", "0.1")
+    assert process.stdout is not None
+    assert process.stderr is not None
+
+    process.stdout.readline()
+    process.stdout.close()
+
+    eventually_sync(lambda: process.poll() is not None)
+    assert (process.returncode, process.stderr.read()) == (0, "")
+    process.stdout = None

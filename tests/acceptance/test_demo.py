@@ -1,0 +1,214 @@
+"""`ingest demo` as people run it: the report is true, and nothing stays behind, however it ends."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import asyncpg
+import msgspec
+import psutil
+import pytest
+import redis
+from support import Cli, closing_cli, eventually_sync
+
+from ingest.demo.run.audit import DEAD, RETRY, RETRY_ENTRIES, STREAM, audit, is_drained
+from ingest.demo.upstream.samples import sample_orders
+from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.order import decode_order
+from ingest.queue.consumer import Consumer
+from ingest.queue.producer import Producer
+from ingest.store.orders import OrderStore
+
+# So slow that it is still at work whenever the test gets to it.
+SLOWLY = ("demo", "--orders", "20000", "--processes", "1", "--concurrency", "10")
+
+
+@pytest.fixture
+def demo() -> Iterator[Cli]:
+    """The command in an environment of no use: none of it may reach the demo."""
+    with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "ingest_stream": "elsewhere"}) as cli:
+        yield cli
+
+
+def family_at_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All processes of a demo, once its workers fetch orders."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "orders stored" in line:
+            break
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def directory_of(family: list[psutil.Process]) -> Path:
+    """The private directory: what a watchdog is told to remove."""
+    (directory,) = {
+        Path(command[-1])
+        for command in (process.cmdline() for process in family)
+        if any(part.endswith("watchdog.py") for part in command) and command[-1].startswith("/")
+    }
+    return directory
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_stores_every_order_once_and_says_so(demo: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("INGEST_POSTGRES_DSN=nonsense\n")
+    monkeypatch.chdir(tmp_path)
+
+    done = demo.run("demo", "--orders", "300", "--concurrency", "50", "--json")
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["good"] is True
+    assert (report["orders"], report["stored"], report["compared"]) == (300, 300, 300)
+    for fault in ("lost", "unfinished", "unexpected", "dead", "written_twice", "wrong", "fetched_twice"):
+        assert report[fault] == 0, fault
+    assert report["requests"] == 300 + sum(report["faults"].values())
+    assert report["retries_at_once"] + report["retries_scheduled"] == sum(report["faults"].values())
+    assert report["peak_concurrency"] <= 100
+    assert 0.1 <= report["ideal_seconds"] <= report["wall_seconds"]
+    assert report["peak_memory"] > 0
+    assert report["examples"][0]["order_id"] == "536365"
+    assert report["examples"][0]["total"] == "139.12"
+
+
+def test_prints_a_report_for_people_with_made_up_orders_beyond_the_bundled_ones(demo: Cli) -> None:
+    done = demo.run("demo", "--orders", "10040", "--concurrency", "500")
+
+    assert done.returncode == 0, done.stderr
+    rows = {line[:14].strip(): line[14:].split() for line in done.stdout.splitlines()}
+    assert rows["orders stored"][:3] == ["10,040", "of", "10,040"]
+    assert rows["lost"][0] == rows["written twice"][0] == rows["wrong content"][0] == "0"
+    assert rows["wrong content"][2] == "10,000"
+    assert "demo --keep" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -9)]
+)
+def test_leaves_nothing_behind_when_it_is_ended(demo: Cli, ending: signal.Signals, code: int) -> None:
+    process = demo.start(*SLOWLY)
+    family = family_at_work(process)
+    directory = directory_of(family)
+    assert directory.is_dir()
+
+    process.send_signal(ending)
+
+    assert process.wait(timeout=60) == code
+    eventually_sync(lambda: all(map(is_gone, family)))
+    eventually_sync(lambda: not directory.exists())
+
+
+def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
+    process = demo.start(*SLOWLY)
+    family = family_at_work(process)
+    workers = next(member for member in family if "worker" in member.cmdline())
+
+    workers.kill()
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    last_line = errors.splitlines()[-1]
+    assert last_line.startswith("ingest: `ingest worker` ended by itself; its log is kept in ")
+    kept = Path(last_line.rpartition(" ")[2])
+    assert "process_started" in kept.read_text()
+    kept.unlink()
+    eventually_sync(lambda: all(map(is_gone, family)))
+
+
+def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: Cli) -> None:
+    done = demo.run("demo", "--orders", "20", "--keep", "--json")
+    assert done.returncode == 0, done.stderr
+    kept = json.loads(done.stdout)["kept"]
+    ports = [urlsplit(kept[name]).port for name in ("postgres_dsn", "redis_url", "upstream_url")]
+
+    try:
+        stored = asyncio.run(count_orders(kept["postgres_dsn"]))
+        with redis.Redis.from_url(kept["redis_url"]) as queue:
+            assert queue.ping()
+        assert all(map(is_listened_on, ports))
+    finally:
+        stopped = subprocess.run(kept["stop_command"], shell=True, capture_output=True, text=True, check=False)
+
+    assert stored == 20
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert not Path(kept["stop_command"].rpartition(" ")[2]).exists()
+    eventually_sync(lambda: not any(map(is_listened_on, ports)))
+
+
+def test_the_audit_finds_what_is_lost_written_twice_and_wrong(dsn: str, redis_url: str) -> None:
+    documents = dict(islice(sample_orders().items(), 3))
+    right, changed, wrong = documents
+    asyncio.run(store(dsn, documents))
+    asyncio.run(leave_in_queue(redis_url, waiting="W1", retried="R1", dead="D1"))
+    documents[wrong] = documents[wrong].replace(b'"quantity":', b'"quantity":1', 1)
+    with redis.Redis.from_url(redis_url) as queue:
+        try:
+            found = audit(dsn, queue, [right, changed, wrong, "W1", "R1", "D1", "L1", "L2"], documents)
+            drained = is_drained(queue)
+        finally:
+            queue.delete(STREAM, RETRY, RETRY_ENTRIES, DEAD)
+
+    assert (found.stored, found.compared, found.unexpected) == (3, 3, 0)
+    assert (found.lost, found.dead, found.unfinished) == (2, 1, 2)
+    assert found.written_twice == 1
+    assert found.wrong == 1
+    assert not drained
+
+
+def test_refuses_options_out_of_range(demo: Cli) -> None:
+    done = demo.run("demo", "--orders", "0")
+
+    assert done.returncode == 2
+    assert "--orders" in done.stderr
+    assert done.stdout == ""
+
+
+async def store(dsn: str, documents: dict[str, bytes]) -> None:
+    """Store all; the first once more as it is, which writes nothing, and the second in another version and back."""
+    fetched_at = datetime.now(UTC)
+    rows = [OrderRow(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
+    other = replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
+    async with OrderStore.open(dsn) as orders:
+        await orders.upsert([rows[0], other, rows[2]])
+        await orders.upsert([replace(row, fetched_at=fetched_at + timedelta(seconds=1)) for row in rows[:2]])
+
+
+async def leave_in_queue(redis_url: str, *, waiting: str, retried: str, dead: str) -> None:
+    async with Producer.connect(redis_url, "orders") as producer:
+        await producer.enqueue([retried, dead, waiting])
+    async with Consumer.open(redis_url, "orders", "ingest", "c", 1.0) as consumer:
+        await consumer.ensure_group()
+        first, second = await consumer.read(2, 1.0)
+        await consumer.reschedule(first, 3600.0, 2)
+        await consumer.bury(second, DeadReason.NOT_FOUND, "HTTP 404")
+
+
+async def count_orders(dsn: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetchval("SELECT count(*) FROM orders")
+    finally:
+        await connection.close()
+
+
+def is_listened_on(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10):
+            return True
+    except ConnectionRefusedError:
+        return False

@@ -1,0 +1,370 @@
+"""The real `ingest worker` as processes: stopped, interrupted, killed, and started while its servers are away."""
+
+import asyncio
+import itertools
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+
+import psutil
+import pytest
+from acceptance.commands import WorkerCommand, Workers, closing_workers, is_alive
+from conftest import with_database
+from integration.scene import Scene, assert_right, ids
+from support import Cli, eventually
+
+from ingest.demo.servers import EmbeddedServers, embedded_servers
+from ingest.store.schema import migrate, migrations
+
+_numbers = itertools.count()
+ORDERS = ids(300)
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
+    with closing_workers(cli, {"INGEST_UPSTREAM_URL": scene.api.url_template, "INGEST_CONCURRENCY": "10"}) as workers:
+        yield workers
+
+
+@pytest.fixture(scope="module")
+def own_servers() -> Iterator[EmbeddedServers]:
+    """Servers that a test may stop: what they have confirmed survives that."""
+    with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as servers:
+        yield servers
+
+
+@pytest.fixture
+async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
+    """A scene on servers that may be stopped."""
+    database = f"own_{next(_numbers)}"
+    async with Scene.open(own_servers.redis_url, own_servers.postgres_dsn, queue_name) as scene:
+        await scene.sql(f"CREATE DATABASE {database}")
+        scene.dsn = with_database(own_servers.postgres_dsn, database)
+        await migrate(scene.dsn, migrations())
+        yield scene
+        for server in (own_servers.valkey, own_servers.postgres):
+            if not server.is_running():
+                server.start()
+
+
+def on(fragile: Scene, workers: Workers) -> Workers:
+    """The same workers, on the servers that may be stopped."""
+    workers.env |= {
+        "INGEST_REDIS_URL": fragile.redis_url,
+        "INGEST_POSTGRES_DSN": fragile.dsn,
+        "INGEST_UPSTREAM_URL": fragile.api.url_template,
+    }
+    return workers
+
+
+async def all_finished_right(scene: Scene, order_ids: list[str] = ORDERS) -> None:
+    await scene.finished()
+    assert await scene.dead() == []
+    assert_right(await scene.rows(), order_ids)
+
+
+async def nothing_lost(scene: Scene, order_ids: list[str] = ORDERS) -> set[str]:
+    """Each order is stored or still in the stream; those that are stored."""
+    stored = set(await scene.rows())
+    queued = {fields[b"order_id"].decode() for _, fields in await scene.redis.xrange(scene.keys.stream)}
+    assert stored | queued == set(order_ids)
+    return stored
+
+
+# -- stopping -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-C", "SIGTERM to all"])
+async def test_a_stop_in_mid_run_finishes_what_is_in_hand_and_leaves_the_rest_to_others(
+    scene: Scene, workers: Workers, way: str
+) -> None:
+    scene.api.behave(latency="0.3")
+    await scene.enqueue(*ORDERS)
+    first = workers.start(processes=2)
+    await scene.stored_at_least(20)
+
+    match way:
+        case "SIGTERM":
+            first.ask(signal.SIGTERM)
+        case "Ctrl-C":
+            first.ask_group(signal.SIGINT)
+        case _:
+            first.ask_group(signal.SIGTERM)
+
+    assert await first.exit_code() == 0
+    state = await scene.state()
+    assert (state.pending, state.consumers) == (0, 0), "nothing is held, and nobody stays behind"
+    stored = await nothing_lost(scene)
+    assert scene.api.stats().requests == len(stored), "what had been asked for was worth finishing"
+    assert 20 <= len(stored) < len(ORDERS)
+    before = await scene.rows()
+    scene.api.behave(latency="0")
+    second = workers.start(processes=2)
+    await all_finished_right(scene)
+    after = await scene.rows()
+    assert {order_id: after[order_id] for order_id in before} == before
+    assert await second.stop() == 0
+
+
+async def test_a_stop_while_the_api_hangs_gives_back_what_is_in_hand_for_others_to_take_at_once(
+    scene: Scene, workers: Workers
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ids(30))
+    first = workers.start(processes=2, shutdown_grace=0.5, claim_idle=3600)
+    await eventually(lambda: is_holding(scene, 20))
+
+    assert await first.stop() == 0
+
+    assert {entry.deliveries for entry in await scene.pending()} == {0}
+    assert len(await scene.pending()) == 20
+    assert sum(event["given_back"] for event in first.events("stopped", room="worker")) == 20
+    scene.api.behave(hang_rate=0.0)
+    second = workers.start(processes=1, claim_idle=3600)
+    await all_finished_right(scene, ids(30))
+    assert await second.stop() == 0
+
+
+async def is_holding(scene: Scene, count: int) -> bool:
+    return (await scene.state()).pending == count
+
+
+async def test_asked_twice_it_does_not_wait_for_the_grace_period(scene: Scene, workers: Workers) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ids(10))
+    command = workers.start(processes=1, shutdown_grace=3600)
+    await eventually(lambda: is_holding(scene, 10))
+    command.ask(signal.SIGTERM)
+    await command.says("stop_requested", room="shutdown")
+
+    async def hurried() -> bool:
+        command.ask(signal.SIGTERM)
+        return command.process.poll() is not None
+
+    await eventually(hurried, every=0.5)
+    assert await command.exit_code() == 0
+    assert {entry.deliveries for entry in await scene.pending()} == {0}
+
+
+async def test_a_stop_while_postgresql_is_down_gives_back_the_batch(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    fragile.api.behave(latency="0.02")
+    await fragile.enqueue(*ORDERS)
+    first = on(fragile, workers).start(processes=2, shutdown_grace=0.5, claim_idle=3600)
+    await fragile.stored_at_least(20)
+    await asyncio.to_thread(own_servers.postgres.stop, "immediate")
+    await first.says("unavailable", server="postgres")
+
+    assert await first.stop() == 0
+
+    await asyncio.to_thread(own_servers.postgres.start)
+    await nothing_lost(fragile)
+    second = workers.start(processes=2, claim_idle=3600)
+    await all_finished_right(fragile)
+    assert await second.stop() == 0
+
+
+# -- dying ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_killed_process_is_replaced_and_its_messages_run_again_at_once(scene: Scene, workers: Workers) -> None:
+    scene.api.behave(latency="0.05")
+    await scene.enqueue(*ORDERS)
+    command = workers.start(processes=2, claim_idle=3600)
+    await scene.stored_at_least(20)
+
+    os.kill(command.pid_of("worker-0"), signal.SIGKILL)
+
+    await all_finished_right(scene)
+    assert command.events("process_died", process="worker-0", code=-signal.SIGKILL, restart_in=0.0)
+    assert command.events("taken_over", reason="restart")
+    assert not command.events("process_died", process="worker-1")
+    assert await command.stop() == 0
+
+
+async def test_when_the_whole_command_is_killed_another_one_finishes_after_the_lease(
+    scene: Scene, workers: Workers
+) -> None:
+    scene.api.behave(latency="0.05")
+    await scene.enqueue(*ORDERS)
+    first = workers.start(processes=2, claim_idle=2)
+    await scene.stored_at_least(20)
+
+    first.ask_group(signal.SIGKILL)
+    assert await first.exit_code() == -signal.SIGKILL
+    await nothing_lost(scene)
+    assert await scene.pending()
+
+    second = workers.start(processes=2, claim_idle=2)
+    await all_finished_right(scene)
+    assert second.events("taken_over", reason="idle")
+    assert await second.stop() == 0
+
+
+async def test_when_the_supervisor_alone_is_killed_its_workers_stop_as_if_asked(scene: Scene, workers: Workers) -> None:
+    scene.api.behave(latency="0.2")
+    await scene.enqueue(*ORDERS)
+    command = workers.start(processes=2)
+    await scene.stored_at_least(20)
+    pids = [command.pid_of(f"worker-{slot}") for slot in (0, 1)]
+
+    command.ask(signal.SIGKILL)
+
+    async def gone() -> bool:
+        return not any(map(is_alive, pids))
+
+    await eventually(gone)
+    state = await scene.state()
+    assert (state.pending, state.consumers) == (0, 0)
+    await nothing_lost(scene)
+
+
+async def test_a_frozen_process_loses_its_messages_to_others_and_does_no_harm_when_it_thaws(
+    scene: Scene, workers: Workers
+) -> None:
+    scene.api.behave(latency="0.3")
+    await scene.enqueue(*ids(60))
+    command = workers.start(processes=2, claim_idle=1)
+    await scene.stored_at_least(10)
+    frozen = command.pid_of("worker-0")
+
+    os.kill(frozen, signal.SIGSTOP)
+    await scene.finished()
+    before = await scene.rows()
+    os.kill(frozen, signal.SIGCONT)
+    await scene.enqueue(*ids(60, "later"))
+    await all_finished_right(scene, ids(60) + ids(60, "later"))
+
+    after = await scene.rows()
+    assert {order_id: after[order_id] for order_id in before} == before
+    assert await command.stop() == 0
+    assert not command.events("process_died")
+
+
+# -- starting -------------------------------------------------------------------------------------------------
+
+
+async def test_it_waits_for_redis_with_a_message_and_goes_on_when_that_comes_up(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    await asyncio.to_thread(own_servers.valkey.stop)
+    command = on(fragile, workers).start(processes=1)
+
+    await command.says("unavailable", server="redis")
+    assert command.process.poll() is None
+    await asyncio.to_thread(own_servers.valkey.start)
+
+    await command.says("available_again", server="redis")
+    await fragile.enqueue(*ids(10))
+    await all_finished_right(fragile, ids(10))
+    assert await command.stop() == 0
+
+
+async def test_it_waits_for_postgresql_with_a_message_and_goes_on_when_that_comes_up(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    await fragile.enqueue(*ids(10))
+    await asyncio.to_thread(own_servers.postgres.stop)
+    command = on(fragile, workers).start(processes=1)
+
+    await command.says("unavailable", server="postgres")
+    assert command.process.poll() is None
+    await asyncio.to_thread(own_servers.postgres.start)
+
+    await command.says("available_again", server="postgres")
+    await all_finished_right(fragile, ids(10))
+    assert await command.stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_asked_to_stop_while_it_waits_for_a_server_it_ends_well(
+    fragile: Scene, own_servers: EmbeddedServers, workers: Workers, number: signal.Signals
+) -> None:
+    await asyncio.to_thread(own_servers.valkey.stop)
+    command = on(fragile, workers).start()
+    await command.says("unavailable", server="redis")
+
+    command.ask_group(number)
+
+    assert await command.exit_code() == 0
+
+
+async def refusal(command: WorkerCommand) -> str:
+    """The one line with which it refuses to start."""
+    assert await command.exit_code() == 1
+    assert [set(event) for event in command.log] == [{"event", "text"}], command.log
+    text = str(command.log[0]["text"])
+    assert text.startswith("ingest: ")
+    return text
+
+
+async def test_a_database_that_does_not_exist_is_one_line(workers: Workers, dsn: str) -> None:
+    command = workers.start(postgres_dsn=with_database(dsn, "nowhere"))
+
+    assert '"nowhere" does not exist' in await refusal(command)
+
+
+async def test_a_wrong_password_is_one_line_without_the_password(workers: Workers, dsn: str) -> None:
+    command = workers.start(postgres_dsn=dsn.replace("ingest:", "ingest:wrong-", 1))
+
+    line = await refusal(command)
+    assert "password" in line
+    assert "wrong-" not in line
+
+
+async def test_a_database_that_is_not_migrated_is_one_line_that_says_what_to_do(
+    workers: Workers, empty_dsn: str
+) -> None:
+    command = workers.start(postgres_dsn=empty_dsn)
+
+    assert "ingest migrate" in await refusal(command)
+
+
+async def test_a_metrics_port_that_is_taken_is_one_line_that_names_it(workers: Workers) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+
+        line = await refusal(workers.start(metrics_port=port))
+
+    assert f"127.0.0.1:{port}" in line
+    assert "INGEST_METRICS_PORT" in line
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+async def memory_with_a_backlog_of(scene: Scene, workers: Workers, backlog: int) -> int:
+    """What a worker process takes, its share of shared pages included, with all its slots taken."""
+    await scene.enqueue(*(f"order-{number}" for number in range(backlog)))
+    command = workers.start(processes=1, concurrency=5)
+    await eventually(lambda: is_holding(scene, 5))
+    await eventually(lambda: hangs(scene, 5))
+    process = psutil.Process(command.pid_of("worker-0"))
+    taken: int = process.memory_full_info().pss
+    command.ask_group(signal.SIGKILL)
+    await command.exit_code()
+    await scene.redis.delete(scene.keys.stream)
+    scene.api.reset_stats()
+    return taken
+
+
+async def hangs(scene: Scene, count: int) -> bool:
+    return scene.api.stats().requests == count
+
+
+async def test_the_memory_of_a_worker_does_not_depend_on_the_backlog(scene: Scene, workers: Workers) -> None:
+    scene.api.behave(hang_rate=1.0)
+
+    small = await memory_with_a_backlog_of(scene, workers, 200)
+    large = await memory_with_a_backlog_of(scene, workers, 20_000)
+
+    assert abs(large - small) < 0.1 * small
