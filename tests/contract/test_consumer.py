@@ -1,0 +1,801 @@
+"""The consumer on a real server: every move happens whole, once, and survives being sent again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.demo.servers import ValkeyServer
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.queue.connection import QueueRefused
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+
+GROUP = "ingest"
+NOW = 0.001  # the shortest wait for new entries
+LEASE = 60.0
+ODD = {b"tenant": "Zoë ☕".encode(), b"blob": bytes(range(256)), b"": b"", b"traceparent": b"00-abc-def-01"}
+
+
+def connect(url: str, queue: str, name: str) -> AbstractAsyncContextManager[Consumer]:
+    return Consumer.open(url, queue, GROUP, name, block=1.0)
+
+
+@pytest.fixture
+async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture
+async def other(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with connect(redis_url, queue_name, "two") as consumer:
+        yield consumer
+
+
+async def add(redis: Redis, keys: Keys, *order_ids: str, **fields: Any) -> list[str]:
+    async with redis.pipeline(transaction=False) as pipe:
+        for order_id in order_ids:
+            pipe.xadd(keys.stream, {"order_id": order_id, **fields})
+        return [entry_id.decode() for entry_id in await pipe.execute()]
+
+
+async def pending(redis: Redis, keys: Keys) -> dict[str, tuple[str, int]]:
+    """Owner and delivery count of each pending entry."""
+    rows = await redis.xpending_range(keys.stream, GROUP, "-", "+", 10_000)
+    return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
+
+
+async def idle_of(redis: Redis, keys: Keys, entry_id: str) -> int:
+    rows = await redis.xpending_range(keys.stream, GROUP, entry_id, entry_id, 1)
+    return int(rows[0]["time_since_delivered"])
+
+
+async def age(redis: Redis, keys: Keys, name: str, entry_ids: list[str], seconds: float) -> None:
+    """Let entries look silent for that long, their owner and count as they are."""
+    await redis.xclaim(keys.stream, GROUP, name, 0, entry_ids, idle=int(seconds * 1000), justid=True)
+
+
+def ids(deliveries: list[Delivery]) -> list[str]:
+    return [delivery.entry_id for delivery in deliveries]
+
+
+def orders(deliveries: list[Delivery]) -> list[str | None]:
+    return [delivery.order_id for delivery in deliveries]
+
+
+# -- the group and reading ----------------------------------------------------------------------------------------
+
+
+async def test_the_group_is_made_once(redis_url: str, queue_name: str) -> None:
+    async with connect(redis_url, queue_name, "one") as consumer:
+        made = [await consumer.ensure_group() for _ in range(2)]
+
+    assert made == [True, False]
+
+
+async def test_a_new_group_sees_what_was_added_before_it(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await add(redis, keys, "a", "b")
+
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        deliveries = await consumer.read(10, NOW)
+
+    assert orders(deliveries) == ["a", "b"]
+
+
+async def test_entries_are_read_in_order_with_all_their_fields(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    entry_ids = await add(redis, keys, "a", "b", tenant="x", enqueued_at="1600000000500", attempt="3")
+
+    deliveries = await consumer.read(10, NOW)
+
+    assert ids(deliveries) == entry_ids
+    assert [(d.order_id, d.attempt, d.enqueued_at, d.count) for d in deliveries] == [
+        ("a", 3, 1_600_000_000.5, 1),
+        ("b", 3, 1_600_000_000.5, 1),
+    ]
+    assert deliveries[0].fields[b"tenant"] == b"x"
+
+
+async def test_a_read_takes_no_more_than_it_may(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"abcde")
+
+    sizes = [len(await consumer.read(2, NOW)) for _ in range(4)]
+
+    assert sizes == [2, 2, 1, 0]
+
+
+async def test_a_waiting_read_returns_as_soon_as_there_is_an_entry(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    async def is_blocked() -> bool:
+        return any(client["cmd"] == "xreadgroup" and "b" in client["flags"] for client in await redis.client_list())
+
+    reading = asyncio.create_task(consumer.read(10, block=30.0))
+    await eventually(is_blocked)
+    await add(redis, keys, "a")
+
+    # Far less than the half minute that it may wait; its connection allows a command no more than six seconds.
+    deliveries = await asyncio.wait_for(reading, 5)
+
+    assert orders(deliveries) == ["a"]
+
+
+async def test_two_consumers_share_the_entries(consumer: Consumer, other: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"abcd")
+
+    mine, theirs = await consumer.read(2, NOW), await other.read(10, NOW)
+
+    assert (orders(mine), orders(theirs)) == (["a", "b"], ["c", "d"])
+
+
+# -- ack ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_acked_entry_is_gone_and_the_length_is_the_backlog(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await add(redis, keys, *"abc")
+    taken = await consumer.read(2, NOW)
+
+    acked = await consumer.ack(ids(taken))
+
+    assert acked == 2
+    assert await redis.xlen(keys.stream) == 1
+    assert await pending(redis, keys) == {}
+
+
+async def test_an_ack_sent_twice_changes_nothing_more(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"ab")
+    taken = await consumer.read(1, NOW)
+
+    acked = [await consumer.ack(ids(taken)) for _ in range(2)]
+
+    assert acked == [1, 0]
+    assert await redis.xlen(keys.stream) == 1
+
+
+async def test_thousands_of_entries_are_acked_in_one_call(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(4_100)))
+    await consumer.read(5_000, NOW)
+
+    assert await consumer.renew(entry_ids) == set()
+    assert await consumer.ack(entry_ids) == 4_100
+    assert await redis.xlen(keys.stream) == 0
+
+
+async def test_nothing_is_acked_by_an_empty_call(consumer: Consumer) -> None:
+    assert await consumer.ack([]) == 0
+    assert await consumer.renew([]) == set()
+    assert await consumer.release([], LEASE) == 0
+
+
+async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, "a", "b", "c")
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    deliveries = await consumer.read(10, NOW)
+
+    await consumer.ack([entry_ids[0]])
+    await consumer.bury(deliveries[1], DeadReason.REJECTED, "no")
+    await consumer.reschedule(deliveries[2], 0, 2)
+
+    (_, seen), *_ = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
+    assert [entry_id.decode() for entry_id, _ in seen] == entry_ids
+    assert await pending(redis, keys) == {}
+
+
+# -- retries ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rescheduled_entry_leaves_the_stream_and_waits(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, "a")
+    [delivery] = await consumer.read(1, NOW)
+    seconds, micros = await redis.time()
+
+    moved = await consumer.reschedule(delivery, after=100.0, attempt=2)
+
+    assert moved
+    assert await redis.xlen(keys.stream) == 0
+    assert await pending(redis, keys) == {}
+    [(_, due)] = await redis.zrange(keys.retry, 0, -1, withscores=True)
+    assert due >= seconds * 1000 + micros // 1000 + 100_000
+
+
+async def test_what_is_due_comes_back_and_nothing_before(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, "now", "later")
+    for delivery, after in zip(await consumer.read(2, NOW), (0.0, 3_600.0), strict=True):
+        await consumer.reschedule(delivery, after, 2)
+
+    moved = await consumer.move_due(100)
+
+    assert moved == 1
+    assert orders(await consumer.read(10, NOW)) == ["now"]
+    assert await redis.zcard(keys.retry) == await redis.hlen(keys.retry_entries) == 1
+
+
+async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, "a")
+    [delivery] = await consumer.read(1, NOW)
+    await consumer.reschedule(delivery, after=0.2, attempt=2)
+
+    moved = await eventually(lambda: consumer.move_due(100))
+
+    assert moved == 1
+    [again] = await consumer.read(1, NOW)
+    # Redis' clock alone counts: the new entry's ID is its time.
+    assert int(again.entry_id.split("-")[0]) >= int(delivery.entry_id.split("-")[0]) + 200
+
+
+async def test_no_more_comes_back_at_once_than_asked_for(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"abcde")
+    for delivery in await consumer.read(5, NOW):
+        await consumer.reschedule(delivery, 0.0, 2)
+
+    moved = [await consumer.move_due(2) for _ in range(4)]
+
+    assert moved == [2, 2, 1, 0]
+    assert await redis.xlen(keys.stream) == 5
+
+
+async def test_several_workers_bring_each_retry_back_once(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await add(redis, keys, *(f"order-{number}" for number in range(50)))
+    for delivery in await consumer.read(50, NOW):
+        await consumer.reschedule(delivery, 0.0, 2)
+
+    moved = await asyncio.gather(*(who.move_due(7) for who in (consumer, other) for _ in range(8)))
+
+    assert sum(moved) == 50
+    assert sorted(map(str, orders(await consumer.read(100, NOW)))) == sorted(f"order-{number}" for number in range(50))
+
+
+async def test_a_reschedule_sent_twice_moves_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, "a")
+    [delivery] = await consumer.read(1, NOW)
+
+    moved = [await consumer.reschedule(delivery, 0.0, 2) for _ in range(2)]
+
+    assert moved == [True, False]
+    assert await consumer.move_due(100) == 1
+    assert await consumer.reschedule(delivery, 0.0, 2) is False
+    assert (await redis.xlen(keys.stream), await redis.zcard(keys.retry)) == (1, 0)
+
+
+async def test_an_entry_that_somebody_else_has_finished_is_not_moved(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await add(redis, keys, "a")
+    [delivery] = await consumer.read(1, NOW)
+    await other.ack([delivery.entry_id])
+
+    moved = await consumer.reschedule(delivery, 0.0, 2), await consumer.bury(delivery, DeadReason.REJECTED, "no")
+
+    assert moved == (False, False)
+    assert (await redis.zcard(keys.retry), await redis.xlen(keys.dead)) == (0, 0)
+
+
+async def test_a_retry_keeps_unknown_and_binary_fields_and_counts_the_attempt(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {b"order_id": b"a", b"document": b'{"id":"a"}', **ODD})
+    [first] = await consumer.read(1, NOW)
+
+    await consumer.reschedule(first, 0.0, attempt=2)
+    await consumer.move_due(1)
+
+    [second] = await consumer.read(1, NOW)
+    assert (second.order_id, second.attempt, second.count, second.document) == ("a", 2, 1, b'{"id":"a"}')
+    assert {name: second.fields[name] for name in ODD} == ODD
+    assert second.entry_id != first.entry_id
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {b"enqueued_at": b"1600000000123"}, {b"enqueued_at": b"soon"}, {b"enqueued_at": b"0"}],
+    ids=["not given", "given", "given wrong", "given as zero"],
+)
+async def test_the_time_of_the_first_announcement_outlives_all_retries(
+    consumer: Consumer, redis: Redis, keys: Keys, fields: dict[bytes, bytes]
+) -> None:
+    await redis.xadd(keys.stream, {b"order_id": b"a", **fields}, id="1500000000777-3")
+    seen = []
+
+    for attempt in (2, 3, 4):
+        [delivery] = await consumer.read(1, NOW)
+        seen.append(delivery.enqueued_at)
+        await consumer.reschedule(delivery, 0.0, attempt)
+        await consumer.move_due(1)
+
+    [last] = await consumer.read(1, NOW)
+    assert {*seen, last.enqueued_at} == {
+        1_600_000_000.123 if fields.get(b"enqueued_at", b"")[:2] == b"16" else 1_500_000_000.777
+    }
+    assert last.attempt == 4
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_says_all_there_is_to_say(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xadd(keys.stream, {b"order_id": b"a", b"attempt": b"4", b"enqueued_at": b"1600000000123", **ODD})
+    [delivery] = await consumer.read(1, NOW)
+    seconds, micros = await redis.time()
+
+    buried = await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
+
+    assert buried
+    assert (await redis.xlen(keys.stream), await pending(redis, keys)) == (0, {})
+    [(_, letter)] = await redis.xrange(keys.dead)
+    dead_at = int(letter.pop(b"dead_at"))
+    assert dead_at >= seconds * 1000 + micros // 1000
+    assert letter == {
+        b"order_id": b"a",
+        b"attempt": b"4",
+        b"enqueued_at": b"1600000000123",
+        **ODD,
+        b"reason": b"attempts_exhausted",
+        b"error": "HTTP 500: é".encode(),
+        b"attempts": b"4",
+        b"first_enqueued_at": b"1600000000123",
+        b"worker": b"one",
+    }
+
+
+@pytest.mark.parametrize("milliseconds", [1_600_000_000_001, 1_700_000_000_123, 1_763_629_200_009, 1_763_629_200_999])
+async def test_times_are_kept_to_the_millisecond(
+    consumer: Consumer, redis: Redis, keys: Keys, milliseconds: int
+) -> None:
+    for order_id in ("a", "b"):
+        await redis.xadd(keys.stream, {"order_id": order_id}, id=f"{milliseconds}-*")
+    buried, retried = await consumer.read(2, NOW)
+
+    await consumer.bury(buried, DeadReason.REJECTED, "no")
+    await consumer.reschedule(retried, 0.0, 2)
+    await consumer.move_due(1)
+
+    [(_, letter)] = await redis.xrange(keys.dead)
+    [again] = await consumer.read(1, NOW)
+    assert int(letter[b"first_enqueued_at"]) == milliseconds
+    assert int(again.fields[b"enqueued_at"]) == milliseconds
+
+
+async def test_burying_twice_buries_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, "a")
+    [delivery] = await consumer.read(1, NOW)
+
+    buried = [await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404") for _ in range(2)]
+
+    assert buried == [True, False]
+    assert await redis.xlen(keys.dead) == 1
+
+
+@pytest.mark.parametrize("error", ["", "a\0b", "\ud800", "x" * 100_000])
+async def test_any_error_text_can_be_buried(consumer: Consumer, redis: Redis, keys: Keys, error: str) -> None:
+    await redis.xadd(keys.stream, {b"no": b"id"})
+    [delivery] = await consumer.read(1, NOW)
+
+    assert await consumer.bury(delivery, DeadReason.INVALID_MESSAGE, error)
+
+    [(_, letter)] = await redis.xrange(keys.dead)
+    assert (letter[b"reason"], letter[b"no"]) == (b"invalid_message", b"id")
+
+
+# -- what others abandoned ----------------------------------------------------------------------------------------
+
+
+async def test_only_silent_entries_are_taken_over(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"abcd")
+    await other.read(4, NOW)
+    await age(redis, keys, "two", entry_ids[1:3], LEASE + 1)
+
+    claimed, complete = await consumer.claim_idle(10, LEASE)
+
+    assert (ids(claimed), complete) == (entry_ids[1:3], True)
+    assert await pending(redis, keys) == {
+        entry_ids[0]: ("two", 1), entry_ids[1]: ("one", 2), entry_ids[2]: ("one", 2), entry_ids[3]: ("two", 1),
+    }  # fmt: skip
+
+
+async def test_an_entry_taken_over_is_not_taken_over_again(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, "a")
+    await consumer.read(1, NOW)
+    await age(redis, keys, "one", entry_ids, LEASE + 1)
+
+    first, _ = await other.claim_idle(10, LEASE)
+    second, _ = await consumer.claim_idle(10, LEASE)
+
+    assert (ids(first), second) == (entry_ids, [])
+
+
+async def test_the_count_of_deliveries_is_redis_own(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, "a", tenant="x")
+    [first] = await consumer.read(1, NOW)
+    counts = [first.count]
+
+    for who, owner in ((other, "one"), (consumer, "two"), (other, "one")):
+        await age(redis, keys, owner, entry_ids, LEASE + 1)
+        [delivery], _ = await who.claim_idle(1, LEASE)
+        counts.append(delivery.count)
+        assert delivery.fields[b"tenant"] == b"x"
+
+    assert counts == [1, 2, 3, 4]
+
+
+async def test_fresh_entries_in_front_do_not_hide_silent_ones(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(300)))
+    await other.read(300, NOW)
+    await age(redis, keys, "two", entry_ids[200:], LEASE + 1)
+    found: list[str] = []
+
+    # One call looks at a hundred; a hundred more than twenty calls would be a scan from the start each time.
+    for _ in range(20):
+        claimed, complete = await consumer.claim_idle(10, LEASE)
+        found += ids(claimed)
+        if complete:
+            break
+
+    assert sorted(found) == sorted(entry_ids[200:])
+
+
+async def test_a_sweep_begins_anew_after_it_has_come_round(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"ab")
+    await other.read(2, NOW)
+    first, complete = await consumer.claim_idle(10, LEASE)
+    await age(redis, keys, "two", entry_ids, LEASE + 1)
+
+    second, _ = await consumer.claim_idle(10, LEASE)
+
+    assert (first, complete, ids(second)) == ([], True, entry_ids)
+
+
+async def test_entries_deleted_while_pending_do_no_harm_to_a_sweep(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"abcd")
+    await other.read(4, NOW)
+    await redis.xdel(keys.stream, entry_ids[0], entry_ids[2])
+    await age(redis, keys, "two", [entry_ids[1], entry_ids[3]], LEASE + 1)
+    # A claim would clear the deleted ones: they must look silent without one.
+    silent = await eventually(lambda: _claimable(consumer, 0.0))
+
+    assert sorted(silent) == [entry_ids[1], entry_ids[3]]
+    assert set(await pending(redis, keys)) == {entry_ids[1], entry_ids[3]}
+
+
+async def _claimable(consumer: Consumer, idle: float) -> list[str]:
+    claimed, _ = await consumer.claim_idle(10, idle)
+    return ids(claimed)
+
+
+# -- what one's own predecessor, or a lost reply, left -------------------------------------------------------------
+
+
+async def test_what_a_lost_reply_stranded_is_found(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"abcde")
+    known = ids(await consumer.read(1, NOW))
+    theirs = ids(await other.read(1, NOW))
+    await redis.xreadgroup(GROUP, "one", {keys.stream: ">"}, count=2)  # the reply that nobody got
+
+    own = await consumer.claim_own(10, known)
+
+    assert ids(own) == entry_ids[2:4]
+    assert [delivery.count for delivery in own] == [2, 2]
+    counted = await pending(redis, keys)
+    assert (counted[known[0]], counted[theirs[0]]) == (("one", 1), ("two", 1))
+    assert await consumer.claim_own(10, [*known, *ids(own)]) == []
+
+
+async def test_a_great_number_of_stranded_entries_is_taken_up_in_parts(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(250)))
+    known = ids(await consumer.read(50, NOW))
+    await redis.xreadgroup(GROUP, "one", {keys.stream: ">"}, count=200)
+    sizes = []
+
+    while own := await consumer.claim_own(80, known):
+        known += ids(own)
+        sizes.append(len(own))
+
+    assert sizes == [80, 80, 40]
+    assert sorted(known) == sorted(entry_ids)
+
+
+async def test_stranded_entries_that_were_deleted_do_no_harm(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    entry_ids = await add(redis, keys, *"abc")
+    await redis.xreadgroup(GROUP, "one", {keys.stream: ">"})
+    await redis.xdel(keys.stream, entry_ids[1])
+
+    own = await consumer.claim_own(10, [])
+
+    assert orders(own) == ["a", "c"]
+
+
+# -- leases -------------------------------------------------------------------------------------------------------
+
+
+async def test_renewing_resets_the_silence_and_leaves_the_count_alone(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"ab")
+    await consumer.read(2, NOW)
+    await age(redis, keys, "one", entry_ids, LEASE + 1)
+
+    lost = await consumer.renew(entry_ids)
+
+    assert lost == set()
+    assert await pending(redis, keys) == dict.fromkeys(entry_ids, ("one", 1))
+    assert await other.claim_idle(10, LEASE) == ([], True)
+
+
+async def test_what_was_lost_is_reported_and_never_stolen_back(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held, taken, acked, deleted = await add(redis, keys, *"abcd")
+    await consumer.read(4, NOW)
+    await age(redis, keys, "one", [taken], LEASE + 1)
+    await other.claim_idle(10, LEASE)
+    await age(redis, keys, "two", [taken], LEASE / 2)
+    await other.ack([acked])
+    await redis.xdel(keys.stream, deleted)
+
+    lost = await consumer.renew([held, taken, acked])
+
+    assert lost == {taken, acked}
+    assert (await pending(redis, keys))[taken] == ("two", 2)
+    assert await idle_of(redis, keys, taken) >= LEASE / 2 * 1000
+    # Nobody can finish what is not there any more: at the latest the second renewal says so.
+    await consumer.renew([deleted])
+    assert await consumer.renew([deleted]) == {deleted}
+
+
+async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_counted(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"ab")
+    await consumer.read(2, NOW)
+
+    released = await consumer.release(entry_ids, LEASE)
+
+    assert released == 2
+    claimed, _ = await other.claim_idle(10, LEASE)
+    assert ids(claimed) == entry_ids
+    assert [delivery.count for delivery in claimed] == [1, 1]
+
+
+async def test_however_often_a_message_is_released_it_is_not_poison(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, "a")
+    counts = {(await consumer.read(1, NOW))[0].count}
+
+    for _ in range(30):
+        await consumer.release(entry_ids, LEASE)
+        [delivery], _ = await consumer.claim_idle(1, LEASE)
+        counts.add(delivery.count)
+
+    assert counts == {1}
+
+
+async def test_only_what_is_still_owned_is_released(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held, taken, acked = await add(redis, keys, *"abc")
+    await consumer.read(3, NOW)
+    await age(redis, keys, "one", [taken], LEASE + 1)
+    await other.claim_idle(10, LEASE)
+    await consumer.ack([acked])
+
+    released = await consumer.release([held, taken, acked], LEASE)
+
+    assert released == 1
+    assert (await pending(redis, keys))[taken] == ("two", 2)
+    assert await idle_of(redis, keys, taken) < LEASE * 1000
+
+
+async def test_a_consumer_leaves_only_when_it_holds_nothing(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    async def names() -> list[bytes]:
+        return [row["name"] for row in await redis.xinfo_consumers(keys.stream, GROUP)]
+
+    [entry_id] = await add(redis, keys, "a")
+    await consumer.read(1, NOW)
+
+    left_holding, among = await consumer.leave(), await names()
+    await consumer.ack([entry_id])
+    left_empty, gone = await consumer.leave(), await names()
+
+    assert (left_holding, among) == (False, [b"one"])
+    assert (left_empty, gone) == (True, [])
+
+
+# -- losing the group, the key, the server ------------------------------------------------------------------------
+
+Call = Callable[[Consumer, Delivery], Awaitable[object]]
+CALLS: dict[str, Call] = {
+    "read": lambda consumer, _: consumer.read(1, NOW),
+    "claim_own": lambda consumer, _: consumer.claim_own(1, []),
+    "claim_idle": lambda consumer, _: consumer.claim_idle(1, LEASE),
+    "ack": lambda consumer, delivery: consumer.ack([delivery.entry_id]),
+    "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
+    "bury": lambda consumer, delivery: consumer.bury(delivery, DeadReason.REJECTED, "no"),
+    "renew": lambda consumer, delivery: consumer.renew([delivery.entry_id]),
+    "release": lambda consumer, delivery: consumer.release([delivery.entry_id], LEASE),
+    "leave": lambda consumer, _: consumer.leave(),
+    "ensure_group": lambda consumer, _: consumer.ensure_group(),
+}
+WITH_MOVE_DUE = {**CALLS, "move_due": lambda consumer, _: consumer.move_due(1)}
+DELIVERY = Delivery("1-1", "a", 1.0, 1, 1, None, {b"order_id": b"a"})
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_after_the_stream_was_lost_nothing_added_since_is_skipped(
+    consumer: Consumer, redis: Redis, keys: Keys, call: Call
+) -> None:
+    await add(redis, keys, "lost")
+    [held] = await consumer.read(1, NOW)
+    await redis.delete(keys.stream)
+    await add(redis, keys, "b", "c")
+
+    await call(consumer, held)
+
+    deliveries = await eventually(lambda: consumer.read(10, NOW))
+    assert orders(deliveries)[-1] == "c"
+    assert set(await pending(redis, keys)) >= set(ids(deliveries))
+    assert await redis.xlen(keys.stream) == 2
+
+
+async def test_a_group_that_was_destroyed_sees_everything_again(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await add(redis, keys, *"abc")
+    await consumer.read(2, NOW)
+    await redis.xgroup_destroy(keys.stream, GROUP)
+
+    assert await consumer.read(10, NOW) == []
+    assert orders(await consumer.read(10, NOW)) == ["a", "b", "c"]
+
+
+async def test_a_server_that_forgot_the_scripts_is_sent_them_again(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    entry_ids = await add(redis, keys, *"ab")
+    await consumer.read(2, NOW)
+    await consumer.ack(entry_ids[:1])
+    await redis.script_flush()
+
+    assert await consumer.ack(entry_ids[1:]) == 1
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_a_key_of_another_type_is_for_a_person_to_put_right(
+    consumer: Consumer, redis: Redis, keys: Keys, call: Call
+) -> None:
+    await redis.delete(keys.stream)
+    await redis.set(keys.stream, "not a stream")
+
+    with pytest.raises(UserError, match="wrong kind of value"):
+        await call(consumer, DELIVERY)
+
+
+@pytest.mark.parametrize("call", WITH_MOVE_DUE.values(), ids=WITH_MOVE_DUE)
+@pytest.mark.parametrize("password", ["wrong", ""])
+async def test_a_refused_credential_is_for_a_person_to_put_right(
+    servers: Any, queue_name: str, call: Call, password: str
+) -> None:
+    server: ValkeyServer = servers.valkey
+    account = f":{password}@" if password else ""
+
+    async with connect(f"redis://{account}127.0.0.1:{server.port}", queue_name, "one") as consumer:
+        with pytest.raises(QueueRefused) as refused:
+            await call(consumer, DELIVERY)
+
+    assert server.password not in str(refused.value)
+
+
+async def test_a_database_that_the_server_does_not_have_is_for_a_person_to_put_right(
+    redis_url: str, queue_name: str
+) -> None:
+    async with connect(redis_url.removesuffix("/0") + "/99999", queue_name, "one") as consumer:
+        with pytest.raises(UserError):
+            await consumer.ensure_group()
+
+
+async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    await own_redis.execute_command("ACL SETUSER reader on >pw ~* +@read +@connection +evalsha +script")
+    url = own_valkey.url.replace(f":{own_valkey.password}@", "reader:pw@")
+
+    async with connect(url, "orders", "one") as consumer:
+        for name, call in WITH_MOVE_DUE.items():
+            if name == "move_due":
+                continue  # writes only where something is due
+            with pytest.raises(QueueRefused):
+                await call(consumer, DELIVERY)
+
+
+async def test_a_server_that_is_away_is_unavailable_and_then_works_again(own_valkey: ValkeyServer) -> None:
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        own_valkey.stop("nosave")
+        for call in WITH_MOVE_DUE.values():
+            with pytest.raises(QueueUnavailable):
+                await call(consumer, DELIVERY)
+        own_valkey.start()
+
+        # Started without data: the group is gone as well.
+        for call in WITH_MOVE_DUE.values():
+            await call(consumer, DELIVERY)
+
+
+async def test_a_server_that_dies_during_a_read_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    async def is_blocked() -> bool:
+        return any(client["cmd"] == "xreadgroup" for client in await own_redis.client_list())
+
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        reading = asyncio.create_task(consumer.read(1, block=30.0))
+        await eventually(is_blocked)
+        own_valkey.kill()
+
+        with pytest.raises(QueueUnavailable):
+            await reading
+
+
+async def test_a_failover_during_a_read_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    async def is_blocked() -> bool:
+        return any(client["cmd"] == "xreadgroup" for client in await own_redis.client_list())
+
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        reading = asyncio.create_task(consumer.read(1, block=30.0))
+        await eventually(is_blocked)
+        await own_redis.execute_command("REPLICAOF 127.0.0.1 1")  # now a replica: UNBLOCKED
+
+        with pytest.raises(QueueUnavailable):
+            await reading
+        with pytest.raises(QueueUnavailable):
+            await consumer.read(1, NOW)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        ["REPLICAOF 127.0.0.1 1"],  # READONLY
+        ["CONFIG SET replica-serve-stale-data no", "REPLICAOF 127.0.0.1 1"],  # MASTERDOWN
+        ["CONFIG SET min-replicas-to-write 1"],  # NOREPLICAS
+    ],
+    ids=["a replica", "a replica without its primary", "a primary without its replicas"],
+)
+async def test_a_server_that_cannot_take_writes_now_is_unavailable(
+    own_valkey: ValkeyServer, own_redis: Redis, spoil: list[str]
+) -> None:
+    await own_redis.xadd(Keys.of("orders").stream, {"order_id": "a"})
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        [delivery] = await consumer.read(1, NOW)
+        for command in spoil:
+            await own_redis.execute_command(command)
+
+        for name in ("read", "claim_own", "claim_idle", "ack", "reschedule", "bury", "release", "renew"):
+            with pytest.raises(QueueUnavailable):
+                await CALLS[name](consumer, delivery)

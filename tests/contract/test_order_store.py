@@ -1,0 +1,453 @@
+"""The order store on a real server: every order once, exactly, and never an older version over a newer one."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import eventually
+
+from ingest.demo.servers import EmbeddedServers, PostgresServer, embedded_servers
+from ingest.demo.upstream.samples import sample_orders
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable, UserError
+from ingest.domain.order import Order, OrderLine, decode_order
+from ingest.store.connection import StoreRefused
+from ingest.store.orders import OrderStore
+from ingest.store.overview import overview
+from ingest.store.schema import migrate, migrations
+
+INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def row(
+    order_id: str = "a", *, status: str = "placed", updated: float | None = None, fetched: float = 0, lines: int = 1
+) -> OrderRow:
+    """An order's row; times are seconds after `T0`."""
+    order = Order(
+        id=order_id,
+        status=status,
+        currency="GBP",
+        placed_at=T0,
+        lines=(OrderLine("85123A", 6, Decimal("2.55"), "HOLDER"),) * lines,
+        updated_at=None if updated is None else at(updated),
+        customer_id="17850",
+        country=None,
+    )
+    return OrderRow(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
+
+
+@pytest.fixture
+async def store(dsn: str) -> AsyncIterator[OrderStore]:
+    async with OrderStore.open(dsn) as store:
+        yield store
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def sql(dsn: str) -> AsyncIterator[Any]:
+    async with connected(dsn) as connection:
+        yield connection
+
+
+async def whole_row(sql: Any, order_id: str = "a") -> asyncpg.Record:
+    """The row with what PostgreSQL alone knows of it: which transaction wrote it, and where it lies."""
+    return await sql.fetchrow("SELECT xmin, ctid, * FROM orders WHERE order_id = $1", order_id)
+
+
+# -- effects ------------------------------------------------------------------------------------------------------
+
+
+async def test_each_effect_is_told_apart_in_the_order_of_the_batch(store: OrderStore, sql: Any) -> None:
+    await sql.execute("INSERT INTO erased_orders (order_id) VALUES ('erased')")
+    await store.upsert([row("same"), row("changed")])
+
+    effects = await store.upsert(
+        [row("new"), row("erased"), row("changed", status="paid", fetched=1), row("same", fetched=1), row("another")]
+    )
+
+    assert effects == [INSERTED, ERASED, CHANGED, UNCHANGED, INSERTED]
+    stored = await sql.fetch("SELECT order_id, status FROM orders ORDER BY order_id")
+    assert [tuple(record) for record in stored] == [
+        ("another", "placed"), ("changed", "paid"), ("new", "placed"), ("same", "placed"),
+    ]  # fmt: skip
+
+
+async def test_every_column_is_filled(store: OrderStore, sql: Any) -> None:
+    before = await sql.fetchval("SELECT clock_timestamp()")
+    given_row = OrderRow(row(updated=5, lines=2).order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp())
+
+    await store.upsert([given_row])
+
+    stored = dict(await sql.fetchrow("SELECT * FROM orders"))
+    ingested_at, lines = stored.pop("ingested_at"), stored.pop("lines")
+    assert stored == {
+        "order_id": "a", "status": "placed", "currency": "GBP", "customer_id": "17850", "country": None,
+        "placed_at": T0, "updated_at": at(5), "line_count": 2, "total": Decimal("30.60"), "version": at(5),
+        "fetched_at": at(7), "attempts": 3, "enqueued_at": T0 - timedelta(1),
+    }  # fmt: skip
+    assert before < ingested_at < await sql.fetchval("SELECT clock_timestamp()")
+    assert lines.count('"unit_price": "2.55"') == 2
+
+
+async def test_an_order_without_updated_at_has_the_time_of_its_fetch_as_version(store: OrderStore, sql: Any) -> None:
+    await store.upsert([row(fetched=9)])
+
+    assert await sql.fetchval("SELECT version FROM orders") == at(9)
+
+
+async def test_an_empty_batch_stores_nothing(store: OrderStore, sql: Any) -> None:
+    assert await store.upsert([]) == []
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 0
+
+
+async def test_an_erased_order_does_not_come_back(store: OrderStore, sql: Any) -> None:
+    await store.upsert([row()])
+    await sql.execute("DELETE FROM orders; INSERT INTO erased_orders (order_id) VALUES ('a')")
+
+    effects = await store.upsert([row(status="newer", updated=100)])
+
+    assert effects == [ERASED]
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 0
+
+
+# -- versions -----------------------------------------------------------------------------------------------------
+
+OLD, NEW = row(status="old", updated=1, fetched=20), row(status="new", updated=2, fetched=10)
+
+
+@pytest.mark.parametrize(("first", "second", "effect"), [(OLD, NEW, CHANGED), (NEW, OLD, UNCHANGED)])
+async def test_the_newer_version_stays_in_whatever_order_they_arrive(
+    store: OrderStore, sql: Any, first: OrderRow, second: OrderRow, effect: Effect
+) -> None:
+    await store.upsert([first])
+
+    assert await store.upsert([second]) == [effect]
+    assert (await whole_row(sql))["status"] == "new"
+
+
+@pytest.mark.parametrize("updated", [None, 5])
+@pytest.mark.parametrize("reverse", [False, True])
+async def test_of_equal_versions_the_later_fetch_stays(
+    store: OrderStore, sql: Any, *, reverse: bool, updated: float | None
+) -> None:
+    rows = [row(status="earlier", updated=updated, fetched=10), row(status="later", updated=updated, fetched=11)]
+
+    for one in reversed(rows) if reverse else rows:
+        await store.upsert([one])
+
+    assert (await whole_row(sql))["status"] == "later"
+
+
+@pytest.mark.parametrize("updated", [None, 5])
+async def test_a_redelivery_leaves_the_row_untouched(store: OrderStore, sql: Any, updated: float | None) -> None:
+    await store.upsert([row(updated=updated, fetched=10)])
+    before = await whole_row(sql)
+
+    effects = [
+        await store.upsert([row(updated=updated, fetched=10)]),
+        await store.upsert([row(updated=updated, fetched=99)]),
+        await store.upsert([OrderRow(row(updated=updated).order, at(100), attempts=9, enqueued_at=1.0)]),
+    ]
+
+    assert effects == [[UNCHANGED]] * 3
+    assert await whole_row(sql) == before
+
+
+async def test_prices_that_are_written_differently_are_a_change_of_lines_alone(store: OrderStore, sql: Any) -> None:
+    order = row().order
+    rewritten = Order(**{name: getattr(order, name) for name in order.__struct_fields__} | {"lines": (OrderLine("85123A", 6, Decimal("2.550"), "HOLDER"),)})  # fmt: skip
+    await store.upsert([row()])
+
+    await store.upsert([OrderRow(rewritten, at(1), 1, 1.0)])
+
+    assert '"2.550"' in (await whole_row(sql))["lines"]
+
+
+async def test_of_one_key_in_a_batch_the_newest_is_stored(store: OrderStore, sql: Any) -> None:
+    effects = await store.upsert(
+        [
+            row(status="middle", updated=2, fetched=1),
+            row("b"),
+            row(status="newest", updated=3, fetched=0),
+            row(status="oldest", updated=1, fetched=9),
+        ]
+    )
+
+    assert effects == [UNCHANGED, INSERTED, INSERTED, UNCHANGED]
+    assert (await whole_row(sql))["status"] == "newest"
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+async def test_any_sequence_of_versions_ends_with_the_newest(store: OrderStore, sql: Any, data: st.DataObject) -> None:
+    versions = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=8, unique=True)
+    batches = data.draw(st.lists(versions, min_size=1, max_size=5))
+    dated = data.draw(st.booleans())
+    order_id = f"order-{secrets.token_hex(8)}"
+
+    arrived = []
+    for batch in batches:
+        # A version and its fetch say what the order was then: the same of both is the same document.
+        rows = [
+            row(
+                order_id,
+                status=f"{version if dated else ''}/{fetched}",
+                updated=version if dated else None,
+                fetched=fetched,
+            )
+            for version, fetched in batch
+        ]
+        await store.upsert(rows)
+        arrived += rows
+
+    newest = max(arrived, key=lambda one: (one.order.updated_at or one.fetched_at, one.fetched_at))
+    assert (await whole_row(sql, order_id))["status"] == newest.order.status
+
+
+# -- size and company ---------------------------------------------------------------------------------------------
+
+
+async def test_five_thousand_rows_are_one_batch(store: OrderStore, sql: Any) -> None:
+    rows = [row(f"order-{number}") for number in range(5_000)]
+
+    first, second = await store.upsert(rows), await store.upsert(rows)
+
+    assert (set(first), set(second)) == ({INSERTED}, {UNCHANGED})
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 5_000
+    assert await sql.fetchval("SELECT count(DISTINCT xmin::text) FROM orders") == 1
+
+
+async def test_overlapping_batches_of_several_stores_do_not_deadlock_and_end_right(dsn: str, sql: Any) -> None:
+    chance = random.Random(1)
+    await sql.execute("SELECT pg_stat_reset()")
+
+    async def write(writer: int) -> None:
+        async with OrderStore.open(dsn) as store:
+            for turn in range(12):
+                version = turn * 4 + writer
+                batch = [row(f"order-{number}", status=f"v{version}", updated=version) for number in range(200)]
+                chance.shuffle(batch)
+                await store.upsert(batch)
+
+    await asyncio.gather(*(write(writer) for writer in range(4)))
+
+    assert await sql.fetch("SELECT DISTINCT status FROM orders") == [("v47",)]
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 200
+    assert await sql.fetchval("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == 0
+
+
+async def test_rows_are_locked_in_the_order_of_their_keys(dsn: str, store: OrderStore, sql: Any) -> None:
+    async def is_waiting() -> bool:
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(await other.fetchval(waiting))
+
+    await store.upsert([row("a"), row("b"), row("c")])
+
+    async with connected(dsn) as other, sql.transaction():
+        await sql.execute("SELECT 1 FROM orders WHERE order_id = 'a' FOR UPDATE")
+        upserting = asyncio.create_task(store.upsert([row(key, status="paid", fetched=1) for key in ("c", "b", "a")]))
+        await eventually(is_waiting)
+        free = await other.fetch("SELECT order_id FROM orders ORDER BY order_id FOR UPDATE SKIP LOCKED")
+
+    # Waiting for the first key it holds none of the others, so nobody waits for it in turn.
+    assert [record[0] for record in free] == ["b", "c"]
+    assert await upserting == [CHANGED] * 3
+
+
+async def test_every_bundled_order_comes_back_exactly_from_table_and_view(store: OrderStore, sql: Any) -> None:
+    orders = {order_id: decode_order(document, order_id) for order_id, document in sample_orders().items()}
+    rows = [OrderRow(order, T0, 1, T0.timestamp()) for order in orders.values()]
+
+    for start in range(0, len(rows), 2_500):
+        assert set(await store.upsert(rows[start : start + 2_500])) == {INSERTED}
+
+    columns = "order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total"
+    table = {record[0]: tuple(record) for record in await sql.fetch(f"SELECT {columns} FROM orders")}
+    assert len(table) == 10_000
+    view: dict[str, list[tuple[Any, ...]]] = {order_id: [] for order_id in orders}
+    for record in await sql.fetch("SELECT * FROM order_lines ORDER BY order_id, line_no"):
+        view[record["order_id"]].append(tuple(record)[1:])
+    for order_id, order in orders.items():
+        assert table[order_id] == (
+            order.id, order.status, order.currency, order.customer_id, order.country, order.placed_at, order.updated_at,
+            len(order.lines), order.total,
+        )  # fmt: skip
+        assert view[order_id] == [
+            (number, line.sku, line.description, line.quantity, line.unit_price, line.quantity * line.unit_price)
+            for number, line in enumerate(order.lines, 1)
+        ]
+    assert max(map(len, view.values())) == 705
+    assert await sql.fetchval("SELECT sum(total) FROM orders") == await sql.fetchval(
+        "SELECT sum(amount) FROM order_lines"
+    )
+
+
+async def test_the_edges_of_what_a_document_may_hold_can_be_stored(store: OrderStore, sql: Any) -> None:
+    lines = tuple(
+        OrderLine("☕ \\ \" ' \x01", quantity, Decimal(price), text)
+        for quantity, price, text in [
+            (-(2**53), "9.99E+29", None), (2**53, "-1E+30", ""), (0, "0", "\U0001f600"), (1, "-0", "\ue000\x7f"),
+        ]
+    )  # fmt: skip
+    early, late = datetime(2, 1, 1, tzinfo=UTC), datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    order = Order("A._:-9", "", "", early, lines, late, "'); DROP TABLE orders; --", "")
+
+    assert await store.upsert([OrderRow(order, T0, 1, 1.0)]) == [INSERTED]
+
+    stored = await sql.fetchrow("SELECT * FROM orders")
+    assert (stored["placed_at"], stored["version"], stored["total"]) == (early, late, order.total)
+    prices = [record[0] for record in await sql.fetch("SELECT unit_price FROM order_lines ORDER BY line_no")]
+    assert prices == [line.unit_price for line in lines]
+
+
+# -- refusals and outages -----------------------------------------------------------------------------------------
+
+
+async def test_one_refused_row_and_nothing_of_the_batch_is_stored(store: OrderStore, sql: Any) -> None:
+    await sql.execute("ALTER TABLE orders ADD CONSTRAINT no_test_orders CHECK (status <> 'secret-status')")
+
+    with pytest.raises(RowsRefused, match="no_test_orders") as refused:
+        await store.upsert([row("a"), row("b", status="secret-status"), row("c")])
+
+    assert "17850" not in str(refused.value)
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 0
+    assert await store.upsert([row("a"), row("c")]) == [INSERTED, INSERTED]
+
+
+@pytest.mark.parametrize("status", ["a\0b", "\ud800"])
+async def test_a_text_that_the_server_cannot_hold_is_the_rows_fault(store: OrderStore, status: str) -> None:
+    with pytest.raises(RowsRefused):
+        await store.upsert([row(status=status)])
+
+
+async def test_a_full_transaction_ends_and_its_connection_is_used_again(store: OrderStore, sql: Any) -> None:
+    await sql.execute("ALTER TABLE orders ADD CONSTRAINT no CHECK (status <> 'no')")
+
+    for _ in range(5):
+        with pytest.raises(RowsRefused):
+            await store.upsert([row(status="no")])
+
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    assert await sql.fetchval(query) <= 2
+    assert await store.upsert([row()]) == [INSERTED]
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE orders CASCADE", "ALTER TABLE orders DROP COLUMN country"])
+async def test_what_is_no_rows_fault_holds_the_batch(store: OrderStore, sql: Any, statement: str) -> None:
+    await sql.execute(statement)
+
+    with pytest.raises(StoreUnavailable):
+        await store.upsert([row()])
+
+
+async def test_a_connection_that_was_ended_is_replaced(store: OrderStore, sql: Any) -> None:
+    await store.upsert([row("a")])
+    await sql.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+    effects = None
+    for _ in range(3):  # at most once for each connection of the store
+        try:
+            effects = await store.upsert([row("b")])
+            break
+        except StoreUnavailable:
+            continue
+
+    assert effects == [INSERTED]
+
+
+async def test_a_wrong_password_or_database_is_for_a_person_to_put_right(servers: EmbeddedServers, dsn: str) -> None:
+    for wrong in (dsn.replace(servers.postgres.password, "wrong"), dsn + "-not-there"):
+        with pytest.raises(StoreRefused) as refused:
+            async with OrderStore.open(wrong):
+                pass
+        assert servers.postgres.password not in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", ["?sslmode=sometimes", "?no_such_parameter=1"])
+async def test_a_dsn_that_cannot_be_used_is_for_a_person_to_put_right(dsn: str, wrong: str) -> None:
+    with pytest.raises(UserError):
+        async with OrderStore.open(dsn + wrong):
+            pass
+
+
+async def test_a_dsn_that_cannot_be_understood_names_its_setting(dsn: str) -> None:
+    with pytest.raises(ConfigError, match="INGEST_POSTGRES_DSN"):
+        async with OrderStore.open(dsn + "?sslmode=sometimes"):
+            pass
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A server for this test alone."""
+    with embedded_servers(durable=True) as servers:
+        yield servers.postgres
+
+
+async def test_a_server_that_stops_and_starts_again_is_away_in_between(own_postgres: PostgresServer) -> None:
+    await migrate(own_postgres.dsn, migrations())
+
+    async with OrderStore.open(own_postgres.dsn) as store:
+        await store.upsert([row("a")])
+        own_postgres.stop("fast")
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.upsert([row("b")])
+        with pytest.raises(StoreUnavailable):
+            await overview(own_postgres.dsn)
+        own_postgres.start()
+
+        assert await store.upsert([row("a"), row("b")]) == [UNCHANGED, INSERTED]
+
+        own_postgres.stop("immediate")  # as in a crash
+        own_postgres.start()
+        effects = []
+        while not effects:
+            try:
+                effects = await store.upsert([row("a"), row("b"), row("c")])
+            except StoreUnavailable:
+                continue
+        assert effects == [UNCHANGED, UNCHANGED, INSERTED]
+
+
+# -- the table at a glance ----------------------------------------------------------------------------------------
+
+
+async def test_the_overview_counts_the_orders(store: OrderStore, sql: Any, dsn: str) -> None:
+    empty = await overview(dsn)
+    await store.upsert([row("a"), row("b")])
+
+    filled = await overview(dsn)
+
+    assert (empty.stored, empty.last_ingested_at) == (0, None)
+    assert (filled.stored, filled.last_ingested_at) == (2, await sql.fetchval("SELECT max(ingested_at) FROM orders"))
+
+
+async def test_a_database_without_our_tables_holds_no_orders(empty_dsn: str) -> None:
+    assert (await overview(empty_dsn)).stored == 0

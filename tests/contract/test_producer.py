@@ -1,0 +1,272 @@
+"""The producer on a real server: when `enqueue` returns, Redis has each ID once, whatever happened meanwhile."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.demo.servers import ValkeyServer
+from ingest.domain.errors import UserError
+from ingest.domain.order import InvalidOrderId
+from ingest.queue.connection import QueueRefused, control_client
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+from ingest.queue.producer import BATCH, Producer
+from ingest.queue.scripts import load
+
+IDS = [f"order-{number}" for number in range(2 * BATCH + 7)]
+
+
+async def queued(redis: Redis, keys: Keys) -> list[str]:
+    return [fields[b"order_id"].decode() for _, fields in await redis.xrange(keys.stream)]
+
+
+class CuttingProxy:
+    """Stands between a client and Redis, and cuts the connection in place of the replies to batches.
+
+    The batch has then been taken in, and the client cannot know.
+    """
+
+    def __init__(self, port: int, cuts: int) -> None:
+        self._port = port
+        self.cuts = cuts
+        self._served = asyncio.Event()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            yield int(server.sockets[0].getsockname()[1])
+        finally:
+            server.close()
+            await self._served.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._served.clear()
+        redis_reader, redis_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        asked = b""
+
+        async def requests() -> None:
+            nonlocal asked
+            while data := await reader.read(1 << 16):
+                asked = (asked + data)[-(1 << 17) :]
+                redis_writer.write(data)
+
+        async def replies() -> None:
+            nonlocal asked
+            while data := await redis_reader.read(1 << 16):
+                if b"EVALSHA" in asked and self.cuts and data.startswith(b":"):
+                    self.cuts -= 1
+                    return
+                asked = b""
+                writer.write(data)
+
+        directions = [asyncio.create_task(requests()), asyncio.create_task(replies())]
+        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        for task in directions:
+            task.cancel()
+        for end in (writer, redis_writer):
+            end.close()
+        ends = (writer.wait_closed(), redis_writer.wait_closed())
+        await asyncio.gather(*directions, *ends, return_exceptions=True)
+        self._served.set()
+
+
+async def test_all_ids_are_in_the_stream_in_order(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
+    async with Producer.connect(redis_url, queue_name) as producer:
+        taken = await producer.enqueue(IDS)
+
+    assert taken == len(IDS)
+    assert await queued(redis, keys) == IDS
+
+
+async def test_an_id_announced_twice_is_queued_twice(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
+    async with Producer.connect(redis_url, queue_name) as producer:
+        await producer.enqueue(["a", "a"])
+        await producer.enqueue(["a"])
+
+    assert await queued(redis, keys) == ["a", "a", "a"]
+
+
+async def test_nothing_to_announce_is_nothing_done(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
+    async with Producer.connect(redis_url, queue_name) as producer:
+        taken = await producer.enqueue([])
+
+    assert (taken, await redis.exists(keys.stream)) == (0, 0)
+
+
+async def test_one_invalid_id_and_nothing_is_sent(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
+    async with Producer.connect(redis_url, queue_name) as producer:
+        with pytest.raises(InvalidOrderId):
+            await producer.enqueue([*IDS, "no order/id"])
+
+    assert await redis.exists(keys.stream) == 0
+
+
+@pytest.mark.parametrize("cuts", [1, 4])
+async def test_a_batch_whose_reply_is_lost_is_sent_again_and_added_once(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int
+) -> None:
+    told: list[str] = []
+    proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
+
+    async with proxy.listening() as port:
+        url = redis_url.replace(f":{urlsplit(redis_url).port}/", f":{port}/")
+        async with Producer.connect(url, queue_name, on_wait=told.append) as producer:
+            taken = await producer.enqueue(IDS)
+
+    assert proxy.cuts == 0
+    assert told
+    assert taken == len(IDS)
+    assert await queued(redis, keys) == IDS
+
+
+async def test_the_same_receipt_is_taken_in_once(redis: Redis, keys: Keys, redis_url: str) -> None:
+    async with control_client(redis_url) as client:
+        enqueue = load(client, "enqueue")
+        added = [await enqueue([keys.stream, keys.receipts + "r"], [0, "a", "b"]) for _ in range(3)]
+
+    assert added == [2, 0, 0]
+    assert await queued(redis, keys) == ["a", "b"]
+    assert 0 < await redis.ttl(keys.receipts + "r") <= 600
+
+
+async def test_out_of_memory_is_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    told: list[str] = []
+    keys = Keys.of("orders")
+    await own_redis.config_set("maxmemory", 1)
+
+    async with Producer.connect(own_valkey.url, "orders", on_wait=told.append) as producer:
+        enqueueing = asyncio.create_task(producer.enqueue(IDS))
+        await eventually(lambda: _now(bool(told)))
+        before = await own_redis.keys("*")
+        await own_redis.config_set("maxmemory", 0)
+        taken = await enqueueing
+
+    assert before == []
+    assert told == ["Redis is out of memory; waiting for the workers to make room"]
+    assert taken == len(IDS)
+    assert await queued(own_redis, keys) == IDS
+
+
+async def _now(value: bool) -> bool:  # noqa: FBT001  the condition itself
+    return value
+
+
+async def test_above_its_limit_the_backlog_is_waited_for(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    told: list[str] = []
+    handled: list[str | None] = []
+    lengths: list[int] = []
+
+    async with (
+        Consumer.open(redis_url, queue_name, "ingest", "one", 1.0) as consumer,
+        Producer.connect(redis_url, queue_name, backlog_limit=10, on_wait=told.append) as producer,
+    ):
+        await consumer.ensure_group()
+        enqueueing = asyncio.create_task(producer.enqueue(IDS[:35]))
+        await eventually(lambda: _now(bool(told)))
+        while len(handled) < 35:
+            lengths.append(await redis.xlen(keys.stream))
+            deliveries = await consumer.read(4, 0.01)
+            handled += [delivery.order_id for delivery in deliveries]
+            await consumer.ack([delivery.entry_id for delivery in deliveries])
+        taken = await enqueueing
+
+    assert taken == 35
+    assert handled == IDS[:35]
+    assert max(lengths) == 10
+    assert set(told) == {"the backlog is at its limit of 10 orders; waiting for the workers"}
+
+
+async def test_a_limit_that_is_met_exactly_does_not_wait(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    told: list[str] = []
+
+    async with Producer.connect(redis_url, queue_name, backlog_limit=10, on_wait=told.append) as producer:
+        await producer.enqueue(IDS[:10])
+
+    assert (await redis.xlen(keys.stream), told) == (10, [])
+
+
+async def test_cancelled_it_has_taken_in_whole_batches_from_the_front(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    told: list[str] = []
+
+    async with Producer.connect(redis_url, queue_name, backlog_limit=BATCH + 1, on_wait=told.append) as producer:
+        enqueueing = asyncio.create_task(producer.enqueue(IDS))
+        await eventually(lambda: _now(bool(told)))
+        enqueueing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await enqueueing
+
+    assert await queued(redis, keys) == IDS[:BATCH]
+
+
+async def test_a_server_that_is_away_is_waited_for(own_valkey: ValkeyServer) -> None:
+    told: list[str] = []
+    own_valkey.stop("nosave")
+
+    async with Producer.connect(own_valkey.url, "orders", on_wait=told.append) as producer:
+        enqueueing = asyncio.create_task(producer.enqueue(IDS))
+        await eventually(lambda: _now(bool(told)))
+        own_valkey.start()
+        taken = await enqueueing
+
+    assert taken == len(IDS)
+    assert told[0].startswith("Redis cannot be reached")
+    assert own_valkey.password not in "".join(told)
+    async with Redis.from_url(own_valkey.url) as redis:
+        assert await queued(redis, Keys.of("orders")) == IDS
+
+
+async def test_a_replica_is_waited_for_until_it_is_the_primary(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    told: list[str] = []
+    await own_redis.execute_command("REPLICAOF 127.0.0.1 1")
+
+    async with Producer.connect(own_valkey.url, "orders", on_wait=told.append) as producer:
+        enqueueing = asyncio.create_task(producer.enqueue(IDS))
+        await eventually(lambda: _now(bool(told)))
+        await own_redis.execute_command("REPLICAOF NO ONE")
+        await enqueueing
+
+    assert await queued(own_redis, Keys.of("orders")) == IDS
+
+
+async def test_producers_at_once_lose_and_double_nothing(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    parts = [[f"p{part}-{number}" for number in range(700)] for part in range(4)]
+
+    async with Producer.connect(redis_url, queue_name) as one, Producer.connect(redis_url, queue_name) as two:
+        await asyncio.gather(
+            *(producer.enqueue(part) for producer, part in zip((one, two, one, two), parts, strict=True))
+        )
+
+    assert Counter(await queued(redis, keys)) == Counter(order_id for part in parts for order_id in part)
+
+
+async def test_a_refused_credential_is_not_waited_for(redis_url: str, queue_name: str) -> None:
+    password = urlsplit(redis_url).password or ""
+
+    async with Producer.connect(redis_url.replace(password, "wrong"), queue_name) as producer:
+        with pytest.raises(QueueRefused):
+            await producer.enqueue(["a"])
+
+
+async def test_a_key_of_another_type_is_not_waited_for(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await redis.set(keys.stream, "not a stream")
+
+    async with Producer.connect(redis_url, queue_name) as producer:
+        with pytest.raises(UserError):
+            await producer.enqueue(["a"])

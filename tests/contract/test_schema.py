@@ -1,0 +1,155 @@
+"""The schema's versions on a real server: each migration once, all or nothing, and clear words where it cannot be."""
+
+import asyncio
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.errors import UserError
+from ingest.domain.order import decode_order
+from ingest.store.orders import OrderStore
+from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
+
+KNOWN = migrations()
+NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")
+DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def tables(dsn: str) -> set[str]:
+    async with connected(dsn) as sql:
+        return {record[0] for record in await sql.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+
+
+@asynccontextmanager
+async def role(dsn: str) -> AsyncIterator[tuple[str, str]]:
+    """A role that may do nothing but log in; its name, and the DSN with which it does."""
+    name = f"role_{secrets.token_hex(6)}"
+    parts = urlsplit(dsn)
+    async with connected(dsn) as sql:
+        await sql.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'pw'")
+        try:
+            yield name, urlunsplit(parts._replace(netloc=f"{name}:pw@{parts.hostname}:{parts.port}"))
+        finally:
+            await sql.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [migration.version for migration in KNOWN] == list(range(1, len(KNOWN) + 1))
+
+
+async def test_an_empty_database_gets_everything_and_then_nothing_more(empty_dsn: str) -> None:
+    first, second = await migrate(empty_dsn, KNOWN), await migrate(empty_dsn, KNOWN)
+
+    assert (first, second) == (KNOWN, [])
+    assert {"orders", "erased_orders", "schema_migrations"} <= await tables(empty_dsn)
+    await check_schema(empty_dsn, KNOWN)
+
+
+async def test_a_database_of_an_older_release_gets_what_is_new(dsn: str) -> None:
+    assert await migrate(dsn, [*KNOWN, NEXT]) == [NEXT]
+    assert "next_one" in await tables(dsn)
+
+
+MIGRATING = """
+import asyncio, sys
+from ingest.store.schema import migrate, migrations
+print(len(asyncio.run(migrate(sys.argv[1], migrations()))))
+"""
+
+
+def test_processes_that_migrate_at_once_apply_each_migration_once(empty_dsn: str) -> None:
+    command = [sys.executable, "-c", MIGRATING, empty_dsn]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+
+    applied = sorted(int(process.communicate(timeout=60)[0]) for process in processes)
+
+    assert applied == [0, 0, 0, len(KNOWN)]
+    assert asyncio.run(migrate(empty_dsn, KNOWN)) == []
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(dsn: str) -> None:
+    await migrate(dsn, [*KNOWN, NEXT])
+
+    for call in (migrate, check_schema):
+        with pytest.raises(SchemaMismatch, match="newer release"):
+            await call(dsn, KNOWN)
+
+
+async def test_an_older_schema_is_told_what_to_run(empty_dsn: str, dsn: str) -> None:
+    with pytest.raises(SchemaMismatch, match="ingest migrate"):
+        await check_schema(empty_dsn, KNOWN)
+    with pytest.raises(SchemaMismatch, match="ingest migrate"):
+        await check_schema(dsn, [*KNOWN, NEXT])
+    assert await tables(empty_dsn) == set()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE half (); SELECT no_such_column",
+        "CREATE TABLE half (); CREATE TABEL x ()",
+        "CREATE TABLE half (); SELECT 1 / 0",
+        "CREATE TABLE half (); INSERT INTO schema_migrations (version, name) VALUES (1, 'again')",
+        "CREATE TABLE half (); DO $$ BEGIN RAISE EXCEPTION 'data does not fit'; END $$",
+        "CREATE TABLE half (); CREATE INDEX CONCURRENTLY i ON orders (status)",
+    ],
+    ids=["unknown column", "syntax", "data", "constraint", "raised", "not in a transaction"],
+)
+async def test_a_migration_that_fails_changes_nothing_and_is_named(dsn: str, sql: str) -> None:
+    before = await tables(dsn)
+
+    with pytest.raises(SchemaMismatch, match=f"{NEXT.version:04} broken"):
+        await migrate(dsn, [*KNOWN, Migration(NEXT.version, "broken", sql)])
+
+    assert await tables(dsn) == before
+    await check_schema(dsn, KNOWN)
+
+
+async def test_of_several_migrations_one_that_fails_takes_the_others_back(empty_dsn: str) -> None:
+    with pytest.raises(SchemaMismatch):
+        await migrate(empty_dsn, [*KNOWN, Migration(NEXT.version, "broken", "SELECT 1 / 0")])
+
+    assert await tables(empty_dsn) == set()
+
+
+async def test_a_worker_needs_no_more_than_select_insert_and_update(dsn: str) -> None:
+    async with role(dsn) as (name, limited), connected(dsn) as sql:
+        await sql.execute(f"GRANT SELECT, INSERT, UPDATE ON orders TO {name}")
+        await sql.execute(f"GRANT SELECT ON erased_orders, schema_migrations TO {name}")
+
+        await check_schema(limited, KNOWN)
+        async with OrderStore.open(limited) as store:
+            order_row = OrderRow(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)
+            effects = await store.upsert([order_row])
+
+    assert effects == [Effect.INSERTED]
+
+
+async def test_a_role_that_may_not_create_tables_is_told_so(empty_dsn: str) -> None:
+    async with role(empty_dsn) as (_, limited):
+        with pytest.raises(UserError, match="permission denied"):
+            await migrate(limited, KNOWN)
+
+
+async def test_a_role_that_may_not_read_the_schemas_version_is_told_so(dsn: str) -> None:
+    async with role(dsn) as (_, limited):
+        with pytest.raises(UserError, match="permission denied"):
+            await check_schema(limited, KNOWN)

@@ -1,0 +1,493 @@
+"""The client of the external API, over real HTTP: every fault has its name, and no answer breaks the session."""
+
+import asyncio
+import gzip
+import socket
+import time
+import traceback
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client import CollectorRegistry
+from support import eventually
+
+from ingest.demo.upstream import SimulatedApi
+from ingest.demo.upstream.samples import sample_orders
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import PermanentFault, ThrottledFault, TransientFault
+from ingest.telemetry.board import Board, BoardCollector
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient, UpstreamLimits
+
+TOKEN = "s3cr3t-t0ken"
+LIMITS = UpstreamLimits(connect=5, read=10, total=20, body=4 * 1024 * 1024, tries=1)
+QUICK = replace(LIMITS, tries=3)
+IMPATIENT = replace(LIMITS, total=0.3, read=0.3)
+ORDER, OTHER = list(sample_orders())[:2]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[SimulatedApi]:
+    async with SimulatedApi(seed=1) as api:
+        yield api
+
+
+@pytest.fixture
+def board() -> Board:
+    return worker_board(1)
+
+
+@pytest.fixture
+def connect(board: Board) -> Callable[..., AbstractAsyncContextManager[UpstreamClient]]:
+    def open_client(
+        template: str, limits: UpstreamLimits = LIMITS, token: str | None = None
+    ) -> AbstractAsyncContextManager[UpstreamClient]:
+        return UpstreamClient.open(template, token, limits, WorkerMetrics.on(board, 0).upstream_request)
+
+    return open_client
+
+
+Connect = Callable[..., AbstractAsyncContextManager[UpstreamClient]]
+
+
+def counted(board: Board) -> dict[str, float]:
+    """Requests by code."""
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    samples = (sample for family in registry.collect() for sample in family.samples)
+    return {
+        sample.labels["code"]: sample.value
+        for sample in samples
+        if sample.name == "ingest_upstream_request_seconds_count" and sample.value
+    }
+
+
+@asynccontextmanager
+async def answering(
+    answer: bytes, *, to_other: bytes = b"", then_close: bool = True
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these very bytes, others for `OTHER`; and what it was asked."""
+    asked: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                asked.append(await reader.readuntil(b"\r\n\r\n"))
+                writer.write(to_other if to_other and OTHER.encode() in asked[-1] else answer)
+                await writer.drain()
+                if then_close:
+                    break
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/orders/{{order_id}}", asked
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", *headers, "", ""]).encode() + body
+
+
+# -- orders -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_is_returned_byte_for_byte(api: SimulatedApi, connect: Connect, board: Board) -> None:
+    async with connect(api.url_template) as client:
+        body = await client.fetch(ORDER)
+
+    assert body == sample_orders()[ORDER]
+    assert counted(board) == {"2xx": 1}
+
+
+async def test_requests_one_after_the_other_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
+    async with connect(api.url_template) as client:
+        for _ in range(20):
+            await client.fetch(ORDER)
+
+        assert api.stats().requests == 20
+        assert api.stats().open_connections == 1
+
+
+async def test_as_many_requests_run_at_once_as_are_made(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(latency="0.2")
+
+    async with connect(api.url_template) as client:
+        await asyncio.gather(*(client.fetch(ORDER) for _ in range(150)))
+
+    assert api.stats().peak_concurrency == 150
+
+
+async def test_an_id_is_percent_encoded_into_the_path(connect: Connect) -> None:
+    async with answering(http(b"{}", "Content-Length: 2")) as (template, asked), connect(template) as client:
+        await client.fetch("shop:1.a_b-c")
+
+    assert asked[0].startswith(b"GET /orders/shop%3A1.a_b-c HTTP/1.1\r\n")
+
+
+async def test_an_id_may_stand_in_a_query_that_is_kept_as_it_is(connect: Connect) -> None:
+    async with answering(http(b"{}", "Content-Length: 2")) as (template, asked):
+        written = template.replace("/orders/{order_id}", "/o%2Fx?fields=a%2Cb&id={order_id}&z=%20")
+        async with connect(written) as client:
+            await client.fetch("shop:1")
+
+    assert asked[0].startswith(b"GET /o%2Fx?fields=a%2Cb&id=shop%3A1&z=%20 HTTP/1.1\r\n")
+
+
+async def test_an_encoded_id_reaches_its_order(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(any_id=True)
+
+    async with connect(api.url_template) as client:
+        body = await client.fetch("shop:1")
+
+    assert body.startswith(b'{"id":"shop:1"')
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ({"not_found_rate": 1}, DeadReason.NOT_FOUND),
+        ({"error_rate": 1, "error_status": 410}, DeadReason.NOT_FOUND),
+        ({"error_rate": 1, "error_status": 400}, DeadReason.REJECTED),
+        ({"error_rate": 1, "error_status": 422}, DeadReason.REJECTED),
+        ({"oversize_rate": 1, "oversize_bytes": 5 * 1024 * 1024}, DeadReason.INVALID_ORDER),
+    ],
+)
+async def test_the_orders_own_faults_are_permanent_and_not_tried_again(
+    api: SimulatedApi, connect: Connect, behaviour: dict[str, object], reason: DeadReason
+) -> None:
+    api.behave(**behaviour)
+
+    async with connect(api.url_template, QUICK) as client:
+        with pytest.raises(PermanentFault) as fault:
+            await client.fetch(ORDER)
+
+    assert fault.value.reason is reason
+    assert api.stats().requests == 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code"),
+    [
+        ({"error_rate": 1, "error_status": 500}, "5xx"),
+        ({"error_rate": 1, "error_status": 503}, "5xx"),
+        ({"error_rate": 1, "error_status": 408}, "4xx"),
+        ({"down": "503"}, "5xx"),
+        ({"down": "reset"}, "error"),
+        ({"reset_rate": 1}, "error"),
+        ({"truncate_rate": 1}, "error"),
+    ],
+)
+async def test_passing_faults_are_tried_as_often_as_allowed(
+    api: SimulatedApi, connect: Connect, board: Board, behaviour: dict[str, object], code: str
+) -> None:
+    api.behave(**behaviour)
+
+    async with connect(api.url_template, QUICK) as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
+
+    assert counted(board) == {code: 3}
+
+
+@pytest.mark.parametrize("fault", ["error_rate", "reset_rate", "truncate_rate", "hang_rate"])
+async def test_a_fault_that_passes_within_the_quick_tries_is_not_noticed(
+    api: SimulatedApi, connect: Connect, fault: str
+) -> None:
+    api.behave(fail_first=2, **{fault: 1})
+
+    async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
+        body = await client.fetch(ORDER)
+
+    assert body == sample_orders()[ORDER]
+    assert api.stats().by_id == {ORDER: 3}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "after"),
+    [
+        ({"rate_limit": 0.001, "rate_burst": 1, "retry_after": 7}, 7.0),
+        ({"rate_limit": 0.001, "rate_burst": 1, "retry_after_format": "none"}, None),
+        ({"unavailable_rate": 1, "retry_after": 3}, 3.0),
+    ],
+)
+async def test_being_told_to_wait_is_no_failure_and_not_tried_again(
+    api: SimulatedApi, connect: Connect, behaviour: dict[str, object], after: float | None
+) -> None:
+    api.behave(**behaviour)
+
+    async with connect(api.url_template, QUICK) as client:
+        if "rate_limit" in behaviour:
+            await client.fetch(OTHER)
+        with pytest.raises(ThrottledFault) as fault:
+            await client.fetch(ORDER)
+
+    assert fault.value.after == after
+    assert api.stats().by_id[ORDER] == 1
+
+
+async def test_being_told_to_wait_until_a_date_is_understood(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(unavailable_rate=1, retry_after=3_600, retry_after_format="date")
+
+    before = datetime.now(UTC)
+    async with connect(api.url_template) as client:
+        with pytest.raises(ThrottledFault) as fault:
+            await client.fetch(ORDER)
+
+    # The date is at least an hour after the request, in whole seconds; the clock has gone on since.
+    assert fault.value.after is not None
+    assert 3_600 - (datetime.now(UTC) - before).total_seconds() <= fault.value.after <= 3_601
+
+
+async def test_a_missing_token_is_an_outage(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(token=TOKEN)
+
+    async with connect(api.url_template, QUICK) as client:
+        with pytest.raises(ThrottledFault) as fault:
+            await client.fetch(ORDER)
+
+    assert fault.value.after is not None
+    assert api.stats().requests == 1
+
+
+async def test_the_token_opens_the_door(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(token=TOKEN)
+
+    async with connect(api.url_template, token=TOKEN) as client:
+        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+
+
+async def test_silence_ends_with_the_timeout(api: SimulatedApi, connect: Connect, board: Board) -> None:
+    api.behave(hang_rate=1)
+
+    async with connect(api.url_template, IMPATIENT) as client:
+        with pytest.raises(TransientFault, match="no answer in time"):
+            await client.fetch(ORDER)
+
+    assert counted(board) == {"timeout": 1}
+
+
+async def test_a_body_that_trickles_for_ever_ends_with_the_timeout(connect: Connect) -> None:
+    head = http(b"{", "Content-Length: 100")
+    async with answering(head, then_close=False) as (template, _), connect(template, IMPATIENT) as client:
+        with pytest.raises(TransientFault, match="no answer in time"):
+            await client.fetch(ORDER)
+
+
+async def test_a_refused_connection_is_a_passing_fault(connect: Connect, board: Board) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
+        async with connect(template, QUICK) as client:
+            with pytest.raises(TransientFault):
+                await client.fetch(ORDER)
+
+    assert counted(board) == {"error": 3}
+
+
+async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
+    async with connect("http://no-such-host.invalid/{order_id}") as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
+
+
+NONSENSE = [
+    b"",
+    b"\r\n",
+    b"SSH-2.0-OpenSSH_9.9\r\n",
+    b"HTTP/1.1 abc\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nContent-Length: 4\r\n\r\nabcd",
+    b"HTTP/1.1 302 Found\r\nLocation: ftp://elsewhere/\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+    b"HTTP/1.1 302 Found\r\nLocation: //\r\nContent-Length: 0\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=lambda nonsense: repr(nonsense[:60]))
+async def test_an_answer_that_is_no_http_is_a_passing_fault(connect: Connect, nonsense: bytes) -> None:
+    right = http(b"{}", "Content-Length: 2")
+
+    async with answering(nonsense, to_other=right) as (template, _), connect(template) as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
+
+        assert await client.fetch(OTHER) == b"{}"
+
+
+@pytest.mark.parametrize(
+    "value", ["Fri, 31 Dec 99999999999 23:59:59 GMT", "soon", "-1", "1e9", "\xff", ", 99 Jan 0 -", "9" * 4_000]
+)
+async def test_no_retry_after_is_an_error_of_ours(connect: Connect, value: str) -> None:
+    answer = b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: " + value.encode("latin-1") + b"\r\n\r\n"
+
+    async with answering(answer) as (template, _), connect(template) as client:
+        with pytest.raises(ThrottledFault):
+            await client.fetch(ORDER)
+
+
+# -- the size of a body -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [1_000, 1_001])
+@pytest.mark.parametrize("announced", [True, False])
+async def test_the_body_limit_holds_with_and_without_an_announced_length(
+    connect: Connect, *, length: int, announced: bool
+) -> None:
+    body = b"x" * length
+    answer = http(body, f"Content-Length: {length}") if announced else http(body)
+
+    async with answering(answer) as (template, _), connect(template, replace(QUICK, body=1_000)) as client:
+        if length <= 1_000:
+            assert await client.fetch(ORDER) == body
+        else:
+            with pytest.raises(PermanentFault, match="larger than 1000 bytes") as fault:
+                await client.fetch(ORDER)
+            assert fault.value.reason is DeadReason.INVALID_ORDER
+
+
+async def test_a_body_that_is_too_large_is_not_read(connect: Connect) -> None:
+    # Announced and never sent: whoever wanted to read it would wait.
+    answer = http(b"", "Content-Length: 999999999")
+
+    async with answering(answer, then_close=False) as (template, _), connect(template) as client:
+        with pytest.raises(PermanentFault):
+            await client.fetch(ORDER)
+
+
+async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
+    packed = gzip.compress(sample_orders()[ORDER])
+    answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
+
+    async with answering(answer) as (template, asked), connect(template) as client:
+        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+
+    assert b"gzip" in asked[0]
+
+
+async def test_a_gzip_bomb_is_refused_without_unpacking_it(connect: Connect) -> None:
+    packed = gzip.compress(bytes(200 * 1024 * 1024), 1)
+    answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
+
+    async with answering(answer) as (template, _), connect(template) as client:
+        tracemalloc.start()
+        try:
+            with pytest.raises(PermanentFault, match="larger"):
+                await client.fetch(ORDER)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert peak < 32 * 1024 * 1024
+
+
+# -- redirects ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_redirect_is_followed_with_the_token(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
+
+    async with connect(api.url_template, token=TOKEN) as client:
+        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+
+    assert api.stats().requests == 2
+
+
+async def test_a_circle_of_redirects_ends(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(redirect_rate=1)
+
+    async with connect(api.url_template) as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
+
+    assert api.stats().requests <= 10
+
+
+async def test_the_token_does_not_go_to_another_origin(connect: Connect) -> None:
+    async with answering(http(b"{}", "Content-Length: 2")) as (elsewhere, asked_there):
+        there = elsewhere.replace("{order_id}", "x")
+        moved = http(b"", f"Location: {there}", "Content-Length: 0", status="302 Found")
+        async with answering(moved) as (template, asked), connect(template, token=TOKEN) as client:
+            body = await client.fetch(ORDER)
+
+    assert body == b"{}"
+    assert f"Authorization: Bearer {TOKEN}".encode() in asked[0]
+    assert TOKEN.encode() not in asked_there[0]
+
+
+async def test_the_token_is_in_no_traceback(connect: Connect) -> None:
+    async with answering(b"nonsense\r\n\r\n") as (template, _), connect(template, token=TOKEN) as client:
+        with pytest.raises(TransientFault) as fault:
+            await client.fetch(ORDER)
+
+    assert TOKEN not in "".join(traceback.format_exception(fault.value))
+
+
+async def test_cookies_of_one_order_are_not_sent_with_another(connect: Connect) -> None:
+    answer = http(b"{}", "Set-Cookie: seen=1", "Content-Length: 2")
+
+    async with answering(answer) as (template, asked), connect(template) as client:
+        await client.fetch(ORDER)
+        await client.fetch(OTHER)
+
+    assert b"seen" not in asked[1]
+
+
+# -- cancelling ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(latency="600")
+
+    async with connect(api.url_template) as client:
+        fetching = [asyncio.create_task(client.fetch(ORDER)) for _ in range(10)]
+        await eventually(lambda: _concurrency_is(api, 10))
+        for task in fetching:
+            task.cancel()
+        results = await asyncio.gather(*fetching, return_exceptions=True)
+        api.behave(latency="0")
+
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+        await eventually(lambda: _concurrency_is(api, 0))
+
+
+async def _concurrency_is(api: SimulatedApi, wanted: int) -> bool:
+    return api.stats().concurrency == wanted
+
+
+async def test_cancelling_ends_the_pause_between_quick_tries(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(error_rate=1)
+
+    async with connect(api.url_template, replace(LIMITS, tries=10_000)) as client:
+        fetching = asyncio.create_task(client.fetch(ORDER))
+        await eventually(lambda: _has_failed(api))
+        cancelled_at = time.monotonic()
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+
+    assert time.monotonic() - cancelled_at < 10
+
+
+async def _has_failed(api: SimulatedApi) -> bool:
+    return api.stats().by_status.get("500", 0) >= 2

@@ -1,0 +1,188 @@
+"""A worker is killed at each moment of a delivery's journey, and an heir finishes: nothing lost, nothing done twice."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from integration.scene import Scene, assert_right, ids
+
+VICTIM = Path(__file__).with_name("victim.py")
+ORDERS = ids(20)
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+async def kill_a_victim(scene: Scene, env: dict[str, str], moment: str, name: str = "victim") -> None:
+    """Run a victim until its moment comes."""
+    victim = await asyncio.create_subprocess_exec(
+        sys.executable,
+        VICTIM,
+        moment,
+        name,
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={
+            **env,
+            "INGEST_UPSTREAM_URL": scene.api.url_template,
+            "INGEST_UPSTREAM_TRIES": "1",
+            "INGEST_CONCURRENCY": "8",
+            "INGEST_CLAIM_IDLE": "1",
+        },
+    )
+    async with asyncio.timeout(60):
+        _, log = await victim.communicate()
+    assert victim.returncode == -signal.SIGKILL, log.decode()
+
+
+async def everything_left(scene: Scene) -> list[str]:
+    """The order IDs that are not settled yet, wherever Redis has them, each as often as it is there."""
+    entries = await scene.redis.xrange(scene.keys.stream)
+    waiting = await scene.redis.eval(
+        "local ids = {}"
+        " for _, packed in ipairs(redis.call('HVALS', KEYS[1])) do"
+        "   local fields = cmsgpack.unpack(packed)"
+        "   for i = 1, #fields, 2 do if fields[i] == 'order_id' then ids[#ids + 1] = fields[i + 1] end end"
+        " end return ids",
+        1,
+        scene.keys.retry_entries,
+    )
+    return sorted(name.decode() for name in [*(fields[b"order_id"] for _, fields in entries), *waiting])
+
+
+@pytest.mark.parametrize(
+    ("moment", "heir"),
+    [
+        # Its successor of the same name, or another worker.
+        ("after_read", "victim"),
+        ("before_fetch", "stranger"),
+        ("after_fetch", "victim"),
+        ("before_commit", "victim"),
+        ("during_commit", "victim"),
+        ("after_commit", "victim"),
+        ("after_commit", "stranger"),
+        ("after_ack", "stranger"),
+    ],
+)
+async def test_a_worker_killed_on_the_way_to_the_ack_loses_no_order_and_stores_none_twice(
+    scene: Scene, env: dict[str, str], moment: str, heir: str
+) -> None:
+    await scene.enqueue(*ORDERS)
+
+    await kill_a_victim(scene, env, moment)
+
+    before, left = await scene.rows(), await everything_left(scene)
+    assert sorted({*before, *left}) == sorted(ORDERS), "each is stored, or still there, or both"
+    assert len(left) == len(set(left))
+    if moment != "during_commit":
+        assert bool(before) == (moment in {"after_commit", "after_ack"})
+    assert (len(left) < len(ORDERS)) == (moment == "after_ack"), "acked is what was committed"
+    async with scene.worker(heir, claim_idle=1):
+        await scene.finished()
+    after = await scene.rows()
+    assert_right(after, ORDERS)
+    assert {order_id: after[order_id] for order_id in before} == before, "ingested_at and all else unchanged"
+    assert await scene.dead() == []
+
+
+@pytest.mark.parametrize("moment", ["before_reschedule", "after_reschedule", "after_move_due"])
+async def test_a_worker_killed_around_a_retry_retries_each_order_exactly_once(
+    scene: Scene, env: dict[str, str], moment: str
+) -> None:
+    scene.api.behave(error_rate=1.0, fail_first=1)
+    await scene.enqueue(*ORDERS)
+
+    await kill_a_victim(scene, env, moment)
+
+    before = await scene.rows()
+    left = await everything_left(scene)
+    assert len(left) == len(set(left)), "an entry is in the stream or waits, never both"
+    assert sorted({*before, *left}) == sorted(ORDERS)
+    async with scene.worker("victim", claim_idle=1):
+        await scene.finished()
+    rows = await scene.rows()
+    assert_right(rows, ORDERS)
+    # What was asked for once and not moved any more is asked for as a first attempt again.
+    assert {row["attempts"] for row in rows.values()} <= {1, 2}
+    assert max(scene.api.stats().by_id.values()) <= 3
+    assert await scene.dead() == []
+    assert await everything_left(scene) == []
+
+
+@pytest.mark.parametrize("moment", ["before_bury", "after_bury"])
+async def test_a_worker_killed_around_a_burial_leaves_one_dead_letter_for_each_order(
+    scene: Scene, env: dict[str, str], moment: str
+) -> None:
+    scene.api.behave(any_id=False)
+    await scene.enqueue(*ORDERS)
+
+    await kill_a_victim(scene, env, moment)
+
+    left, buried = await everything_left(scene), [letter["order_id"] for letter in await scene.dead()]
+    assert sorted(left + buried) == sorted(ORDERS), "each is in the stream or buried, never both"
+    assert bool(buried) == (moment == "after_bury")
+    async with scene.worker("victim", claim_idle=1):
+        await scene.finished()
+    letters = await scene.dead()
+    assert sorted(letter["order_id"] for letter in letters) == sorted(ORDERS)
+    assert {letter["reason"] for letter in letters} == {"not_found"}
+    assert await scene.stored() == 0
+
+
+@pytest.mark.parametrize("moment", ["before_release", "after_release"])
+async def test_a_worker_killed_while_it_gives_back_loses_nothing(
+    scene: Scene, env: dict[str, str], moment: str
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    held = ORDERS[:5]
+    await scene.enqueue(*held)
+
+    await kill_a_victim(scene, env, moment)
+
+    assert await everything_left(scene) == sorted(held)
+    assert {entry.deliveries for entry in await scene.pending()} == {1 if moment == "before_release" else 0}
+    scene.api.behave(hang_rate=0.0)
+    async with scene.worker("stranger", claim_idle=1):
+        await scene.finished()
+    assert_right(await scene.rows(), held)
+
+
+@pytest.mark.parametrize("moment", ["after_claim_own", "after_claim_idle"])
+async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
+    scene: Scene, env: dict[str, str], moment: str
+) -> None:
+    await scene.enqueue(*ORDERS)
+    await kill_a_victim(scene, env, "before_fetch")
+
+    await kill_a_victim(scene, env, moment, "victim" if moment == "after_claim_own" else "second victim")
+
+    before, left = await scene.rows(), await everything_left(scene)
+    assert sorted({*before, *left}) == sorted(ORDERS)
+    assert len(left) >= 8, "all that was inherited is still there"
+    async with scene.worker("heir", claim_idle=1):
+        await scene.finished()
+    after = await scene.rows()
+    assert_right(after, ORDERS)
+    assert {order_id: after[order_id] for order_id in before} == before
+
+
+async def test_a_message_that_kills_every_worker_is_buried_and_the_others_are_stored(
+    scene: Scene, env: dict[str, str]
+) -> None:
+    await scene.enqueue("poison")
+    for _ in range(3):
+        await kill_a_victim(scene, env, "before_fetch")
+
+    assert [entry.deliveries for entry in await scene.pending()] == [3]
+    await scene.enqueue(*ORDERS)
+    async with scene.worker("victim", max_deliveries=3):
+        await scene.finished()
+
+    assert [(letter["order_id"], letter["reason"]) for letter in await scene.dead()] == [("poison", "max_deliveries")]
+    assert_right(await scene.rows(), ORDERS)

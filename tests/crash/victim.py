@@ -1,0 +1,149 @@
+"""A worker that kills its own process at a named moment: `python victim.py MOMENT NAME`, settings by environment.
+
+It is assembled from the real parts but for one, which dies; the product knows nothing of it.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, NoReturn
+
+from ingest.app import _limits, _worker
+from ingest.domain.delivery import DeadReason, Delivery, Effect, OrderRow
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import BLOCK
+from ingest.queue.consumer import Consumer
+from ingest.settings import load_settings
+from ingest.store.orders import OrderStore
+from ingest.telemetry.logs import setup_logs
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient
+
+
+class Fate:
+    """Knows the moment, and strikes when it has come."""
+
+    def __init__(self, moment: str) -> None:
+        self._moment = moment
+
+    def meets(self, moment: str) -> None:
+        """Die, if this is the moment."""
+        if moment == self._moment:
+            die()
+
+
+def die() -> NoReturn:
+    """SIGKILL: no handler runs, no buffer is flushed, nothing is said to any server."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+fate = Fate(sys.argv[1])
+shutdown = Shutdown(0.1)
+
+
+class Upstream(UpstreamClient):
+    """Dies around a fetch."""
+
+    async def fetch(self, order_id: str) -> bytes:
+        fate.meets("before_fetch")
+        body = await super().fetch(order_id)
+        fate.meets("after_fetch")
+        return body
+
+
+class Store(OrderStore):
+    """Dies around a commit, or while PostgreSQL is busy with it."""
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        fate.meets("before_commit")
+        effects = await super().upsert(rows)
+        fate.meets("after_commit")
+        return effects
+
+    async def _execute(self, connection: Any, columns: Sequence[list[Any]]) -> list[Any]:
+        storing = asyncio.create_task(super()._execute(connection, columns))
+        if sys.argv[1] == "during_commit":
+            # At any moment of it: being prepared, sent, executed, committed.
+            await asyncio.wait([storing], timeout=random.uniform(0, 0.01))
+            die()
+        return await storing
+
+
+class Queue(Consumer):
+    """Dies around a move in Redis."""
+
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        taken = await super().read(count, block)
+        if taken:
+            fate.meets("after_read")
+        elif sys.argv[1].endswith("release"):
+            # All there is has been taken: it is time to stop.
+            shutdown.request("test")
+        return taken
+
+    async def ack(self, entry_ids: Sequence[str]) -> int:
+        acked = await super().ack(entry_ids)
+        fate.meets("after_ack")
+        return acked
+
+    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+        fate.meets("before_reschedule")
+        moved = await super().reschedule(delivery, after, attempt)
+        fate.meets("after_reschedule")
+        return moved
+
+    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        fate.meets("before_bury")
+        moved = await super().bury(delivery, reason, error)
+        fate.meets("after_bury")
+        return moved
+
+    async def move_due(self, most: int) -> int:
+        moved = await super().move_due(most)
+        if moved:
+            fate.meets("after_move_due")
+        return moved
+
+    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
+        taken = await super().claim_own(count, known)
+        if taken:
+            fate.meets("after_claim_own")
+        return taken
+
+    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
+        taken, complete = await super().claim_idle(count, idle)
+        if taken:
+            fate.meets("after_claim_idle")
+        return taken, complete
+
+    async def release(self, entry_ids: Sequence[str], idle: float) -> int:
+        fate.meets("before_release")
+        released = await super().release(entry_ids, idle)
+        fate.meets("after_release")
+        return released
+
+
+async def main() -> None:
+    """Work until the moment comes."""
+    settings = load_settings()
+    setup_logs("json", "info")
+    metrics = WorkerMetrics.on(worker_board(1), 0)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
+        queue = await stack.enter_async_context(
+            Queue.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, sys.argv[2], BLOCK)
+        )
+        await queue.ensure_group()
+        upstream = await stack.enter_async_context(
+            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request)
+        )
+        await _worker(settings, metrics, queue, store, upstream).run(shutdown)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,265 @@
+"""One test's scene: its queue, its database, an external API, and workers assembled from the real parts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import msgspec
+from prometheus_client import CollectorRegistry
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from support import eventually
+
+from ingest.app import _limits, _worker
+from ingest.demo.upstream import Behaviour, SimulatedApi
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import BLOCK
+from ingest.queue.connection import control_client
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+from ingest.queue.monitor import Monitor
+from ingest.queue.producer import Producer
+from ingest.settings import Settings, load_settings
+from ingest.store.orders import OrderStore
+from ingest.telemetry.board import BoardCollector
+from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient
+
+GROUP = "ingest"
+
+
+def document(order_id: str, *, status: str = "placed", updated_at: str | None = None, price: str = "2.50") -> bytes:
+    """An order as the external API describes it."""
+    return msgspec.json.encode(
+        {
+            "id": order_id,
+            "status": status,
+            "placed_at": "2026-01-02T03:04:05Z",
+            "updated_at": updated_at,
+            "currency": "EUR",
+            "customer_id": None,
+            "country": "Norway",
+            "lines": [{"sku": "S", "description": None, "quantity": 3, "unit_price": price}],
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One entry of the group's pending list."""
+
+    entry_id: str
+    consumer: str
+    idle: float
+    deliveries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The classes that a worker is assembled from; a test may take one that counts, waits or dies."""
+
+    consumer: type[Consumer] = Consumer
+    store: type[OrderStore] = OrderStore
+    upstream: type[UpstreamClient] = UpstreamClient
+
+
+@dataclass(slots=True)
+class RunningWorker:
+    """A worker that runs in this event loop."""
+
+    task: asyncio.Task[None]
+    shutdown: Shutdown
+    registry: CollectorRegistry
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample as /metrics would show it."""
+        value = self.registry.get_sample_value(name, labels)
+        assert value is not None, f"no sample {name} {labels}"
+        return value
+
+    async def stop(self, *, hurry: bool = False) -> None:
+        """Ask it to stop, and wait until it has."""
+        self.shutdown.request("test")
+        if hurry:
+            self.shutdown.overdue.set()
+        async with asyncio.timeout(30):
+            await self.task
+
+    async def die(self) -> None:
+        """Drop everything at once: nothing is settled, released or said to Redis any more."""
+        self.task.cancel()
+        await asyncio.wait([self.task], timeout=10)
+        assert self.task.done(), "a cancelled worker goes on"
+
+
+class Scene:
+    """What stands around the workers of one test, and what can be seen of their work from outside."""
+
+    def __init__(self, redis: Redis, redis_url: str, dsn: str, queue: str, api: SimulatedApi) -> None:
+        self.redis = redis
+        self.redis_url = redis_url
+        self.dsn = dsn
+        self.queue = queue
+        self.api = api
+        self.keys = Keys.of(queue)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, redis_url: str, dsn: str, queue: str, behaviour: Behaviour | None = None
+    ) -> AsyncIterator["Scene"]:
+        """The scene, with an external API of its own."""
+        behaviour = behaviour or Behaviour(any_id=True)
+        async with SimulatedApi(behaviour, seed=1) as api, control_client(redis_url) as redis:
+            yield cls(redis, redis_url, dsn, queue, api)
+
+    # -- workers --------------------------------------------------------------------------------------------
+
+    def settings(self, **changed: Any) -> Settings:
+        """Settings for a worker here; tries are quick ones, so that no test waits for a backoff it does not test."""
+        return load_settings(
+            **{
+                "redis_url": self.redis_url,
+                "postgres_dsn": self.dsn,
+                "upstream_url": self.api.url_template,
+                "stream": self.queue,
+                "group": GROUP,
+                "upstream_tries": 1,
+                "concurrency": 20,
+                **changed,
+            }
+        )
+
+    @asynccontextmanager
+    async def worker(self, name: str = "w", parts: Parts | None = None, **changed: Any) -> AsyncIterator[RunningWorker]:
+        """A running worker; it is made to drop everything when the block is left, unless it has ended before."""
+        parts = parts or Parts()
+        settings = self.settings(**changed)
+        board = worker_board(1)
+        registry = CollectorRegistry()
+        registry.register(BoardCollector(board))
+        metrics = WorkerMetrics.on(board, 0)
+        shutdown = Shutdown(settings.shutdown_grace)
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(parts.store.open(self.dsn))
+            consumer = await stack.enter_async_context(
+                parts.consumer.open(self.redis_url, self.queue, GROUP, name, BLOCK)
+            )
+            await consumer.ensure_group()
+            upstream = await stack.enter_async_context(
+                parts.upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request)
+            )
+            worker = _worker(settings, metrics, consumer, store, upstream)
+            running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
+            try:
+                yield running
+            finally:
+                await running.die()
+                if not running.task.cancelled():
+                    running.task.result()  # a worker that failed fails its test
+
+    @asynccontextmanager
+    async def consumer(self, name: str) -> AsyncIterator[Consumer]:
+        """A consumer without a worker around it."""
+        async with Consumer.open(self.redis_url, self.queue, GROUP, name, BLOCK) as consumer:
+            await consumer.ensure_group()
+            yield consumer
+
+    # -- the queue ------------------------------------------------------------------------------------------
+
+    async def enqueue(self, *order_ids: str) -> None:
+        """Announce orders as producers do."""
+        await Producer(self.redis, self.queue).enqueue(order_ids)
+
+    async def add(self, **fields: str | bytes) -> str:
+        """Add an entry as a foreign producer may write it; its ID."""
+        entry_id: bytes = await self.redis.xadd(self.keys.stream, dict(fields))  # type: ignore[arg-type]
+        return entry_id.decode()
+
+    async def state(self) -> QueueState:
+        """The queue as the product's own monitor sees it."""
+        return await Monitor(self.redis, self.queue, GROUP).state()
+
+    async def pending(self) -> list[Pending]:
+        """Everything that Redis has handed out and nobody has finished."""
+        rows = await self.redis.xpending_range(self.keys.stream, GROUP, "-", "+", 10_000)
+        return [
+            Pending(
+                row["message_id"].decode(),
+                row["consumer"].decode(),
+                row["time_since_delivered"] / 1000,
+                row["times_delivered"],
+            )
+            for row in rows
+        ]
+
+    async def pending_count(self) -> int:
+        """How many entries are handed out, as XPENDING sums it up."""
+        return int((await self.redis.xpending(self.keys.stream, GROUP))["pending"])
+
+    async def dead(self) -> list[dict[str, str]]:
+        """The dead letters, oldest first."""
+        entries = await self.redis.xrange(self.keys.dead)
+        return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in entries]
+
+    async def is_finished(self) -> bool:
+        """Whether nothing is left to do: no entry in the stream, none that waits for a retry."""
+        try:
+            async with self.redis.pipeline() as pipe:
+                pipe.xlen(self.keys.stream)
+                pipe.zcard(self.keys.retry)
+                return await pipe.execute() == [0, 0]
+        except RedisConnectionError:
+            return False  # a test that kills Redis asks again
+
+    async def finished(self, within: float = 30.0) -> None:
+        """Wait until nothing is left to do."""
+        await eventually(self.is_finished, within=within)
+
+    # -- the database ---------------------------------------------------------------------------------------
+
+    async def sql(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run one statement on a connection of its own, so that a server may have been restarted before."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return list(await connection.fetch(query, *arguments))
+        finally:
+            await connection.close()
+
+    async def rows(self) -> dict[str, asyncpg.Record]:
+        """All stored orders by ID."""
+        return {row["order_id"]: row for row in await self.sql("SELECT * FROM orders")}
+
+    async def stored(self) -> int:
+        """How many orders are stored."""
+        return int((await self.sql("SELECT count(*) FROM orders"))[0][0])
+
+    async def stored_at_least(self, count: int, within: float = 30.0) -> int:
+        """Wait until so many orders are stored."""
+
+        async def enough() -> int | None:
+            stored = await self.stored()
+            return stored if stored >= count else None
+
+        found = await eventually(enough, within=within)
+        assert found is not None
+        return found
+
+
+def ids(count: int, prefix: str = "order") -> list[str]:
+    """Distinct order IDs."""
+    return [f"{prefix}-{number}" for number in range(count)]
+
+
+def assert_right(rows: Mapping[str, asyncpg.Record], order_ids: Sequence[str]) -> None:
+    """Exactly these orders are stored, and each row agrees with its own document."""
+    assert sorted(rows) == sorted(order_ids)
+    for row in rows.values():
+        lines = json.loads(row["lines"])
+        assert row["line_count"] == len(lines) > 0
+        assert row["currency"]
+        assert row["ingested_at"] >= row["enqueued_at"]

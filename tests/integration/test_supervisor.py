@@ -1,0 +1,297 @@
+"""The supervisor with real processes: it starts, watches, restarts and stops them, and leaves none behind."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import eventually_sync
+
+SCRIPT = Path(__file__).with_name("supervised.py")
+
+
+@dataclass
+class Supervised:
+    """A supervisor under test, and what its children say."""
+
+    process: subprocess.Popen[bytes]
+    _said: "queue.Queue[str]" = field(default_factory=queue.Queue)
+    _log: list[dict[str, Any]] = field(default_factory=list)
+    _readers: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for stream, take in (
+            (self.process.stdout, lambda line: self._said.put(line.strip())),
+            (self.process.stderr, lambda line: self._log.append(as_event(line))),
+        ):
+            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    @staticmethod
+    def _read(stream: Any, take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line.decode())
+
+    def hear(self, word: str, within: float = 20.0) -> list[str]:
+        """The rest of the next line that begins with this word."""
+        until = time.monotonic() + within
+        while True:
+            first, *rest = self._said.get(timeout=max(0.01, until - time.monotonic())).split()
+            if first == word:
+                return rest
+
+    def hear_pid(self, word: str) -> int:
+        return int(self.hear(word)[0])
+
+    def hear_when(self, word: str, urged: Callable[[], None]) -> int:
+        """The PID in the next line with this word, after urging as often as it takes."""
+        for _ in range(40):
+            urged()
+            with suppress(queue.Empty):
+                return int(self.hear(word, within=0.5)[0])
+        raise AssertionError(f"nobody said {word!r}")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under this name."""
+        return [event for event in self._log if event["event"] == name]
+
+    def output(self) -> str:
+        """Everything logged, once all has been said."""
+        for reader in self._readers:
+            reader.join(20)
+        return "\n".join(map(str, self._log))
+
+    def ask(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self, within: float = 20.0) -> int:
+        return self.process.wait(within)
+
+    def close(self) -> None:
+        """Kill whatever is left."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for reader in self._readers:
+            reader.join(20)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def as_event(line: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return {"event": "", "text": line}
+    return event if isinstance(event, dict) else {"event": "", "text": line}
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+Start = Callable[..., Supervised]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    running: list[Supervised] = []
+
+    def started(kinds: str, grace: float = 20.0) -> Supervised:
+        process = subprocess.Popen(
+            [sys.executable, SCRIPT, kinds, str(grace)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        running.append(Supervised(process))
+        return running[-1]
+
+    yield started
+    for supervised in running:
+        supervised.close()
+
+
+def test_a_child_that_dies_is_started_again_at_once_and_then_after_growing_pauses(start: Start) -> None:
+    supervisor = start("dies,serves")
+
+    starts = [float(supervisor.hear("started")[0]) for _ in range(4)]
+    supervisor.hear("died")
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 0, "the death of a child before the stop is no failure of the stop"
+    supervisor.output()
+    assert [event["restart_in"] for event in supervisor.events("process_died")][:3] == [0.0, 0.5, 1.0]
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses[1] >= 0.5
+    assert pauses[2] >= 1.0
+    assert {event["code"] for event in supervisor.events("process_died")} == {3}
+
+
+def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_are_left_alone(start: Start) -> None:
+    supervisor = start("serves,serves")
+    first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
+
+    os.kill(first, signal.SIGKILL)
+    assert supervisor.hear("died", within=5) == ["serves"]
+    third = supervisor.hear_pid("serving")
+
+    assert is_alive(second)
+    assert third not in (first, second)
+    supervisor.ask()
+    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == {second, third}
+    assert supervisor.exit_code() == 0
+
+
+def test_a_bug_in_a_child_is_shown_and_ends_that_child_alone(start: Start) -> None:
+    supervisor = start("raises,serves")
+
+    serving = supervisor.hear_pid("serving")
+    for _ in range(3):
+        supervisor.hear("died")
+    assert is_alive(serving)
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 0
+    assert "ZeroDivisionError: a bug of the child" in supervisor.output()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_is_passed_on_to_each_child_and_waits_for_all(start: Start, number: signal.Signals) -> None:
+    supervisor = start("serves,takes_its_time")
+    children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
+
+    supervisor.ask(number)
+    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == children
+    assert supervisor.process.poll() is None, "one of them takes its time"
+
+    assert supervisor.hear_when("hurried", lambda: supervisor.ask(number)) in children
+    assert supervisor.exit_code() == 0
+    assert not any(map(is_alive, children))
+
+
+def test_ctrl_c_for_the_whole_process_group_reaches_the_children_once_and_as_a_stop(start: Start) -> None:
+    supervisor = start("takes_its_time,takes_its_time")
+    children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
+
+    os.killpg(supervisor.process.pid, signal.SIGINT)
+    assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == children
+    assert supervisor.process.poll() is None
+    assert all(map(is_alive, children))
+
+    hurried = supervisor.hear_when("hurried", lambda: os.killpg(supervisor.process.pid, signal.SIGINT))
+    assert {hurried, supervisor.hear_pid("hurried")} == children
+    assert supervisor.exit_code() == 0
+
+
+def test_a_child_that_fails_while_it_stops_makes_the_exit_code_1(start: Start) -> None:
+    supervisor = start("serves,fails_at_the_end")
+    for _ in range(2):
+        supervisor.hear("serving")
+
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 1
+
+
+def test_a_child_that_does_not_stop_is_killed_in_the_end_and_the_exit_code_is_1(start: Start) -> None:
+    supervisor = start("ignores,serves", grace=0.1)
+    children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
+
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 1
+    supervisor.output()
+    assert len(supervisor.events("process_killed")) == 1
+    assert not any(map(is_alive, children))
+
+
+def test_asking_again_and_again_does_not_put_off_the_kill(start: Start) -> None:
+    supervisor = start("ignores", grace=0.1)
+    supervisor.hear("serving")
+
+    def ended() -> bool:
+        supervisor.ask()
+        return supervisor.process.poll() is not None
+
+    eventually_sync(ended, within=15, every=0.5)
+    assert supervisor.exit_code() == 1
+
+
+def test_a_child_that_waits_to_be_started_again_is_not_started_after_the_stop(start: Start) -> None:
+    supervisor = start("dies,takes_its_time")
+    for _ in range(3):
+        supervisor.hear("died")
+    supervisor.ask()
+    supervisor.hear("asked")
+
+    # Its pause is a second; the other child lets the stop take longer than that.
+    asked = time.monotonic()
+    eventually_sync(lambda: time.monotonic() - asked > 1.5)
+    supervisor.hear_when("hurried", supervisor.ask)
+
+    assert supervisor.exit_code() == 0
+    supervisor.output()
+    assert len(supervisor.events("process_died")) == 3
+    assert len(supervisor.events("process_started")) == 3 + 1
+
+
+def test_children_of_a_supervisor_that_was_killed_end_by_themselves(start: Start) -> None:
+    supervisor = start("watches_the_lifeline,watches_the_lifeline")
+    children = [supervisor.hear_pid("serving"), supervisor.hear_pid("serving")]
+
+    supervisor.ask(signal.SIGKILL)
+
+    assert {supervisor.hear_pid("orphaned"), supervisor.hear_pid("orphaned")} == set(children)
+    eventually_sync(lambda: not any(map(is_alive, children)))
+
+
+def test_a_restarted_child_holds_the_lifeline_as_the_first_one_did(start: Start) -> None:
+    supervisor = start("watches_the_lifeline,watches_the_lifeline")
+    first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
+    os.kill(first, signal.SIGKILL)
+    third = supervisor.hear_pid("serving")
+
+    supervisor.ask(signal.SIGKILL)
+
+    eventually_sync(lambda: not any(map(is_alive, (second, third))))
+
+
+def test_neither_dead_children_nor_orphans_below_them_stay_as_zombies(start: Start) -> None:
+    supervisor = start("leaves_an_orphan,leaves_an_orphan")
+    first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
+    os.kill(first, signal.SIGKILL)
+    third = supervisor.hear_pid("serving")
+
+    me = psutil.Process(supervisor.process.pid)
+    eventually_sync(lambda: {child.pid for child in me.children()} == {second, third})
+    supervisor.ask()
+    assert supervisor.exit_code() == 0
+
+
+def test_a_stop_that_comes_right_at_the_forks_is_never_lost(start: Start) -> None:
+    supervisor = start("is_stopped")
+
+    outcomes = [supervisor.hear("stopped") for _ in range(60)]
+
+    # A child that missed it would be killed after 26 s, and the exit code be 1.
+    assert {status for status, _ in outcomes} == {"0"}
+    assert max(float(seconds) for _, seconds in outcomes) < 20
+    assert supervisor.exit_code() == 0

@@ -1,0 +1,171 @@
+"""What an answer of the external API means: the table of faults, and Retry-After."""
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import PermanentFault, ThrottledFault, TransientFault
+from ingest.upstream.answers import CREDENTIAL_WAIT, LONGEST_WAIT, code_of, fault_of, retry_after
+
+NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+def test_a_success_is_no_fault(status: int) -> None:
+    assert fault_of(status, {}, NOW) is None
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_an_order_that_is_not_there_is_dead(status: int) -> None:
+    fault = fault_of(status, {}, NOW)
+
+    assert isinstance(fault, PermanentFault)
+    assert fault.reason is DeadReason.NOT_FOUND
+
+
+@pytest.mark.parametrize("status", [400, 402, 405, 406, 409, 413, 418, 422, 451, 499])
+def test_a_request_that_is_refused_is_dead(status: int) -> None:
+    fault = fault_of(status, {}, NOW)
+
+    assert isinstance(fault, PermanentFault)
+    assert fault.reason is DeadReason.REJECTED
+    assert str(status) in str(fault)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_credential_is_an_outage_and_no_fault_of_the_order(status: int) -> None:
+    fault = fault_of(status, {}, NOW)
+
+    assert isinstance(fault, ThrottledFault)
+    assert fault.after == CREDENTIAL_WAIT
+
+
+@pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 507, 520, 599])
+def test_a_fault_of_the_server_is_worth_another_try(status: int) -> None:
+    assert isinstance(fault_of(status, {}, NOW), TransientFault)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_says_how_long_to_wait_is_waited_for(status: int) -> None:
+    fault = fault_of(status, {"Retry-After": "7"}, NOW)
+
+    assert isinstance(fault, ThrottledFault)
+    assert fault.after == 7.0
+
+
+def test_a_throttling_server_that_does_not_say_how_long_is_still_waited_for() -> None:
+    fault = fault_of(429, {}, NOW)
+
+    assert isinstance(fault, ThrottledFault)
+    assert fault.after is None
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_retry_after_on_another_status_counts_as_a_failed_try(status: int) -> None:
+    assert isinstance(fault_of(status, {"Retry-After": "7"}, NOW), TransientFault)
+
+
+def test_a_503_with_a_senseless_retry_after_is_a_failed_try() -> None:
+    assert isinstance(fault_of(503, {"Retry-After": "soon"}, NOW), TransientFault)
+
+
+@given(st.integers(100, 599))
+def test_every_status_has_a_label(status: int) -> None:
+    expected = {2: "2xx", 5: "5xx"}.get(status // 100, "4xx")
+
+    assert code_of(status) == ("429" if status == 429 else expected)
+
+
+@given(st.integers(100, 999))
+def test_every_status_is_a_success_or_a_fault(status: int) -> None:
+    assert (fault_of(status, {}, NOW) is None) == (200 <= status < 300)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("0", 0),
+        ("5", 5),
+        (" 120 ", 120),
+        ("0000000005", 5),
+        ("0" * 400 + "5", 5),
+        ("86401", LONGEST_WAIT),
+        ("9" * 400, LONGEST_WAIT),
+        ("-5", None),
+        ("1.5", None),
+        ("1e3", None),
+        ("²", None),
+        ("٣", None),
+        ("", None),
+        ("soon", None),
+    ],
+)
+def test_seconds_are_read_up_to_a_day(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("Sun, 01 Feb 2026 00:00:00 GMT", 30),
+        ("Sun, 01 Feb 2026 01:00:00 +0100", 30),
+        ("Sunday, 01-Feb-26 00:00:00 GMT", 30),
+        ("Sun Feb  1 00:00:00 2026", 30),
+        ("Sat, 31 Jan 2026 23:59:30 GMT", 0),
+        ("Sat, 31 Jan 2026 23:59:29 GMT", 0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+        ("Fri, 31 Dec 99999999999 23:59:59 GMT", None),
+        ("Sun, 01 Feb 2026 00:00:00 +99999999999", None),
+        ("Sun, 99 Feb 2026 00:00:00 GMT", None),
+    ],
+)
+def test_dates_are_read_in_all_three_forms_of_http(value: str, seconds: float | None) -> None:
+    assert retry_after(value, NOW) == seconds
+
+
+@given(st.integers(0, 86_400))
+def test_a_date_means_the_time_until_then(seconds: int) -> None:
+    value = format_datetime(NOW + timedelta(seconds=seconds), usegmt=True)
+
+    assert retry_after(value, NOW) == seconds
+
+
+_scraps = st.sampled_from(
+    [
+        "Mon,",
+        "Jan",
+        "Feb",
+        "01",
+        "31",
+        "2024",
+        "99999999999",
+        "00:00:00",
+        "25:61:99",
+        "GMT",
+        "EST",
+        "+",
+        "-",
+        "+9999",
+        ":",
+        ",",
+        ".",
+        "(",
+        "am",
+        "1994",
+    ]
+)
+
+
+@settings(max_examples=1_000)
+@given(st.text() | st.lists(_scraps, max_size=9).map(" ".join) | st.lists(_scraps, max_size=9).map("".join))
+def test_nonsense_is_never_an_error(value: str) -> None:
+    seconds = retry_after(value, NOW)
+
+    assert seconds is None or 0 <= seconds <= LONGEST_WAIT

@@ -1,0 +1,124 @@
+"""The handler decides: each way in which a fetch may end has its outcome."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pytest
+
+from ingest.domain.delivery import Bury, DeadReason, Delivery, RetryLater, Store
+from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.flow.handler import Handler, Patience
+
+NOW = datetime(2026, 1, 31, tzinfo=UTC)
+DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
+DELIVERY = Delivery("1-1", "a1", 1_700_000_000.0, attempt=1, count=1, document=None, fields={b"order_id": b"a1"})
+
+
+@dataclass
+class Answering:
+    """An external API that gives one answer, and records what it is asked for."""
+
+    answer: bytes | BaseException
+    asked: list[str] = field(default_factory=list)
+
+    async def fetch(self, order_id: str) -> bytes:
+        self.asked.append(order_id)
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+def handler(upstream: Answering) -> Handler:
+    return Handler(
+        upstream, Patience(attempts=3, deliveries=5), now=lambda: NOW, draw=lambda low, high: (low + high) / 2
+    )
+
+
+async def test_a_sound_order_is_to_be_stored_with_the_time_before_its_fetch() -> None:
+    upstream = Answering(DOCUMENT)
+
+    outcome = await handler(upstream).handle(DELIVERY)
+
+    assert isinstance(outcome, Store)
+    assert (outcome.order.id, outcome.fetched_at) == ("a1", NOW)
+    assert upstream.asked == ["a1"]
+
+
+async def test_a_pushed_order_is_not_fetched() -> None:
+    upstream = Answering(TransientFault("must not be asked"))
+
+    outcome = await handler(upstream).handle(replace(DELIVERY, document=DOCUMENT))
+
+    assert isinstance(outcome, Store)
+    assert upstream.asked == []
+
+
+async def test_a_message_without_an_order_id_is_buried_unasked() -> None:
+    upstream = Answering(DOCUMENT)
+
+    outcome = await handler(upstream).handle(replace(DELIVERY, order_id=None))
+
+    assert isinstance(outcome, Bury)
+    assert outcome.reason is DeadReason.INVALID_MESSAGE
+    assert upstream.asked == []
+
+
+@pytest.mark.parametrize(("count", "is_poison"), [(5, False), (6, True)])
+async def test_a_message_delivered_too_often_is_poison_and_not_tried_again(count: int, is_poison: bool) -> None:  # noqa: FBT001  a parameter of the table
+    upstream = Answering(DOCUMENT)
+
+    outcome = await handler(upstream).handle(replace(DELIVERY, count=count))
+
+    assert isinstance(outcome, Bury if is_poison else Store)
+    assert upstream.asked == ([] if is_poison else ["a1"])
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", DOCUMENT.replace(b"a1", b"a2"), DOCUMENT[:-1]])
+async def test_a_body_that_is_no_order_is_buried_with_what_is_wrong(body: bytes) -> None:
+    outcome = await handler(Answering(body)).handle(DELIVERY)
+
+    assert isinstance(outcome, Bury)
+    assert outcome.reason is DeadReason.INVALID_ORDER
+    assert outcome.error
+
+
+@pytest.mark.parametrize("reason", [DeadReason.NOT_FOUND, DeadReason.REJECTED, DeadReason.INVALID_ORDER])
+async def test_a_permanent_fault_is_buried_for_its_reason(reason: DeadReason) -> None:
+    outcome = await handler(Answering(PermanentFault(reason, "HTTP 404"))).handle(DELIVERY)
+
+    assert outcome == Bury(reason, "HTTP 404")
+
+
+@pytest.mark.parametrize(("attempt", "after"), [(1, 0.5), (2, 1.0)])
+async def test_a_failed_attempt_is_counted_and_tried_later(attempt: int, after: float) -> None:
+    outcome = await handler(Answering(TransientFault("HTTP 500"))).handle(replace(DELIVERY, attempt=attempt))
+
+    assert outcome == RetryLater(after, attempt + 1, "HTTP 500")
+
+
+@pytest.mark.parametrize("attempt", [3, 4])
+async def test_the_last_attempt_that_fails_is_buried(attempt: int) -> None:
+    outcome = await handler(Answering(TransientFault("HTTP 500"))).handle(replace(DELIVERY, attempt=attempt))
+
+    assert outcome == Bury(DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500")
+
+
+@pytest.mark.parametrize("attempt", [1, 3, 100])
+async def test_being_throttled_uses_up_no_attempt(attempt: int) -> None:
+    outcome = await handler(Answering(ThrottledFault("HTTP 429", 7.0))).handle(replace(DELIVERY, attempt=attempt))
+
+    assert outcome == RetryLater(7.0, attempt, "HTTP 429")
+
+
+async def test_being_throttled_without_a_time_waits_for_a_second_or_two() -> None:
+    outcome = await handler(Answering(ThrottledFault("HTTP 429"))).handle(DELIVERY)
+
+    assert isinstance(outcome, RetryLater)
+    assert 1.0 <= outcome.after <= 2.0
+    assert outcome.attempt == 1
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError("bug"), Fault("unknown kind")])
+async def test_a_bug_is_no_outcome(bug: Exception) -> None:
+    with pytest.raises(type(bug)):
+        await handler(Answering(bug)).handle(DELIVERY)

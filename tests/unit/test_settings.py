@@ -1,0 +1,283 @@
+"""Settings: where they come from, what goes before what, and how a mistake is told."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.domain.errors import ConfigError
+from ingest.settings import Settings, effective, load_settings, mask_url, unknown_settings
+
+SECRET = "s3cr3t-Pa55"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory without `.env`, and an environment without our variables."""
+    for name in [name for name in os.environ if name.upper().startswith("INGEST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal() -> str:
+    with pytest.raises(ConfigError) as refused:
+        load_settings()
+    message = str(refused.value)
+    assert "\n" not in message
+    assert refused.value.exit_code == 2
+    return message
+
+
+def test_without_any_setting_the_defaults_hold() -> None:
+    settings = load_settings()
+
+    assert (settings.stream, settings.group, settings.log_format, settings.log_level) == (
+        "orders",
+        "ingest",
+        "console",
+        "info",
+    )
+    assert settings.upstream_token is None
+
+
+def test_the_command_line_goes_before_the_environment_before_files_before_dot_env(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("batch_rows", "concurrency", "processes", "max_attempts")
+    (home / ".env").write_text("".join(f"INGEST_{name.upper()}=11\n" for name in names))
+    (home / "value").write_text("12\n")
+    monkeypatch.setenv("INGEST_CONCURRENCY_FILE", str(home / "value"))
+    monkeypatch.setenv("INGEST_PROCESSES", "13")
+    monkeypatch.setenv("INGEST_MAX_ATTEMPTS", "13")
+
+    settings = load_settings(max_attempts=14)
+
+    assert [getattr(settings, name) for name in names] == [11, 12, 13, 14]
+
+
+def test_an_override_of_none_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_PROCESSES", "3")
+
+    assert load_settings(processes=None).processes == 3
+
+
+@pytest.mark.parametrize("variable", ["INGEST_LOG_FORMAT", "ingest_log_format"])
+def test_names_and_words_may_be_of_any_case(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "JSON")
+
+    assert load_settings().log_format == "json"
+
+
+MISTAKES = [
+    ("INGEST_REDIS_URL", f"http://:{SECRET}@host", "redis://"),
+    ("INGEST_REDIS_URL", f"{SECRET}", "redis://"),
+    ("INGEST_REDIS_URL", "", "redis://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host:port/0", "redis://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host:99999/0", "redis://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}/x@host", "redis://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@[::1/0", "redis://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?db=abc", "INGEST_REDIS_URL"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?no_such_option=1", "INGEST_REDIS_URL"),
+    ("INGEST_POSTGRES_DSN", f"mysql://root:{SECRET}@host/db", "postgresql://"),
+    ("INGEST_POSTGRES_DSN", f"host=h password={SECRET}", "postgresql://"),
+    ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@host:port/db", "postgresql://"),
+    ("INGEST_UPSTREAM_URL", "https://shop.example/orders", "{order_id}"),
+    ("INGEST_UPSTREAM_URL", "https://shop.example/{order_id}/{order_id}", "once"),
+    ("INGEST_UPSTREAM_URL", "https://{order_id}.shop.example/", "host"),
+    ("INGEST_UPSTREAM_URL", "https:///{order_id}", "host"),
+    ("INGEST_UPSTREAM_URL", "ftp://shop.example/{order_id}", "http://"),
+    ("INGEST_UPSTREAM_TOKEN", f"{SECRET}\nHost: evil", "INGEST_UPSTREAM_TOKEN"),
+    ("INGEST_STREAM", "orders{1}", "orders{1}"),
+    ("INGEST_STREAM", "", "INGEST_STREAM"),
+    ("INGEST_GROUP", "a" * 65, "INGEST_GROUP"),
+    ("INGEST_PROCESSES", "0", "greater than 0"),
+    ("INGEST_PROCESSES", "257", "256"),
+    ("INGEST_PROCESSES", "two", "'two'"),
+    ("INGEST_PROCESSES", "", "integer"),
+    ("INGEST_CONCURRENCY", "1.5", "integer"),
+    ("INGEST_CONCURRENCY", "10001", "10000"),
+    ("INGEST_UPSTREAM_TIMEOUT", "0", "greater than 0"),
+    ("INGEST_UPSTREAM_TIMEOUT", "nan", "INGEST_UPSTREAM_TIMEOUT"),
+    ("INGEST_UPSTREAM_TIMEOUT", "inf", "finite"),
+    ("INGEST_CLAIM_IDLE", "0.5", "greater than or equal to 1"),
+    ("INGEST_BATCH_ROWS", "5001", "5000"),
+    ("INGEST_BACKLOG_LIMIT", "-1", "greater than or equal to 0"),
+    ("INGEST_METRICS_PORT", "65536", "65535"),
+    ("INGEST_LOG_FORMAT", "xml", "'json'"),
+    ("INGEST_LOG_LEVEL", "loud", "'debug'"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "told"), MISTAKES)
+def test_a_mistake_is_one_line_that_names_the_setting_and_never_a_secret(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    message = refusal()
+
+    assert message.startswith(f"{name}: ")
+    assert told in message
+    assert SECRET not in message
+
+
+def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_PROCESSES", "none")
+    monkeypatch.setenv("INGEST_LOG_LEVEL", "loud")
+
+    message = refusal()
+
+    assert "INGEST_PROCESSES" in message
+    assert "INGEST_LOG_LEVEL" in message
+
+
+def test_a_mistake_on_the_command_line_names_the_setting() -> None:
+    with pytest.raises(ConfigError, match="INGEST_PROCESSES"):
+        load_settings(processes=0)
+
+
+def test_a_secret_is_read_from_a_file_without_its_line_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "token").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
+
+    token = load_settings().upstream_token
+
+    assert token is not None
+    assert token.get_secret_value() == SECRET
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_every_setting_may_come_from_a_file(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    default = getattr(Settings(), name)
+    value = default.get_secret_value() if hasattr(default, "get_secret_value") else default
+    (home / "value").write_text(str(SECRET if value is None else value))
+    monkeypatch.setenv(f"INGEST_{name.upper()}_FILE", str(home / "value"))
+
+    load_settings()
+
+    assert unknown_settings(os.environ) == []
+
+
+def test_a_wrong_secret_from_a_file_is_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "dsn").write_text(f"mysql://root:{SECRET}@host/db")
+    monkeypatch.setenv("INGEST_POSTGRES_DSN_FILE", str(home / "dsn"))
+
+    message = refusal()
+
+    assert message.startswith("INGEST_POSTGRES_DSN: ")
+    assert SECRET not in message
+
+
+def test_a_file_that_is_missing_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "nowhere"))
+
+    message = refusal()
+
+    assert "INGEST_UPSTREAM_TOKEN_FILE" in message
+    assert "nowhere" in message
+    assert "No such file" in message
+
+
+def test_a_file_that_is_a_folder_or_no_text_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home))
+    folder = refusal()
+    (home / "binary").write_bytes(b"\xff\xfe\x00")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "binary"))
+    binary = refusal()
+
+    assert "directory" in folder
+    assert "not UTF-8" in binary
+
+
+def test_a_value_and_a_file_for_one_setting_are_a_mistake(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "token").write_text("from the file")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", SECRET)
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
+
+    message = refusal()
+
+    assert "INGEST_UPSTREAM_TOKEN_FILE" in message
+    assert SECRET not in message
+
+
+def test_dot_env_is_read_and_may_hold_what_is_not_ours(home: Path) -> None:
+    (home / ".env").write_text("# ours\nINGEST_STREAM=from-dot-env\nexport INGEST_GROUP='quoted'\nOTHER=1\n")
+
+    settings = load_settings()
+
+    assert (settings.stream, settings.group) == ("from-dot-env", "quoted")
+
+
+def test_a_dot_env_that_is_no_text_is_told(home: Path) -> None:
+    (home / ".env").write_bytes(b"INGEST_STREAM=\xff\xfe\n")
+
+    assert ".env" in refusal()
+
+
+def test_a_mistyped_name_is_told_with_what_was_meant() -> None:
+    environ = {
+        "INGEST_STREM": "x",
+        "INGEST_POSTGRES_DNS_FILE": "x",
+        "INGEST_STREAM": "x",
+        "OTHER": "x",
+        "INGEST_ZZZ": "",
+    }
+
+    lines = unknown_settings(environ)
+
+    assert lines == [
+        "INGEST_POSTGRES_DNS_FILE is no setting; did you mean INGEST_POSTGRES_DSN_FILE?",
+        "INGEST_STREM is no setting; did you mean INGEST_STREAM?",
+        "INGEST_ZZZ is no setting",
+    ]
+
+
+def test_the_effective_values_name_every_setting_and_mask_every_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_REDIS_URL", f"redis://:{SECRET}@cache:6380/2")
+    monkeypatch.setenv("INGEST_POSTGRES_DSN", f"postgresql://writer:{SECRET}@db/shop")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", SECRET)
+    monkeypatch.setenv("INGEST_UPSTREAM_URL", f"https://me:{SECRET}@shop.example/orders/{{order_id}}")
+
+    values = effective(load_settings())
+
+    assert values.keys() == {f"INGEST_{name.upper()}" for name in Settings.model_fields}
+    assert values["INGEST_REDIS_URL"] == "redis://:***@cache:6380/2"
+    assert values["INGEST_POSTGRES_DSN"] == "postgresql://writer:***@db/shop"
+    assert values["INGEST_UPSTREAM_TOKEN"] == "***"
+    assert values["INGEST_UPSTREAM_URL"] == "https://me:***@shop.example/orders/{order_id}"
+    assert SECRET not in json.dumps(values)
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("redis://host", "redis://host"),
+        ("redis://user@host", "redis://user@host"),
+        ("redis://:p@host", "redis://:***@host"),
+        ("redis://u:p%40s%2Fs@host/0", "redis://u:***@host/0"),
+        ("redis://u:p@s@host/0", "redis://u:***@host/0"),
+        ("redis://u:a:b@host/0", "redis://u:***@host/0"),
+        ("postgresql://u:pässwörd@host/db", "postgresql://u:***@host/db"),
+        ("postgresql://host/db?user=u&password=p", "postgresql://host/db?***"),
+        ("postgresql://[::1]:5432/db", "postgresql://[::1]:5432/db"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, masked: str) -> None:
+    assert mask_url(url) == masked
+
+
+@given(before=st.text("0123456789", max_size=4), special=st.text("/?#@:%&;=", max_size=3))
+def test_no_accepted_url_shows_its_password(before: str, special: str) -> None:
+    url = f"redis://user:{before}{special}{SECRET}@host:6379/0"
+
+    try:
+        shown = str(effective(load_settings(redis_url=url))["INGEST_REDIS_URL"])
+    except ConfigError as refused:
+        shown = str(refused)
+
+    assert SECRET not in shown
