@@ -15,10 +15,12 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from redis.asyncio import ConnectionPool
 
 from ingest.domain.errors import ConfigError
 
 PREFIX = "INGEST_"
+_URLS = ("_url", "_dsn")
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0)]
@@ -79,7 +81,15 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _redis_scheme(cls, value: SecretStr) -> SecretStr:
-        _require_scheme(value.get_secret_value(), ("redis", "rediss", "unix"), "redis://host:6379/0")
+        url = value.get_secret_value()
+        _require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
+        _require_encoded_password(url)
+        try:
+            # redis-py reads options from the query; asking it for a connection object is the only check there is.
+            pool = ConnectionPool.from_url(url)
+            pool.connection_class(**pool.connection_kwargs)
+        except (ValueError, TypeError):
+            raise ValueError("has an option that the Redis client does not know, or one with a wrong value") from None
         return value
 
     @field_validator("postgres_dsn")
@@ -87,7 +97,16 @@ class Settings(BaseSettings):
     def _postgres_scheme(cls, value: SecretStr) -> SecretStr:
         example = "postgresql://user:password@host:5432/database"
         _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example)
+        _require_encoded_password(value.get_secret_value())
         return value
+
+    @field_validator("upstream_token")
+    @classmethod
+    def _token(cls, value: SecretStr | None) -> SecretStr | None:
+        token = value.get_secret_value().strip() if value else ""
+        if value is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError("must be printable ASCII without spaces, as it goes into a header")
+        return SecretStr(token) if value is not None else None
 
     @field_validator("upstream_url")
     @classmethod
@@ -152,12 +171,13 @@ def load_settings(**overrides: Any) -> Settings:
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """One line for each `INGEST_` variable that is no setting: a typing mistake, most likely."""
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = {name.upper() for name in Settings.model_fields}
     known |= {name + "_FILE" for name in known}
+    given = (name.removeprefix(PREFIX) for name in environ if name.startswith(PREFIX))
     lines = []
-    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in known):
+    for name in sorted(name for name in given if name not in known):
         near = get_close_matches(name, known, n=1)
-        lines.append(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else ""))
+        lines.append(f"{PREFIX}{name} is no setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
     return lines
 
 
@@ -167,7 +187,9 @@ def effective(settings: Settings) -> dict[str, Any]:
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
-            value = mask_url(value.get_secret_value()) if name.endswith(("_url", "_dsn")) else "***"
+            value = value.get_secret_value() if name.endswith(_URLS) else "***"
+        if name.endswith(_URLS):
+            value = mask_url(value)
         values[PREFIX + name.upper()] = value
     return values
 
@@ -193,10 +215,19 @@ def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:
         raise ValueError(expected)
 
 
+def _require_encoded_password(url: str) -> None:
+    parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError("has / ? or # in its password: write %2F %3F %23 for them")
+
+
 def _explain(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).upper()
     message = problem["msg"].removeprefix("Value error, ")
     field = Settings.model_fields.get(str(problem["loc"][0]))
     is_secret = field is None or "SecretStr" in str(field.annotation)
-    shown = "" if is_secret else f" (got {problem['input']!r})"
+    given = problem["input"]
+    if name.lower().endswith(_URLS) and isinstance(given, str):
+        is_secret |= "@" in given
+    shown = "" if is_secret else f" (got {given!r})"
     return f"{name}: {message[0].lower()}{message[1:]}{shown}"

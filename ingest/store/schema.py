@@ -72,7 +72,10 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
         await connection.execute(
             "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
         )
-    except (asyncpg.SyntaxOrAccessError, asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+    except asyncpg.PostgresError as error:
+        # Connection lost, out of resources, stopped by an operator, deadlock: no fault of the migration.
+        if str(error.sqlstate)[:2] in {"08", "53", "57", "40"}:
+            raise
         raise SchemaMismatch(
             f"migration {migration.version:04} {migration.name} failed, nothing was changed: {error}"
         ) from error

@@ -20,7 +20,9 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     if log_format == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # Plain tracebacks: the others show local variables, and with them orders and secrets.
+        plain = structlog.dev.plain_traceback
+        finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
         processors=[*shared, *finish],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -55,10 +55,12 @@ def retry_after(value: str | None, now: datetime) -> float | None:
         return None
     value = value.strip()
     if value.isascii() and value.isdigit():
-        return min(float(value[:9]), LONGEST_WAIT)
+        # A number with more digits than a day has seconds is a day, however long it is.
+        digits = value.lstrip("0") or "0"
+        return min(float(digits), LONGEST_WAIT) if len(digits) < 9 else LONGEST_WAIT
     try:
         until = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
     return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT)
