@@ -13,7 +13,6 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from ingest import __version__
 from ingest.domain.errors import Unavailable, UserError
 
 COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
@@ -55,7 +54,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
     if wanted:
-        typer.echo(f"order-ingest {__version__}")
+        from importlib.metadata import version
+
+        typer.echo(f"order-ingest {version('order-ingest')}")
         raise typer.Exit
 
 

@@ -116,11 +116,14 @@ async def test_a_slow_order_stays_with_its_worker_while_that_lives(scene: Scene)
     scene.api.behave(latency="3.5")
     await scene.enqueue(*ids(3))
 
-    async with scene.worker("first", claim_idle=1) as first, scene.worker("second", claim_idle=1) as second:
-        await scene.finished()
+    # With its slots full the first one looks for nothing to take over, not even its own.
+    async with scene.worker("first", claim_idle=1, concurrency=3) as first:
+        await eventually(lambda: scene_requests(scene, 3))
+        async with scene.worker("second", claim_idle=1) as second:
+            await scene.finished()
 
+            assert second.metric("ingest_redeliveries_total", reason="idle") == 0
         assert first.metric("ingest_redeliveries_total", reason="idle") == 0
-        assert second.metric("ingest_redeliveries_total", reason="idle") == 0
     assert scene.api.stats().by_id == dict.fromkeys(ids(3), 1)
     assert_right(await scene.rows(), ids(3))
 
@@ -129,10 +132,12 @@ async def test_rows_that_wait_for_postgresql_stay_with_their_worker_too(scene: S
     gate = asyncio.Event()
     await scene.enqueue(*ids(3))
 
-    async with scene.worker("first", Parts(store=with_class_attributes(GatedStore, gate=gate)), claim_idle=1):
+    parts = Parts(store=with_class_attributes(GatedStore, gate=gate))
+    # Two rows fill the batch, the third order keeps the slot: nothing is read, or looked for, any more.
+    async with scene.worker("first", parts, claim_idle=1, concurrency=1, batch_rows=2):
         await eventually(lambda: scene_requests(scene, 3))
         async with scene.worker("second", claim_idle=1) as second:
-            # Renewed at least once: silent for less than a lease, though handed out for longer than one.
+            # For longer than two leases.
             handed_out = asyncio.get_running_loop().time()
 
             async def renewed() -> bool:
