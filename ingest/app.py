@@ -172,7 +172,7 @@ async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Req
     registry.register(BoardCollector(board))
     try:
         registry.register(QueueCollector(stream, await monitor.state()))
-    except QueueUnavailable as error:
+    except (QueueUnavailable, UserError) as error:
         # The workers' own counts are still worth showing; the group's gauges are absent, not stale.
         _log.warning("unavailable", server="redis", error=str(error))
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -227,4 +227,9 @@ async def _prepare_unless_stopped(settings: Settings) -> bool:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     await _unless(stopped, prepare(settings))
+    # From here until the supervisor's own handlers are in place, a signal waits. What has been caught before is still
+    # on its way through the loop: one turn to receive it, one to act on it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     return not stopped.is_set()

@@ -28,8 +28,9 @@ _FIRST_BACKOFF = 0.5
 _LONGEST_BACKOFF = 30.0
 # A process that lived this long is well; its next death is a first one.
 _HEALTHY_AFTER = 60.0
-# Beyond the grace period, in which a child stops by itself.
-_KILL_MARGIN = 6.0
+# Beyond the grace period, in which a child stops by itself. With a Redis that hangs, it waits for its last read (6 s),
+# its last batch and giving back (2 s each).
+_KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: that is one request.
 _SAME_REQUEST = 1.5
 
@@ -148,9 +149,11 @@ class Supervisor:
             return
         patience = 0.0 if self._stopping else self._grace
         _log.info("stop_requested", cause=cause, grace=patience)
+        kill_at = time.monotonic() + patience + _KILL_MARGIN
+        # Asking again brings the end nearer, never puts it off.
+        self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
         self._stopped_at = time.monotonic()
-        self._kill_at = time.monotonic() + patience + _KILL_MARGIN
         for child in self._children:
             if child.pid:
                 os.kill(child.pid, signal.SIGTERM)

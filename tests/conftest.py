@@ -6,12 +6,11 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
-from support import Cli, closing_cli
+from support import Cli, closing_cli, with_database
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
 from ingest.store.schema import migrate, migrations
@@ -23,10 +22,6 @@ settings.register_profile(
     "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("ingest")
-
-
-def with_database(dsn: str, database: str) -> str:
-    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
 
 
 async def _execute(dsn: str, *statements: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -31,6 +32,11 @@ def eventually_sync(condition: Callable[[], T], *, within: float = DEADLINE, eve
         assert time.monotonic() < until, f"not within {within} s: {condition}"
         time.sleep(every)
     return value
+
+
+def with_database(dsn: str, database: str) -> str:
+    """The DSN of another database on the same server."""
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
 
 
 @dataclass

@@ -29,7 +29,7 @@ class Intake:
         self._leases = leases
         self._reaper = reaper
         self._restarted = restarted
-        # True at the start, for a predecessor's entries, and after a failed read, whose reply may have been lost
+        # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
         # with entries in it.
         self._may_own_more = True
 
@@ -46,11 +46,8 @@ class Intake:
                 self._restarted.inc(len(own))
                 _log.info("taken_over", entries=len(own), reason="restart")
                 return own
-        abandoned = await self._reaper.sweep(count)
-        if abandoned:
-            return abandoned
         try:
-            return await self._queue.read(count, block)
+            return await self._reaper.sweep(count) or await self._queue.read(count, block)
         except Unavailable:
             self._may_own_more = True
             raise

@@ -4,6 +4,7 @@ redis-py retries every command by itself unless told otherwise, also those that 
 here nothing is retried below the caller, who knows what may be.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -63,7 +64,13 @@ def blocking_client(url: str, block: float) -> Redis:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`."""
+    """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
+
+    Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
+    one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
+    """
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task is not None else 0
     try:
         yield
     except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
@@ -76,6 +83,9 @@ def translated() -> Iterator[None]:
         raise QueueUnavailable(str(error) or type(error).__name__) from error
     except redis_errors.ResponseError as error:
         raise _translate_reply(error) from error
+    finally:
+        if task is not None and task.cancelling() > cancelled_before:
+            raise asyncio.CancelledError
 
 
 def _translate_reply(error: redis_errors.ResponseError) -> Exception:

@@ -11,9 +11,8 @@ from contextlib import closing
 import psutil
 import pytest
 from acceptance.commands import WorkerCommand, Workers, closing_workers, is_alive
-from conftest import with_database
 from integration.scene import Scene, assert_right, ids
-from support import Cli, eventually
+from support import Cli, eventually, with_database
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
 from ingest.store.schema import migrate, migrations

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
-from conftest import with_database
 from integration.scene import Parts, Scene, assert_right, document, ids
-from support import eventually
+from support import eventually, with_database
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, RetryLater, Store
@@ -87,7 +86,7 @@ async def refuse(scene: Scene, order_id: str) -> None:
     await scene.sql(f"ALTER TABLE orders ADD CONSTRAINT no_such_order CHECK (order_id <> '{order_id}')")
 
 
-@pytest.mark.parametrize("bad", [0, 250, 499])
+@pytest.mark.parametrize("bad", [250, 499])
 async def test_one_row_that_postgresql_refuses_is_found_by_halving_and_buried_alone(scene: Scene, bad: int) -> None:
     await refuse(scene, f"order-{bad}")
     await scene.enqueue(*ids(500))
@@ -137,7 +136,7 @@ async def test_a_row_refused_only_at_the_commit_is_buried_and_not_acked_as_store
     assert_right(await scene.rows(), [order_id for order_id in ids(20) if order_id != "order-7"])
 
 
-@pytest.mark.parametrize("sqlstate", ["40P01", "40001", "53100", "57014"])
+@pytest.mark.parametrize("sqlstate", ["40P01", "53100"])
 async def test_a_fault_of_postgresql_itself_holds_the_batch_and_buries_nothing(scene: Scene, sqlstate: str) -> None:
     await scene.sql("CREATE TABLE sick (since timestamptz)")
     await scene.sql("INSERT INTO sick VALUES (now())")

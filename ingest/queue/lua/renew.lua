@@ -1,10 +1,13 @@
--- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is.
--- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that it owns no longer
+-- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is. An entry that nobody
+-- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is nobody to yield to.
+-- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that another consumer owns
 local owned, lost = {}, {}
 for i = 3, #ARGV do
-  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
-  local list = #pending == 1 and owned or lost
-  list[#list + 1] = ARGV[i]
+  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
+  if #pending == 1 then
+    local list = pending[1][2] == ARGV[2] and owned or lost
+    list[#list + 1] = ARGV[i]
+  end
 end
 if #owned > 0 then
   local command = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
