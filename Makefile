@@ -9,7 +9,8 @@ PYTHON ?=
 PYTHONS = python3.13 python3.12 python3.11 python3
 
 # For `make test`: test processes, and COVERAGE=1 to measure. For `demo` and `test`: ARGS.
-JOBS ?= auto
+# Twice the processors, up to eight: tests of real processes wait more than they compute.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
 COVERAGE ?=
 ARGS ?=
 

@@ -30,7 +30,7 @@ _LONGEST_BACKOFF = 30.0
 _HEALTHY_AFTER = 60.0
 # Beyond the grace period, in which a child stops by itself. With a Redis that hangs, it waits for its last read (6 s),
 # its last batch and giving back (2 s each).
-_KILL_MARGIN = 12.0
+KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: that is one request.
 _SAME_REQUEST = 1.5
 
@@ -62,11 +62,13 @@ class Supervisor:
     Args:
         children: what to run.
         grace: seconds that a child may take to stop.
+        margin: seconds after that until it is killed.
     """
 
-    def __init__(self, children: Sequence[Child], grace: float) -> None:
+    def __init__(self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN) -> None:
         self._children = children
         self._grace = grace
+        self._margin = margin
         self._stopping = False
         self._stopped_at = 0.0
         self._kill_at = 0.0
@@ -149,7 +151,7 @@ class Supervisor:
             return
         patience = 0.0 if self._stopping else self._grace
         _log.info("stop_requested", cause=cause, grace=patience)
-        kill_at = time.monotonic() + patience + _KILL_MARGIN
+        kill_at = time.monotonic() + patience + self._margin
         # Asking again brings the end nearer, never puts it off.
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
@@ -190,4 +192,4 @@ class Supervisor:
             if child.pid:
                 _log.error("process_killed", process=child.name, pid=child.pid, cause="did not stop in time")
                 os.kill(child.pid, signal.SIGKILL)
-        self._kill_at = time.monotonic() + _KILL_MARGIN
+        self._kill_at = time.monotonic() + self._margin

@@ -132,7 +132,7 @@ def main(kinds: str, grace: str) -> int:
     children = [
         Child(kind, KINDS[kind], on_death=partial(say, "died", kind)) for kind in kinds.split(",") if kind in KINDS
     ]
-    return Supervisor(children, float(grace)).run()
+    return Supervisor(children, float(grace), margin=3.0).run()
 
 
 if __name__ == "__main__":
