@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -39,6 +40,8 @@ from ingest.upstream.client import UpstreamClient, UpstreamLimits
 
 _T = TypeVar("_T")
 _log = get_logger("app")
+# Beside the connections to the external API: servers, logs, pipes.
+_OTHER_FILES = 128
 
 
 class AddressTaken(UserError):
@@ -50,6 +53,7 @@ def run_worker(settings: Settings) -> int:
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0
+    _allow_connections(settings.concurrency)
     board = worker_board(settings.processes)
     # A name that no other command has, and that a restarted process of this one keeps: what is pending under it is its.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
@@ -182,6 +186,17 @@ async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Req
 def _note_death(board: Board, slot: int) -> None:
     board.clear_gauges(slot)
     WorkerMetrics.on(board, slot).restarts.inc()
+
+
+def _allow_connections(concurrency: int) -> None:
+    """Raise the soft limit of open files, which the children inherit: an order in flight has a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = concurrency + _OTHER_FILES
+    if hard != unlimited and hard < wanted:
+        _log.warning("few_open_files", allowed=hard, wanted=wanted, setting="INGEST_CONCURRENCY")
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -41,6 +41,13 @@ def servers() -> Iterator[EmbeddedServers]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def own_servers() -> Iterator[EmbeddedServers]:
+    """Servers that a test may stop or kill: what they have confirmed survives that."""
+    with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as running:
+        yield running
+
+
 @pytest.fixture
 def redis_url(servers: EmbeddedServers) -> str:
     return servers.redis_url

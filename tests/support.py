@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -32,6 +34,16 @@ def eventually_sync(condition: Callable[[], T], *, within: float = DEADLINE, eve
         assert time.monotonic() < until, f"not within {within} s: {condition}"
         time.sleep(every)
     return value
+
+
+@asynccontextmanager
+async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    """A plain connection, closed at the end."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def with_database(dsn: str, database: str) -> str:

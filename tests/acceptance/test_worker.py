@@ -1,7 +1,6 @@
 """The real `ingest worker` as processes: stopped, interrupted, killed, and started while its servers are away."""
 
 import asyncio
-import itertools
 import os
 import signal
 import socket
@@ -14,10 +13,8 @@ from acceptance.commands import WorkerCommand, Workers, closing_workers, is_aliv
 from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually, with_database
 
-from ingest.demo.servers import EmbeddedServers, embedded_servers
-from ingest.store.schema import migrate, migrations
+from ingest.demo.servers import EmbeddedServers
 
-_numbers = itertools.count()
 ORDERS = ids(300)
 
 
@@ -33,25 +30,11 @@ def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
         yield workers
 
 
-@pytest.fixture(scope="module")
-def own_servers() -> Iterator[EmbeddedServers]:
-    """Servers that a test may stop: what they have confirmed survives that."""
-    with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as servers:
-        yield servers
-
-
 @pytest.fixture
 async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
     """A scene on servers that may be stopped."""
-    database = f"own_{next(_numbers)}"
-    async with Scene.open(own_servers.redis_url, own_servers.postgres_dsn, queue_name) as scene:
-        await scene.sql(f"CREATE DATABASE {database}")
-        scene.dsn = with_database(own_servers.postgres_dsn, database)
-        await migrate(scene.dsn, migrations())
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
         yield scene
-        for server in (own_servers.valkey, own_servers.postgres):
-            if not server.is_running():
-                server.start()
 
 
 def on(fragile: Scene, workers: Workers) -> Workers:

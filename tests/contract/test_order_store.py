@@ -4,7 +4,6 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,7 +12,7 @@ import asyncpg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import eventually
+from support import connected, eventually
 
 from ingest.demo.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.demo.upstream.samples import sample_orders
@@ -54,15 +53,6 @@ def row(
 async def store(dsn: str) -> AsyncIterator[OrderStore]:
     async with OrderStore.open(dsn) as store:
         yield store
-
-
-@asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

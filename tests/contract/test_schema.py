@@ -7,11 +7,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import asyncpg
 import pytest
+from support import connected
 
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import UserError
@@ -22,15 +21,6 @@ from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate
 KNOWN = migrations()
 NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
-
-
-@asynccontextmanager
-async def connected(dsn: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(dsn)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def tables(dsn: str) -> set[str]:

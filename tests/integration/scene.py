@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support import eventually
+from support import eventually, with_database
 
 from ingest.app import _limits, _worker
+from ingest.demo.servers import EmbeddedServers
 from ingest.demo.upstream import Behaviour, SimulatedApi
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
@@ -25,6 +27,7 @@ from ingest.queue.monitor import Monitor
 from ingest.queue.producer import Producer
 from ingest.settings import Settings, load_settings
 from ingest.store.orders import OrderStore
+from ingest.store.schema import migrate, migrations
 from ingest.telemetry.board import BoardCollector
 from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_board
 from ingest.upstream.client import UpstreamClient
@@ -116,6 +119,20 @@ class Scene:
         behaviour = behaviour or Behaviour(any_id=True)
         async with SimulatedApi(behaviour, seed=1) as api, control_client(redis_url) as redis:
             yield cls(redis, redis_url, dsn, queue, api)
+
+    @classmethod
+    @asynccontextmanager
+    async def open_fragile(cls, servers: EmbeddedServers, queue: str) -> AsyncIterator["Scene"]:
+        """The scene on servers that the test may stop or kill, in a new database; afterwards they run again."""
+        database = f"own_{secrets.token_hex(6)}"
+        async with cls.open(servers.redis_url, servers.postgres_dsn, queue) as scene:
+            await scene.sql(f"CREATE DATABASE {database}")
+            scene.dsn = with_database(servers.postgres_dsn, database)
+            await migrate(scene.dsn, migrations())
+            yield scene
+            for server in (servers.valkey, servers.postgres):
+                if not server.is_running():
+                    server.start()
 
     # -- workers --------------------------------------------------------------------------------------------
 

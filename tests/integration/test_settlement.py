@@ -2,26 +2,22 @@
 order."""
 
 import asyncio
-import itertools
 import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
 from integration.scene import Parts, Scene, assert_right, document, ids
-from support import eventually, with_database
+from support import eventually
 
-from ingest.demo.servers import EmbeddedServers, embedded_servers
+from ingest.demo.servers import EmbeddedServers
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, RetryLater, Store
 from ingest.domain.order import decode_order
 from ingest.flow.lease import Leases
 from ingest.flow.settlement import Settlement
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
-from ingest.store.schema import migrate, migrations
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
-
-_numbers = itertools.count()
 
 
 @pytest.fixture
@@ -30,25 +26,11 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
         yield scene
 
 
-@pytest.fixture(scope="module")
-def own_servers() -> Iterator[EmbeddedServers]:
-    """Servers that a test may kill: what they have confirmed survives that."""
-    with embedded_servers(durable=True, valkey_options={"appendfsync": "always"}) as servers:
-        yield servers
-
-
 @pytest.fixture
 async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
     """A scene on servers that may be killed."""
-    database = f"own_{next(_numbers)}"
-    async with Scene.open(own_servers.redis_url, own_servers.postgres_dsn, queue_name) as scene:
-        await scene.sql(f"CREATE DATABASE {database}")
-        scene.dsn = with_database(own_servers.postgres_dsn, database)
-        await migrate(scene.dsn, migrations())
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
         yield scene
-        for server in (own_servers.valkey, own_servers.postgres):
-            if not server.is_running():
-                server.start()
 
 
 class CountingStore(OrderStore):
@@ -236,7 +218,9 @@ async def test_postgresql_killed_in_mid_run_costs_no_order_and_no_attempt(
         await asyncio.to_thread(own_servers.postgres.kill)
 
         async def full() -> bool:
-            return await fragile.pending_count() == 30
+            # Everything that was read has been asked for, too: what is read last is asked for a moment later.
+            state = await fragile.state()
+            return state.pending == 30 and fragile.api.stats().requests == 400 - (state.depth or 0)
 
         await eventually(full)
         requests = fragile.api.stats().requests
