@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     upstream_tries: Positive = Field(3, description="Quick tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Largest order document, in bytes")
     claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        60.0, description="A message pending this long without a sign of life is redelivered"
+        8.0, description="A message pending this long without a sign of life is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts before an order is a dead letter")
     max_deliveries: Positive = Field(20, description="Deliveries before a message is taken for poison")

@@ -12,7 +12,7 @@ from support import eventually
 from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.queue.connection import QueueRefused
+from ingest.queue.connection import QueueFull, QueueRefused
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 
@@ -731,6 +731,28 @@ async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: Valk
                 continue  # writes only where something is due
             with pytest.raises(QueueRefused):
                 await call(consumer, DELIVERY)
+
+
+async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    # A script is stopped for lack of memory at its first write only: what begins with an ack goes through to its end.
+    keys = Keys.of("orders")
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        acked, later, buried = await add(own_redis, keys, "a", "b", "c")
+        by_id = {delivery.entry_id: delivery for delivery in await consumer.read(3, NOW)}
+        await own_redis.config_set("maxmemory", 1)
+
+        assert await consumer.ack([acked]) == 1
+        assert await consumer.reschedule(by_id[later], 0.0, 2)
+        assert await consumer.bury(by_id[buried], DeadReason.NOT_FOUND, "404")
+        with pytest.raises(QueueFull):
+            await consumer.move_due(10)
+
+        assert await own_redis.xlen(keys.stream) == 0
+        assert await own_redis.zrange(keys.retry, 0, -1) == [later.encode()]
+        assert await own_redis.xlen(keys.dead) == 1
+        await own_redis.config_set("maxmemory", 0)
+        assert await consumer.move_due(10) == 1
 
 
 async def test_a_server_that_is_away_is_unavailable_and_then_works_again(own_valkey: ValkeyServer) -> None:
