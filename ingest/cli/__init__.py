@@ -17,6 +17,7 @@ from ingest.domain.errors import Unavailable, UserError
 
 COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
 
+_DEBUG = "--debug"
 # The base of all that Typer raises for wrong use; it exports only the leaves.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
@@ -63,7 +64,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
 @app.callback()
 def _root(
     *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show tracebacks; may stand anywhere.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -95,7 +96,9 @@ def _run() -> int:
     try:
         command = get_command(app)
         # Not its `main`, which would turn a broken pipe and Ctrl-C into exits of its own.
-        with command.make_context("ingest", sys.argv[1:]) as context:
+        # --debug may stand anywhere, as people add it at the end when something has failed.
+        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
+        with command.make_context("ingest", arguments) as context:
             command.invoke(context)
     except _WrongUse as error:
         message = error.format_message().rstrip(".")
@@ -113,7 +116,7 @@ def _run() -> int:
 
 
 def _fail(error: Exception, line: str, code: int) -> int:
-    if "--debug" in sys.argv:
+    if _DEBUG in sys.argv:
         raise error
     typer.echo("ingest: " + " ".join(line.split()), err=True)
     return code

@@ -438,7 +438,7 @@ def test_debug_shows_the_traceback(cli: Cli, arguments: list[str]) -> None:
     if arguments == ["config"]:
         environment["INGEST_PROCESSES"] = "none"
 
-    done = cli.run("--debug", *arguments, env=environment)
+    done = cli.run(*arguments, "--debug", env=environment)
 
     assert done.returncode != 0
     assert "Traceback" in done.stderr
