@@ -1,4 +1,4 @@
-"""Brings back what would otherwise lie still: entries of dead workers, and retries whose time has come.
+"""Brings back what would otherwise lie still: entries of dead workers, retries whose time has come; and tidies up.
 
 Any number of workers do this at once; each move is one atomic step in Redis, so no entry comes back twice.
 """
@@ -20,6 +20,9 @@ _SWEEP_EVERY = 1.0
 _MOST_PAGES = 10
 _DUE_EVERY = 0.5
 _DUE_AT_ONCE = 500
+_TIDY_EVERY = 60.0
+# A consumer asks at least once a second while it lives; one that was silent so long, and holds nothing, is gone.
+_SILENT_FOR = 300.0
 
 
 class Reaper:
@@ -74,3 +77,12 @@ async def return_due(queue: Queue) -> None:
         moved = await until_available("redis", queue.move_due, _DUE_AT_ONCE)
         if moved < _DUE_AT_ONCE:
             await asyncio.sleep(_DUE_EVERY)
+
+
+async def tidy_group(queue: Queue) -> None:
+    """Remove what is left of consumers that were killed, once a minute, until cancelled."""
+    while True:
+        await asyncio.sleep(_TIDY_EVERY)
+        removed = await until_available("redis", queue.remove_silent, _SILENT_FOR)
+        if removed:
+            _log.info("consumers_removed", consumers=removed)

@@ -39,6 +39,9 @@ class Queue(Protocol):
     async def release(self, entry_ids: Sequence[str], idle: float) -> int:
         """Give entries back, claimable at once and uncounted."""
 
+    async def remove_silent(self, idle: float) -> int:
+        """Remove other consumers that hold nothing and were silent for `idle` seconds."""
+
     async def leave(self) -> bool:
         """Take the consumer out of the group if it holds nothing."""
 

@@ -12,7 +12,7 @@ from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.patience import until_available
-from ingest.flow.reaper import return_due
+from ingest.flow.reaper import return_due, tidy_group
 from ingest.flow.seams import Queue
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -79,6 +79,7 @@ class Worker:
             background = [
                 parts.create_task(self._leases.run()),
                 parts.create_task(return_due(self._queue)),
+                parts.create_task(tidy_group(self._queue)),
                 parts.create_task(self._wake_on_stop(shutdown)),
             ]
             deliveries: set[asyncio.Task[None]] = set()

@@ -161,6 +161,11 @@ class Consumer:
         holds = await self._call_group(self._scripts.leave, [self._keys.stream], [self._group, self.name])
         return not holds
 
+    async def remove_silent(self, idle: float) -> int:
+        """Remove other consumers that hold nothing and were silent for `idle` seconds; return how many."""
+        arguments: list[Any] = [self._group, self.name, int(idle * 1000)]
+        return int(await self._call_group(self._scripts.remove_silent, [self._keys.stream], arguments) or 0)
+
     async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
         """Run a script that needs the group; None where the group had to be made again."""
         try:

@@ -22,6 +22,7 @@ class Scripts:
     renew: AsyncScript
     release: AsyncScript
     leave: AsyncScript
+    remove_silent: AsyncScript
 
     @classmethod
     def on(cls, client: Redis) -> "Scripts":

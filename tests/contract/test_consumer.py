@@ -644,6 +644,7 @@ CALLS: dict[str, Call] = {
     "renew": lambda consumer, delivery: consumer.renew([delivery.entry_id]),
     "release": lambda consumer, delivery: consumer.release([delivery.entry_id], LEASE),
     "leave": lambda consumer, _: consumer.leave(),
+    "remove_silent": lambda consumer, _: consumer.remove_silent(300.0),
     "ensure_group": lambda consumer, _: consumer.ensure_group(),
 }
 WITH_MOVE_DUE = {**CALLS, "move_due": lambda consumer, _: consumer.move_due(1)}
@@ -731,6 +732,30 @@ async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: Valk
                 continue  # writes only where something is due
             with pytest.raises(QueueRefused):
                 await call(consumer, DELIVERY)
+
+
+async def test_only_silent_consumers_that_hold_nothing_are_removed(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
+) -> None:
+    async def names() -> set[bytes]:
+        return {state["name"] for state in await redis.xinfo_consumers(keys.stream, GROUP)}
+
+    await add(redis, keys, "a")
+    await consumer.read(1, NOW)
+    for name in ("holds", "done", "fresh"):
+        await redis.xgroup_createconsumer(keys.stream, GROUP, name)
+    (held,) = await add(redis, keys, "b")
+    await redis.xreadgroup(GROUP, "holds", {keys.stream: ">"}, count=1)
+
+    async def have_been_silent() -> bool:
+        return all(state["idle"] > 50 for state in await redis.xinfo_consumers(keys.stream, GROUP))
+
+    await eventually(have_been_silent)
+    await redis.xreadgroup(GROUP, "fresh", {keys.stream: ">"}, count=1)
+
+    assert await other.remove_silent(0.05) == 1
+    assert await names() == {b"one", b"holds", b"fresh"}
+    assert held in await pending(redis, keys)
 
 
 async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeyServer, own_redis: Redis) -> None:
