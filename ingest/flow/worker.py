@@ -156,19 +156,19 @@ class Worker:
     ) -> None:
         """Let what is in hand end within the grace period; then let go of it."""
         overdue = asyncio.create_task(shutdown.overdue.wait())
+        ended = asyncio.create_task(_all_ended(set(deliveries)))
         try:
-            while deliveries and not overdue.done():
-                await asyncio.wait([overdue, *deliveries], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
             for task in deliveries:
                 task.cancel()
-            if deliveries:
-                await asyncio.wait(deliveries)
+            await ended
             self._settlement.finish()
             # A batch under way is worth a moment even now: committed and acked, it need not be done again.
             await asyncio.wait([overdue, storing], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait([storing], timeout=_LAST_WORDS)
         finally:
             overdue.cancel()
+            ended.cancel()
             storing.cancel()
 
     async def _give_back(self) -> None:
@@ -182,3 +182,8 @@ class Worker:
             _log.error("left_pending", entries=len(held))
             return
         _log.info("stopped", given_back=released, left_pending=0)
+
+
+async def _all_ended(tasks: set[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)
