@@ -45,6 +45,20 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """An order's document, as the external API sent it.
+
+    Attributes:
+        body: what was sent.
+        asked_at: when the request that it answers began. A document cannot be older than that, so of two that have
+            no version of their own, the one asked for later is the newer; time spent on failed tries does not count.
+    """
+
+    body: bytes
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """The order arrived and is sound: store it, then ack."""
 

@@ -35,7 +35,7 @@ class Handler:
     Args:
         upstream: where orders come from.
         patience: how often one may fail.
-        now: the wall clock, for the time of a fetch.
+        now: the wall clock, for the time of a document that came with its entry.
         draw: a uniform random number between its arguments, for the retry schedule.
     """
 
@@ -59,13 +59,11 @@ class Handler:
         if delivery.count > self._patience.deliveries:
             # Counted by Redis: a message that kills its worker leaves no attempt behind.
             return Bury(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
-        # The time before the request: an order that changes while it is being fetched is older than a later fetch.
-        fetched_at = self._now()
         try:
-            body = delivery.document
-            if body is None:
-                body = await self._upstream.fetch(delivery.order_id)
-            return Store(decode_order(body, delivery.order_id), fetched_at)
+            if delivery.document is not None:
+                return Store(decode_order(delivery.document, delivery.order_id), self._now())
+            fetched = await self._upstream.fetch(delivery.order_id)
+            return Store(decode_order(fetched.body, delivery.order_id), fetched.asked_at)
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:

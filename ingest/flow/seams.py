@@ -6,7 +6,7 @@ Any method may raise `Unavailable`: the server is away, and the same call may be
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import DeadReason, Delivery, Effect, OrderRow
+from ingest.domain.delivery import DeadReason, Delivery, Effect, Fetched, OrderRow
 
 
 class Queue(Protocol):
@@ -49,7 +49,7 @@ class Queue(Protocol):
 class Upstream(Protocol):
     """The external API: `ingest.upstream.client`."""
 
-    async def fetch(self, order_id: str) -> bytes:
+    async def fetch(self, order_id: str) -> Fetched:
         """The order's document; raises a `Fault` if it cannot be had."""
 
 

@@ -12,7 +12,7 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("shutdown")
 
 # A process manager that signals the whole group, and a supervisor that passes its own signal on, ask once.
-SAME_REQUEST = 1.0
+_SAME_REQUEST = 1.0
 
 
 class Shutdown:
@@ -31,7 +31,7 @@ class Shutdown:
     def request(self, cause: str) -> None:
         """Ask to stop; asked again, more than a moment later, the grace period is over."""
         if self.requested.is_set():
-            if time.monotonic() - self._requested_at > SAME_REQUEST and not self.overdue.is_set():
+            if time.monotonic() - self._requested_at > _SAME_REQUEST and not self.overdue.is_set():
                 _log.warning("stop_hurried", cause=cause)
                 self.overdue.set()
             return

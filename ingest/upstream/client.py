@@ -15,7 +15,7 @@ import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 from yarl import URL
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.delivery import DeadReason, Fetched
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.telemetry.board import Histogram
 from ingest.upstream.answers import code_of, fault_of
@@ -73,8 +73,8 @@ class UpstreamClient:
         ) as session:
             yield cls(session, template, limits, seconds)
 
-    async def fetch(self, order_id: str) -> bytes:
-        """The document of one order, as sent.
+    async def fetch(self, order_id: str) -> Fetched:
+        """The document of one order, as sent, with the time at which the successful try began.
 
         Raises:
             TransientFault: after the quick tries are used up.
@@ -87,11 +87,11 @@ class UpstreamClient:
         except TransientFault as error:
             return await self._try_again(url, error)
 
-    async def _try_again(self, url: URL, first: TransientFault) -> bytes:
+    async def _try_again(self, url: URL, first: TransientFault) -> Fetched:
         """Go on after a failed first try, which went without tenacity: that would double the cost of a success."""
         failed: TransientFault | None = first
 
-        async def next_try() -> bytes:
+        async def next_try() -> Fetched:
             nonlocal failed
             if failed is not None:
                 error, failed = failed, None
@@ -107,15 +107,15 @@ class UpstreamClient:
         )
         return await retrying(next_try)
 
-    async def _try(self, url: URL) -> bytes:
-        code, started = "error", time.monotonic()
+    async def _try(self, url: URL) -> Fetched:
+        code, started, asked_at = "error", time.monotonic(), datetime.now(UTC)
         try:
             async with self._session.get(url, max_redirects=_REDIRECTS) as response:
                 code = code_of(response.status)
                 fault = fault_of(response.status, response.headers, datetime.now(UTC))
                 if fault is not None:
                     raise fault
-                return await self._body(response)
+                return Fetched(await self._body(response), asked_at)
         except TimeoutError as error:
             code = "timeout"
             raise TransientFault(f"no answer in time ({type(error).__name__})") from error

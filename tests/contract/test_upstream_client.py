@@ -104,7 +104,7 @@ def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 
 async def test_an_order_is_returned_byte_for_byte(api: SimulatedApi, connect: Connect, board: Board) -> None:
     async with connect(api.url_template) as client:
-        body = await client.fetch(ORDER)
+        body = (await client.fetch(ORDER)).body
 
     assert body == sample_orders()[ORDER]
     assert counted(board) == {"2xx": 1}
@@ -148,7 +148,7 @@ async def test_an_encoded_id_reaches_its_order(api: SimulatedApi, connect: Conne
     api.behave(any_id=True)
 
     async with connect(api.url_template) as client:
-        body = await client.fetch("shop:1")
+        body = (await client.fetch("shop:1")).body
 
     assert body.startswith(b'{"id":"shop:1"')
 
@@ -210,10 +210,23 @@ async def test_a_fault_that_passes_within_the_quick_tries_is_not_noticed(
     api.behave(fail_first=2, **{fault: 1})
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
-        body = await client.fetch(ORDER)
+        body = (await client.fetch(ORDER)).body
 
     assert body == sample_orders()[ORDER]
     assert api.stats().by_id == {ORDER: 3}
+
+
+async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: SimulatedApi, connect: Connect) -> None:
+    # Else an order asked for before an outage would count as older than one asked for, and changed, during it.
+    api.behave(fail_first=2, error_rate=1)
+
+    async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
+        fetched = await client.fetch(ORDER)
+
+    stats = api.stats()
+    assert stats.requests == 3
+    assert stats.first_request is not None
+    assert stats.first_request.unix < fetched.asked_at.timestamp()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +280,7 @@ async def test_the_token_opens_the_door(api: SimulatedApi, connect: Connect) -> 
     api.behave(token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+        assert (await client.fetch(ORDER)).body == sample_orders()[ORDER]
 
 
 async def test_silence_ends_with_the_timeout(api: SimulatedApi, connect: Connect, board: Board) -> None:
@@ -331,7 +344,7 @@ async def test_an_answer_that_is_no_http_is_a_passing_fault(connect: Connect, no
         with pytest.raises(TransientFault):
             await client.fetch(ORDER)
 
-        assert await client.fetch(OTHER) == b"{}"
+        assert (await client.fetch(OTHER)).body == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -358,7 +371,7 @@ async def test_the_body_limit_holds_with_and_without_an_announced_length(
 
     async with answering(answer) as (template, _), connect(template, replace(QUICK, body=1_000)) as client:
         if length <= 1_000:
-            assert await client.fetch(ORDER) == body
+            assert (await client.fetch(ORDER)).body == body
         else:
             with pytest.raises(PermanentFault, match="larger than 1000 bytes") as fault:
                 await client.fetch(ORDER)
@@ -379,7 +392,7 @@ async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
 
     async with answering(answer) as (template, asked), connect(template) as client:
-        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+        assert (await client.fetch(ORDER)).body == sample_orders()[ORDER]
 
     assert b"gzip" in asked[0]
 
@@ -407,7 +420,7 @@ async def test_a_redirect_is_followed_with_the_token(api: SimulatedApi, connect:
     api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+        assert (await client.fetch(ORDER)).body == sample_orders()[ORDER]
 
     assert api.stats().requests == 2
 
@@ -427,7 +440,7 @@ async def test_the_token_does_not_go_to_another_origin(connect: Connect) -> None
         there = elsewhere.replace("{order_id}", "x")
         moved = http(b"", f"Location: {there}", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, asked), connect(template, token=TOKEN) as client:
-            body = await client.fetch(ORDER)
+            body = (await client.fetch(ORDER)).body
 
     assert body == b"{}"
     assert f"Authorization: Bearer {TOKEN}".encode() in asked[0]
@@ -467,7 +480,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
         api.behave(latency="0")
 
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
-        assert await client.fetch(ORDER) == sample_orders()[ORDER]
+        assert (await client.fetch(ORDER)).body == sample_orders()[ORDER]
         await eventually(lambda: _concurrency_is(api, 0))
 
 

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
 from ingest.app import _limits, _worker
-from ingest.domain.delivery import DeadReason, Delivery, Effect, OrderRow
+from ingest.domain.delivery import DeadReason, Delivery, Effect, Fetched, OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
@@ -49,11 +49,11 @@ shutdown = Shutdown(0.1)
 class Upstream(UpstreamClient):
     """Dies around a fetch."""
 
-    async def fetch(self, order_id: str) -> bytes:
+    async def fetch(self, order_id: str) -> Fetched:
         fate.meets("before_fetch")
-        body = await super().fetch(order_id)
+        fetched = await super().fetch(order_id)
         fate.meets("after_fetch")
-        return body
+        return fetched
 
 
 class Store(OrderStore):

@@ -11,7 +11,7 @@ from integration.scene import GROUP, Parts, Scene, assert_right, document, ids
 from support import eventually
 
 from ingest.demo.upstream import Behaviour
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect, Fetched, OrderRow
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
 from ingest.upstream.client import UpstreamClient
@@ -432,7 +432,7 @@ async def test_a_message_that_was_delivered_too_often_is_taken_for_poison_and_no
 
 async def test_a_bug_met_by_one_order_stops_no_other_and_keeps_its_entry(scene: Scene) -> None:
     class Buggy(UpstreamClient):
-        async def fetch(self, order_id: str) -> bytes:
+        async def fetch(self, order_id: str) -> Fetched:
             if order_id == "order-3":
                 raise ZeroDivisionError
             return await super().fetch(order_id)

@@ -5,11 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.domain.delivery import Bury, DeadReason, Delivery, RetryLater, Store
+from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, RetryLater, Store
 from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
 from ingest.flow.handler import Handler, Patience
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
+ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 DELIVERY = Delivery("1-1", "a1", 1_700_000_000.0, attempt=1, count=1, document=None, fields={b"order_id": b"a1"})
 
@@ -21,11 +22,11 @@ class Answering:
     answer: bytes | BaseException
     asked: list[str] = field(default_factory=list)
 
-    async def fetch(self, order_id: str) -> bytes:
+    async def fetch(self, order_id: str) -> Fetched:
         self.asked.append(order_id)
         if isinstance(self.answer, BaseException):
             raise self.answer
-        return self.answer
+        return Fetched(self.answer, ASKED_AT)
 
 
 def handler(upstream: Answering) -> Handler:
@@ -34,13 +35,13 @@ def handler(upstream: Answering) -> Handler:
     )
 
 
-async def test_a_sound_order_is_to_be_stored_with_the_time_before_its_fetch() -> None:
+async def test_a_sound_order_is_to_be_stored_with_the_time_at_which_it_was_asked_for() -> None:
     upstream = Answering(DOCUMENT)
 
     outcome = await handler(upstream).handle(DELIVERY)
 
     assert isinstance(outcome, Store)
-    assert (outcome.order.id, outcome.fetched_at) == ("a1", NOW)
+    assert (outcome.order.id, outcome.fetched_at) == ("a1", ASKED_AT)
     assert upstream.asked == ["a1"]
 
 
@@ -50,6 +51,7 @@ async def test_a_pushed_order_is_not_fetched() -> None:
     outcome = await handler(upstream).handle(replace(DELIVERY, document=DOCUMENT))
 
     assert isinstance(outcome, Store)
+    assert outcome.fetched_at == NOW
     assert upstream.asked == []
 
 
