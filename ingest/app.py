@@ -17,9 +17,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.flow.circuit import Circuit
+from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
+from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.patience import until_available
 from ingest.flow.reaper import Reaper
 from ingest.flow.settlement import Settlement
@@ -40,6 +43,8 @@ from ingest.upstream.client import UpstreamClient, UpstreamLimits
 
 _T = TypeVar("_T")
 _log = get_logger("app")
+# Deliveries after which an entry that was never settled is run alone: its worker may have died of it.
+_CALM = 3
 # Beside the connections to the external API: servers, logs, pipes.
 _OTHER_FILES = 128
 
@@ -77,10 +82,13 @@ async def prepare(settings: Settings) -> None:
         UserError: if one refuses us, or the schema is not this release's.
     """
     await until_available("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
-    async with Consumer.open(
-        settings.redis_url.get_secret_value(), settings.stream, settings.group, "prepare", BLOCK
-    ) as consumer:
-        await until_available("redis", consumer.ensure_group)
+
+    async def make_group() -> bool:
+        url = settings.redis_url.get_secret_value()
+        async with Consumer.open(url, settings.stream, settings.group, "prepare", BLOCK) as consumer:
+            return await consumer.ensure_group()
+
+    await until_available("redis", make_group)
     async with control_client(settings.redis_url.get_secret_value()) as client:
         for trap in await until_available("redis", Monitor(client, settings.stream, settings.group).traps):
             _log.warning("redis_configuration", problem=trap)
@@ -92,32 +100,45 @@ async def open_worker(stack: AsyncExitStack, settings: Settings, metrics: Worker
     async def open_store() -> OrderStore:
         return await stack.enter_async_context(OrderStore.open(settings.postgres_dsn.get_secret_value()))
 
+    async def open_consumer() -> Consumer:
+        url = settings.redis_url.get_secret_value()
+        return await stack.enter_async_context(Consumer.open(url, settings.stream, settings.group, name, BLOCK))
+
     store = await until_available("postgres", open_store)
-    consumer = await stack.enter_async_context(
-        Consumer.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, name, BLOCK)
-    )
+    consumer = await until_available("redis", open_consumer)
     await until_available("redis", consumer.ensure_group)
     token = settings.upstream_token.get_secret_value() if settings.upstream_token else None
+    clock = SharedClock()
     upstream = await stack.enter_async_context(
-        UpstreamClient.open(settings.upstream_url, token, _limits(settings), metrics.upstream_request)
+        UpstreamClient.open(settings.upstream_url, token, _limits(settings), metrics.upstream_request, clock.utc)
     )
-    return _worker(settings, metrics, consumer, store, upstream)
+    return _worker(settings, metrics, consumer, store, upstream, clock)
 
 
 def _worker(
-    settings: Settings, metrics: WorkerMetrics, consumer: Consumer, store: OrderStore, upstream: UpstreamClient
+    settings: Settings,
+    metrics: WorkerMetrics,
+    consumer: Consumer,
+    store: OrderStore,
+    upstream: UpstreamClient,
+    clock: SharedClock,
 ) -> Worker:
-    leases = Leases(consumer, settings.claim_idle)
-    reaper = Reaper(consumer, leases, settings.claim_idle, metrics.redeliveries["idle"])
+    leases = Leases(consumer, settings.claim_idle, settings.heartbeat_ttl, clock)
+    circuit = Circuit(metrics.circuit_open, settings.concurrency)
+    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit)
+    patience = Patience(settings.max_attempts, settings.max_deliveries)
+    reaper = Reaper(consumer, leases, settings.claim_idle, metrics.redeliveries)
+    # Leaves a suspect a few deliveries of its own before it counts as poison.
+    calm = min(_CALM, max(1, settings.max_deliveries - 2))
     return Worker(
         consumer,
-        Intake(consumer, leases, reaper, metrics.redeliveries["restart"]),
-        Handler(upstream, Patience(settings.max_attempts, settings.max_deliveries)),
-        Settlement(consumer, store, leases, metrics, settings.batch_rows),
+        Intake(consumer, leases, reaper, idle=settings.claim_idle, calm=calm),
+        Handler(upstream, patience, circuit, limit, now=clock.utc),
+        Settlement(consumer, store, leases, metrics, settings.batch_rows, now=clock.now),
         leases,
-        concurrency=settings.concurrency,
-        idle=settings.claim_idle,
-        metrics=metrics,
+        circuit,
+        limit,
+        in_flight=metrics.in_flight,
     )
 
 

@@ -61,11 +61,14 @@ class Settings(BaseSettings):
     upstream_timeout: Seconds = Field(30.0, description="One request to the external API, all in all")
     upstream_tries: Positive = Field(3, description="Quick tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Largest order document, in bytes")
+    heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
+        6.0, description="A worker process silent this long is taken for dead, and others take over at once"
+    )
     claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        8.0, description="A message pending this long without a sign of life is redelivered"
+        30.0, description="Lease: a message that its living worker has not renewed this long is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts before an order is a dead letter")
-    max_deliveries: Positive = Field(20, description="Deliveries before a message is taken for poison")
+    max_deliveries: Positive = Field(10, description="Deliveries before a message is taken for poison")
     batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(500, description="Most rows in one transaction")
     shutdown_grace: Seconds = Field(25.0, description="Time to finish after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")

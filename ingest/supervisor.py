@@ -25,7 +25,8 @@ _log = get_logger("supervisor")
 
 _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _FIRST_BACKOFF = 0.5
-_LONGEST_BACKOFF = 30.0
+# Short, as a message that kills its worker is found to do so by the count of deaths, and starting costs milliseconds.
+_LONGEST_BACKOFF = 5.0
 # A process that lived this long is well; its next death is a first one.
 _HEALTHY_AFTER = 60.0
 # Beyond the grace period, in which a child stops by itself. With a Redis that hangs, it waits for its last read (6 s),

@@ -45,6 +45,19 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """What the queue answers to a heartbeat.
+
+    Attributes:
+        now: the queue server's clock, Unix seconds.
+        is_first: whether there was none before, or a break since: others may have taken over what was held.
+    """
+
+    now: float
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """An order's document, as the external API sent it.
 

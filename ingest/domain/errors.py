@@ -27,7 +27,19 @@ class Fault(Exception):
 
 
 class TransientFault(Fault):
-    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body."""
+    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body.
+
+    Attributes:
+        reached: whether the external API may have seen the request; if not, no order can be to blame.
+    """
+
+    def __init__(self, error: str, *, reached: bool = True) -> None:
+        super().__init__(error)
+        self.reached = reached
+
+
+class CredentialFault(Fault):
+    """The external API refuses our credential: a person has to change something, and no order is to blame."""
 
 
 class ThrottledFault(Fault):

@@ -1,14 +1,16 @@
 """Decides what becomes of a delivery; writes nothing."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ingest.domain.delivery import Bury, DeadReason, Delivery, Outcome, RetryLater, Store
-from ingest.domain.errors import PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
+from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.order import InvalidDocument, decode_order
 from ingest.domain.schedule import FIRST_DELAY, retry_delay
+from ingest.flow.circuit import ApiAway, Circuit
+from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.seams import Upstream
 
 
@@ -35,7 +37,9 @@ class Handler:
     Args:
         upstream: where orders come from.
         patience: how often one may fail.
-        now: the wall clock, for the time of a document that came with its entry.
+        circuit: tells whether a fault is the order's or the API's.
+        limit: learns what the API says of our pace.
+        now: the clock of all workers, for the time of a document that came with its entry.
         draw: a uniform random number between its arguments, for the retry schedule.
     """
 
@@ -43,17 +47,34 @@ class Handler:
         self,
         upstream: Upstream,
         patience: Patience,
+        circuit: Circuit,
+        limit: ConcurrencyLimit,
         *,
         now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._upstream = upstream
         self._patience = patience
+        self._circuit = circuit
+        self._limit = limit
         self._now = now
         self._draw = draw
 
     async def handle(self, delivery: Delivery) -> Outcome:
-        """The outcome of one delivery. Cancelled or killed here, it has changed nothing."""
+        """The outcome of one delivery. Cancelled or killed here, it has changed nothing.
+
+        Raises:
+            ApiAway: if the order could not be had, and that is not its fault.
+        """
+        if self._circuit.is_open:
+            raise ApiAway("the circuit is open")
+        return await self._decide(delivery, self._upstream.fetch)
+
+    async def probe(self, delivery: Delivery) -> Outcome:
+        """As `handle`, with a single request, whatever the circuit says."""
+        return await self._decide(delivery, self._upstream.fetch_once)
+
+    async def _decide(self, delivery: Delivery, fetch: Callable[[str], Awaitable[Fetched]]) -> Outcome:
         if delivery.order_id is None:
             return Bury(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
         if delivery.count > self._patience.deliveries:
@@ -62,17 +83,26 @@ class Handler:
         try:
             if delivery.document is not None:
                 return Store(decode_order(delivery.document, delivery.order_id), self._now())
-            fetched = await self._upstream.fetch(delivery.order_id)
+            fetched = await fetch(delivery.order_id)
+            self._answered()
             return Store(decode_order(fetched.body, delivery.order_id), fetched.asked_at)
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:
+            self._answered()
             return Bury(fault.reason, str(fault))
         except ThrottledFault as fault:
+            self._limit.throttled()
+            await self._circuit.judge(delivery.order_id, fault)
             after = self._draw(FIRST_DELAY, 2 * FIRST_DELAY) if fault.after is None else fault.after
             return RetryLater(after, delivery.attempt, str(fault))
-        except TransientFault as fault:
+        except (TransientFault, CredentialFault) as fault:
+            await self._circuit.judge(delivery.order_id, fault)
             return self._after_failure(delivery, str(fault))
+
+    def _answered(self) -> None:
+        self._circuit.answered()
+        self._limit.answered()
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:
         if delivery.attempt >= self._patience.attempts:

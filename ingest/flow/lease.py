@@ -1,9 +1,12 @@
-"""The leases on the entries that this process holds.
+"""What this process holds, and that it lives.
 
-Redis counts how long an entry has been silent; renewing it resets that clock, so that a slow order is not handed to a
-second worker while this one lives. If the process dies or freezes, the renewals stop, and after `idle` seconds
-of silence another worker claims the entry. One that comes back to life learns at its next renewal what it has lost, and
-lets go of it; a row it writes before that is guarded by the order's version.
+A heartbeat tells the others that this process lives; when it ends, they take over at once what the process held. Each
+entry has a lease besides, for a process that lives and has forgotten it: Redis counts how long an entry has been silent, and
+renewing resets that clock, so that a slow order is not handed to a second worker while this one lives.
+
+A process that was frozen learns from its first beat afterwards that others may have taken over; it then asks for each of its
+entries, before it commits or acks anything, and lets go of what is lost. A row written in spite of all is guarded by the
+order's version.
 """
 
 import asyncio
@@ -11,6 +14,8 @@ import time
 from collections.abc import Callable
 
 from ingest.domain.delivery import Delivery
+from ingest.domain.errors import Unavailable
+from ingest.flow.clock import SharedClock
 from ingest.flow.patience import until_available
 from ingest.flow.seams import Queue
 from ingest.telemetry.logs import get_logger
@@ -22,17 +27,32 @@ class Leases:
     """What this process holds.
 
     Args:
-        queue: where leases are renewed.
-        idle: seconds of silence after which others claim.
+        queue: where leases are renewed and heartbeats sent.
+        idle: seconds of an entry's silence after which others claim it.
+        lifetime: seconds after a heartbeat until this process counts as dead.
+        shared: takes the queue's time from each beat.
         clock: monotonic seconds.
     """
 
-    def __init__(self, queue: Queue, idle: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        idle: float,
+        lifetime: float,
+        shared: SharedClock,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._queue = queue
         self._interval = idle / 3
+        self._lifetime = lifetime
+        self._shared = shared
         self._clock = clock
+        self._beaten_at = 0.0
+        self._series_from = 0.0
+        self._is_unsure = False
         self._since: dict[str, float] = {}
-        self._working: dict[str, asyncio.Task[None]] = {}
+        self._undecided: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._since)
@@ -45,37 +65,91 @@ class Leases:
         """Whether an entry is still ours, as far as we know."""
         return entry_id in self._since
 
-    def take(self, delivery: Delivery, work: asyncio.Task[None]) -> None:
-        """Hold an entry on which `work` goes on; losing the lease cancels the work."""
-        self._since[delivery.entry_id] = self._clock()
-        self._working[delivery.entry_id] = work
+    def undecided(self) -> dict[str, asyncio.Task[None]]:
+        """The entries held without an outcome yet, each with the task that works, or has worked, on it."""
+        return dict(self._undecided)
 
-    def work_done(self, entry_id: str) -> None:
-        """No task works on the entry any more; it is held until it is settled."""
-        self._working.pop(entry_id, None)
+    def take(self, delivery: Delivery, work: asyncio.Task[None]) -> None:
+        """Hold an entry on which `work` goes on; losing the lease before it is decided cancels the work."""
+        self._since[delivery.entry_id] = self._clock()
+        self._undecided[delivery.entry_id] = work
+
+    def decided(self, entry_id: str) -> None:
+        """The entry has an outcome; it is held until it is settled."""
+        self._undecided.pop(entry_id, None)
 
     def drop(self, entry_id: str) -> None:
         """Hold the entry no longer: it is settled, given back, or lost."""
         self._since.pop(entry_id, None)
-        self._working.pop(entry_id, None)
+        self._undecided.pop(entry_id, None)
+
+    def has_standing(self) -> bool:
+        """Whether our heartbeat has been kept for its lifetime, so that others' silence may be taken for death."""
+        return not self._is_unsure and self._clock() >= self._series_from + self._lifetime
 
     async def run(self) -> None:
-        """Renew until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval)
-            await self.renew()
+        """Beat and renew until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._keep_beating())
+            parts.create_task(self._keep_renewing())
+
+    async def beat(self) -> None:
+        """One heartbeat; waits while Redis is away. If others may have taken over meanwhile, learn what."""
+        await until_available("redis", self._beat)
+        if self._is_unsure:
+            _log.warning("heartbeat_was_late", entries=len(self._since))
+            await until_available("redis", self._make_sure)
+
+    async def confirm(self) -> None:
+        """Before a commit or an ack: if no heartbeat could be sent for its lifetime, see what is still ours.
+
+        While Redis is away nobody can take anything over, so the commit need not wait for it.
+        """
+        if not self._is_unsure and self._clock() < self._beaten_at + self._lifetime:
+            return
+        try:
+            await self._beat()
+            await self._make_sure()
+        except Unavailable:
+            return
 
     async def renew(self) -> None:
         """Renew what is held for longer than an interval, and let go of what others have taken."""
         before = self._clock() - self._interval
         due = [entry_id for entry_id, since in self._since.items() if since <= before]
-        if not due:
-            return
-        for entry_id in await until_available("redis", self._queue.renew, due):
+        if due:
+            self._let_go(await until_available("redis", self._queue.renew, due))
+
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self._lifetime / 3)
+            await self.beat()
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self.renew()
+
+    async def _beat(self) -> None:
+        asked_at = self._clock()
+        beat = await self._queue.beat(self._lifetime)
+        self._shared.sample(beat.now, asked_at)
+        self._beaten_at = asked_at
+        if beat.is_first:
+            self._series_from = asked_at
+        self._is_unsure |= beat.is_first and len(self._since) > 0
+
+    async def _make_sure(self) -> None:
+        if self._is_unsure:
+            self._let_go(await self._queue.renew(self.held()))
+            self._is_unsure = False
+
+    def _let_go(self, lost: set[str]) -> None:
+        for entry_id in lost:
             if not self.holds(entry_id):
                 continue  # settled while the renewal was on its way
             _log.warning("lease_lost", entry_id=entry_id)
-            work = self._working.get(entry_id)
+            work = self._undecided.get(entry_id)
             self.drop(entry_id)
             if work is not None:
                 work.cancel()

@@ -5,7 +5,7 @@ Any number of workers do this at once; each move is one atomic step in Redis, so
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from ingest.domain.delivery import Delivery
 from ingest.flow.lease import Leases
@@ -20,19 +20,19 @@ _SWEEP_EVERY = 1.0
 _MOST_PAGES = 10
 _DUE_EVERY = 0.5
 _DUE_AT_ONCE = 500
-_TIDY_EVERY = 60.0
+_TIDY_EVERY = 15.0
 # A consumer asks at least once a second while it lives; one that was silent so long, and holds nothing, is gone.
 _SILENT_FOR = 300.0
 
 
 class Reaper:
-    """Takes over entries that nobody has renewed for `idle` seconds, about once a second.
+    """Takes over what dead consumers held, and entries that nobody has renewed for `idle` seconds, about once a second.
 
     Args:
         queue: where they are.
         leases: what this process holds: not to be taken from itself.
         idle: seconds.
-        redeliveries: counts what was taken over.
+        redeliveries: count what was taken over, by reason.
         clock: monotonic seconds.
     """
 
@@ -41,7 +41,7 @@ class Reaper:
         queue: Queue,
         leases: Leases,
         idle: float,
-        redeliveries: Counter,
+        redeliveries: Mapping[str, Counter],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,19 +56,27 @@ class Reaper:
         """Up to `count` abandoned entries; none if the last sweep is not a second ago."""
         if self._clock() < self._next_sweep:
             return []
+        if taken := self.taken_over(await self._queue.claim_dead(count), "dead_consumer"):
+            return taken
         for _ in range(_MOST_PAGES):
             claimed, complete = await self._queue.claim_idle(count, self._idle)
-            # Our own, if the event loop stood still for longer than a lease: claiming has renewed them.
-            taken = [delivery for delivery in claimed if not self._leases.holds(delivery.entry_id)]
-            if complete:
-                self._next_sweep = self._clock() + _SWEEP_EVERY
-            if taken:
-                self._redeliveries.inc(len(taken))
-                _log.info("taken_over", entries=len(taken), reason="idle")
+            if taken := self.taken_over(claimed, "idle"):
                 return taken
             if complete:
+                self._next_sweep = self._clock() + _SWEEP_EVERY
                 break
         return []
+
+    def taken_over(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
+        """Count what was claimed, but for what is in hand here.
+
+        That is there if the event loop stood still for longer than a lease: claiming has renewed it.
+        """
+        taken = [delivery for delivery in claimed if not self._leases.holds(delivery.entry_id)]
+        if taken:
+            self._redeliveries[reason].inc(len(taken))
+            _log.info("taken_over", entries=len(taken), reason=reason)
+        return taken
 
 
 async def return_due(queue: Queue) -> None:
@@ -79,10 +87,11 @@ async def return_due(queue: Queue) -> None:
             await asyncio.sleep(_DUE_EVERY)
 
 
-async def tidy_group(queue: Queue) -> None:
-    """Remove what is left of consumers that were killed, once a minute, until cancelled."""
+async def tidy(queue: Queue) -> None:
+    """Delete what all groups have finished, and remove consumers that are gone, until cancelled."""
     while True:
         await asyncio.sleep(_TIDY_EVERY)
+        trimmed = await until_available("redis", queue.trim)
         removed = await until_available("redis", queue.remove_silent, _SILENT_FOR)
-        if removed:
-            _log.info("consumers_removed", consumers=removed)
+        if trimmed or removed:
+            _log.info("tidied", entries_deleted=trimmed, consumers_removed=removed)

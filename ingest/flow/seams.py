@@ -6,20 +6,26 @@ Any method may raise `Unavailable`: the server is away, and the same call may be
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import DeadReason, Delivery, Effect, Fetched, OrderRow
+from ingest.domain.delivery import Beat, DeadReason, Delivery, Effect, Fetched, OrderRow
 
 
 class Queue(Protocol):
     """A consumer of the group: `ingest.queue.consumer`. Moves are atomic, and done at most once."""
 
-    async def read(self, count: int, block: float) -> list[Delivery]:
-        """New entries, up to `count`, waiting up to `block` seconds for the first."""
+    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
+        """New entries, waiting for the first; before them entries idle for `idle` seconds, if one command can do both."""
 
     async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
         """Entries pending for this consumer that are not `known`."""
 
+    async def claim_dead(self, count: int) -> list[Delivery]:
+        """Entries of consumers whose heartbeat has ended."""
+
     async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
         """Entries that nobody renewed for `idle` seconds; and whether the sweep is complete."""
+
+    async def beat(self, lifetime: float) -> Beat:
+        """Say that this consumer lives for `lifetime` seconds more."""
 
     async def ack(self, entry_ids: Sequence[str]) -> int:
         """Finish entries. Only after the commit."""
@@ -36,21 +42,27 @@ class Queue(Protocol):
     async def renew(self, entry_ids: Sequence[str]) -> set[str]:
         """Renew leases; the IDs that are lost."""
 
-    async def release(self, entry_ids: Sequence[str], idle: float) -> int:
+    async def release(self, entry_ids: Sequence[str]) -> int:
         """Give entries back, claimable at once and uncounted."""
 
-    async def remove_silent(self, idle: float) -> int:
-        """Remove other consumers that hold nothing and were silent for `idle` seconds."""
+    async def trim(self) -> int:
+        """Delete entries that every group has finished, where finishing could not."""
 
-    async def leave(self) -> bool:
-        """Take the consumer out of the group if it holds nothing."""
+    async def remove_silent(self, idle: float) -> int:
+        """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds."""
+
+    async def leave(self) -> int:
+        """Take the consumer out of the group; how many entries it holds that it has not given back."""
 
 
 class Upstream(Protocol):
     """The external API: `ingest.upstream.client`."""
 
     async def fetch(self, order_id: str) -> Fetched:
-        """The order's document; raises a `Fault` if it cannot be had."""
+        """The order's document, after some quick tries; raises a `Fault` if it cannot be had."""
+
+    async def fetch_once(self, order_id: str) -> Fetched:
+        """The same, with a single request."""
 
 
 class Store(Protocol):

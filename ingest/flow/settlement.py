@@ -104,10 +104,15 @@ class Settlement:
                 await asyncio.sleep(self._gather_for)
             self._wake.clear()
             items, self._gathered = self._gathered, []
-            stored = await self._commit([item for item in items if self._leases.holds(item.delivery.entry_id)])
-            await self._ack(stored)
+            await self._leases.confirm()
+            stored = await self._commit(self._ours(items))
+            await self._leases.confirm()
+            await self._ack(self._ours(stored))
             for _ in items:
                 self._room.release()
+
+    def _ours(self, items: Sequence[_Item]) -> list[_Item]:
+        return [item for item in items if self._leases.holds(item.delivery.entry_id)]
 
     async def _commit(self, items: Sequence[_Item]) -> list[_Item]:
         """Store the items, and return those that are; one that PostgreSQL refuses is found by halving."""

@@ -5,19 +5,22 @@ successor or by another worker's reaper; nothing is acked before it is committed
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, Outcome
 from ingest.domain.errors import Unavailable
+from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
+from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.patience import until_available
-from ingest.flow.reaper import return_due, tidy_group
+from ingest.flow.reaper import return_due, tidy
 from ingest.flow.seams import Queue
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
+from ingest.telemetry.board import Gauge
 from ingest.telemetry.logs import get_logger
-from ingest.telemetry.metrics import WorkerMetrics
 
 _log = get_logger("worker")
 
@@ -26,8 +29,11 @@ BLOCK = 1.0
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
 _GATHER = 0.002
 _GATHER_SHARE = 64
+# Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
+_MOST_PROBES = 8
 # After the grace period: for the last commit, and for giving back.
 _LAST_WORDS = 2.0
+_UNTIL_SETTLED = 0.01
 
 
 class Worker:
@@ -39,9 +45,9 @@ class Worker:
         handler: decides.
         settlement: applies.
         leases: what is held.
-        concurrency: slots; a delivery has one from before it is read until it is fetched and handed to its batch.
-        idle: seconds of silence after which the group claims; entries given back are given that idleness.
-        metrics: in-flight orders.
+        circuit: whether the external API is to be left in peace.
+        limit: slots; a delivery has one from before it is read until it is fetched and handed to its batch.
+        in_flight: shows how many slots are taken.
     """
 
     def __init__(
@@ -51,115 +57,190 @@ class Worker:
         handler: Handler,
         settlement: Settlement,
         leases: Leases,
+        circuit: Circuit,
+        limit: ConcurrencyLimit,
         *,
-        concurrency: int,
-        idle: float,
-        metrics: WorkerMetrics,
+        in_flight: Gauge,
     ) -> None:
         self._queue = queue
         self._intake = intake
         self._handler = handler
         self._settlement = settlement
         self._leases = leases
-        self._idle = idle
-        self._metrics = metrics
-        self._concurrency = self._free = concurrency
-        self._enough = max(1, concurrency // _GATHER_SHARE)
+        self._circuit = circuit
+        self._limit = limit
+        self._in_flight = in_flight
+        self._deliveries: set[asyncio.Task[None]] = set()
         self._wanted = 1
+        self._away = False
         self._freed = asyncio.Event()
+        circuit.on_open = self._freed.set
 
     async def run(self, shutdown: Shutdown) -> None:
         """Work until stopped; on return everything is settled or given back.
 
         Cancelled, it drops everything at once, and Redis keeps what was not settled.
         """
-        self._metrics.concurrency_limit.set(self._concurrency)
+        await self._leases.beat()
         async with asyncio.TaskGroup() as parts:
             storing = parts.create_task(self._settlement.run())
             background = [
                 parts.create_task(self._leases.run()),
                 parts.create_task(return_due(self._queue)),
-                parts.create_task(tidy_group(self._queue)),
+                parts.create_task(tidy(self._queue)),
                 parts.create_task(self._wake_on_stop(shutdown)),
             ]
-            deliveries: set[asyncio.Task[None]] = set()
-            await self._take_in(shutdown, parts, deliveries)
-            await self._finish(shutdown, storing, deliveries)
+            while not shutdown.requested.is_set():
+                if self._circuit.is_open:
+                    await self._wait_for_the_api(shutdown, parts)
+                elif await self._give_back_undecided():
+                    await self._take_in(shutdown, parts)
+                else:
+                    await shutdown.pause(BLOCK / 2)
+            await self._finish(shutdown, storing)
             for task in background:
                 task.cancel()
         await self._give_back()
 
-    async def _take_in(self, shutdown: Shutdown, parts: asyncio.TaskGroup, deliveries: set[asyncio.Task[None]]) -> None:
-        backlog = away = False
-        while not shutdown.requested.is_set():
+    # -- taking in ------------------------------------------------------------------------------------------
+
+    async def _take_in(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> None:
+        """Take slots and read until there is something else to do: a stop, or an outage of the API."""
+        backlog = False
+        while not (shutdown.requested.is_set() or self._circuit.is_open):
             free = await self._free_slots(backlog=backlog)
-            if shutdown.requested.is_set() or not free:
+            if free <= 0 or shutdown.requested.is_set() or self._circuit.is_open:
                 continue
-            try:
-                taken = await self._intake.next(free, BLOCK)
-            except Unavailable as error:
-                if not away:
-                    _log.warning("reading_paused", server="redis", error=str(error))
-                away = True
-                await shutdown.pause(BLOCK / 2)
-                continue
-            if away:
-                _log.info("reading_resumed")
-            away = False
+            taken = await self._taken(shutdown, self._intake.next(free, BLOCK))
             backlog = len(taken) == free
             self._settlement.expect_more(backlog=backlog)
-            self._free -= len(taken)
-            self._metrics.in_flight.set(self._concurrency - self._free)
+            if taken and self._intake.is_suspect(taken[0]):
+                await self._run_alone(shutdown, parts, taken[0])
+                continue
             for delivery in taken:
-                task = parts.create_task(self._deliver(delivery))
-                self._leases.take(delivery, task)
-                deliveries.add(task)
-                task.add_done_callback(deliveries.discard)
+                self._start(parts, delivery, self._handler.handle)
+
+    async def _taken(self, shutdown: Shutdown, reading: Awaitable[list[Delivery]]) -> list[Delivery]:
+        """What a read has brought; nothing, after a pause, while Redis is away."""
+        try:
+            taken = await reading
+        except Unavailable as error:
+            if not self._away:
+                _log.warning("reading_paused", server="redis", error=str(error))
+            self._away = True
+            await shutdown.pause(BLOCK / 2)
+            return []
+        if self._away:
+            _log.info("reading_resumed")
+        self._away = False
+        return taken
 
     async def _free_slots(self, *, backlog: bool) -> int:
         """Wait for a free slot; with a backlog a little longer, for a few."""
-        self._wanted = self._enough if backlog else 1
-        if self._free < self._wanted:
+        self._wanted = max(1, self._limit.value // _GATHER_SHARE) if backlog else 1
+        if self._free() < self._wanted:
             self._freed.clear()
             timer = asyncio.get_running_loop().call_later(_GATHER, self._want_one)
             await self._freed.wait()
             timer.cancel()
-        return self._free
+        return self._free()
+
+    def _free(self) -> int:
+        return self._limit.value - len(self._deliveries)
 
     def _want_one(self) -> None:
         self._wanted = 1
-        if self._free:
+        if self._free() > 0:
             self._freed.set()
 
     async def _wake_on_stop(self, shutdown: Shutdown) -> None:
         await shutdown.requested.wait()
         self._freed.set()
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    # -- one delivery ---------------------------------------------------------------------------------------
+
+    def _start(
+        self, parts: asyncio.TaskGroup, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]
+    ) -> asyncio.Task[None]:
+        task = parts.create_task(self._deliver(delivery, decide))
+        self._leases.take(delivery, task)
+        self._deliveries.add(task)
+        self._in_flight.set(len(self._deliveries))
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._deliveries.discard(task)
+        self._in_flight.set(len(self._deliveries))
+        if self._free() >= self._wanted:
+            self._freed.set()
+
+    async def _deliver(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
         try:
-            outcome = await self._handler.handle(delivery)
+            outcome = await decide(delivery)
+            self._leases.decided(delivery.entry_id)
             await self._settlement.settle(delivery, outcome)
+        except ApiAway:
+            return  # it stays undecided, and is given back with all others
         except Exception:  # noqa: BLE001  the one place for it, see below
             # A bug met by one order must not stop the others. The entry stays pending and comes again, until Redis
             # has counted too many deliveries.
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry_id)
             self._leases.drop(delivery.entry_id)
-        finally:
-            self._leases.work_done(delivery.entry_id)
-            self._free += 1
-            self._metrics.in_flight.set(self._concurrency - self._free)
-            if self._free >= self._wanted:
-                self._freed.set()
 
-    async def _finish(
-        self, shutdown: Shutdown, storing: asyncio.Task[None], deliveries: set[asyncio.Task[None]]
-    ) -> None:
+    async def _run_alone(self, shutdown: Shutdown, parts: asyncio.TaskGroup, delivery: Delivery) -> None:
+        """Run an entry that may be what kills its workers while nothing else is in hand that would go down with it."""
+        _log.warning("suspect_runs_alone", entry_id=delivery.entry_id, deliveries=delivery.count)
+        await _first_of([self._start(parts, delivery, self._when_alone)], shutdown.requested)
+
+    async def _when_alone(self, delivery: Delivery) -> Outcome:
+        while len(self._leases) > 1:  # noqa: ASYNC110  too rare for the leases to keep an event
+            await asyncio.sleep(_UNTIL_SETTLED)
+        return await self._handler.handle(delivery)
+
+    # -- while the API is away ------------------------------------------------------------------------------
+
+    async def _wait_for_the_api(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> None:
+        """Leave the external API in peace, but for single orders as probes, until it answers one."""
+        under_way = list(self._leases.undecided().values())
+        if not self._circuit.is_throttled:
+            for task in under_way:
+                task.cancel()
+            await _all_ended(under_way)
+        probes: list[asyncio.Task[None]] = []
+        while self._circuit.is_open and not shutdown.requested.is_set():
+            await self._give_back_undecided()
+            await _first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pause())
+            if self._circuit.closed.is_set() or shutdown.requested.is_set():
+                return
+            probes = [probe for probe in probes if not probe.done()]
+            if len(probes) == _MOST_PROBES:
+                probes.pop(0).cancel()
+            for delivery in await self._taken(shutdown, self._intake.one()):
+                probes.append(self._start(parts, delivery, self._handler.probe))
+
+    async def _give_back_undecided(self) -> bool:
+        """Release what ended without an outcome, uncounted; False if Redis is away and that has to be done later."""
+        entry_ids = [entry_id for entry_id, task in self._leases.undecided().items() if task.done()]
+        if entry_ids:
+            try:
+                released = await self._queue.release(entry_ids)
+            except Unavailable:
+                return False
+            for entry_id in entry_ids:
+                self._leases.drop(entry_id)
+            _log.info("given_back", entries=released)
+        return True
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in hand end within the grace period; then let go of it."""
         overdue = asyncio.create_task(shutdown.overdue.wait())
-        ended = asyncio.create_task(_all_ended(set(deliveries)))
+        ended = asyncio.create_task(_all_ended(list(self._deliveries)))
         try:
             await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
-            for task in deliveries:
+            for task in self._deliveries:
                 task.cancel()
             await ended
             self._settlement.finish()
@@ -172,18 +253,28 @@ class Worker:
             storing.cancel()
 
     async def _give_back(self) -> None:
-        """Release what is still held, and leave the group; failing that, others will claim it."""
+        """Release what is still held, and leave the group; failing that, others will take it over."""
         held = self._leases.held()
         try:
             async with asyncio.timeout(_LAST_WORDS):
-                released = await until_available("redis", self._queue.release, held, self._idle) if held else 0
-                await self._queue.leave()
+                released = await until_available("redis", self._queue.release, held) if held else 0
+                orphans = await self._queue.leave()
         except (TimeoutError, Unavailable):
-            _log.error("left_pending", entries=len(held))
+            _log.error("stopped", given_back=0, orphans=len(held))
             return
-        _log.info("stopped", given_back=released, left_pending=0)
+        _log.info("stopped", given_back=released, orphans=orphans)
 
 
-async def _all_ended(tasks: set[asyncio.Task[None]]) -> None:
+async def _all_ended(tasks: list[asyncio.Task[None]]) -> None:
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def _first_of(tasks: list[asyncio.Task[None]], *events: asyncio.Event, within: float | None = None) -> None:
+    """Wait until a task has ended, an event has happened, or `within` seconds are over."""
+    happening = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait([*tasks, *happening], timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiting in happening:
+            waiting.cancel()

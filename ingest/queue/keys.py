@@ -13,6 +13,9 @@ class Keys:
         retry_entries: hash with the fields of those entries.
         dead: the dead-letter stream.
         receipts: prefix of the keys that remember which batches of a producer have been taken in.
+        alive: prefix, by group, of the sorted set of consumers by the time (ms) until which they count as alive.
+        standing: prefix, by group, of the sorted set of consumers by the time (ms) from which they may judge others.
+        probe: never exists; commands are tried on it.
     """
 
     stream: str
@@ -20,9 +23,21 @@ class Keys:
     retry_entries: str
     dead: str
     receipts: str
+    alive: str
+    standing: str
+    probe: str
 
     @classmethod
     def of(cls, queue: str) -> "Keys":
         """The keys of the queue with that name."""
         base = f"ingest:{{{queue}}}"
-        return cls(f"{base}:stream", f"{base}:retry", f"{base}:retry-entries", f"{base}:dead", f"{base}:receipt:")
+        return cls(
+            stream=f"{base}:stream",
+            retry=f"{base}:retry",
+            retry_entries=f"{base}:retry-entries",
+            dead=f"{base}:dead",
+            receipts=f"{base}:receipt:",
+            alive=f"{base}:alive:",
+            standing=f"{base}:standing:",
+            probe=f"{base}:probe",
+        )

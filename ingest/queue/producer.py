@@ -1,7 +1,7 @@
 """Takes order IDs into the stream.
 
-IDs go in batches; each batch is one script that adds all of it or nothing, and leaves a receipt in the same step. So a
-batch whose reply was lost is simply sent again: if it was taken in, the receipt says so. When `enqueue` returns, Redis
+IDs go in batches; each batch is one script that adds all of it or nothing, and makes Redis remember it in the same step. So
+a batch whose reply was lost is simply sent again: if it was taken in, Redis says so. When `enqueue` returns, Redis
 has the IDs; when the process dies before that, the caller does not know, and sends them again: an order announced
 twice is fetched twice and stored once.
 """
@@ -9,16 +9,21 @@ twice is fetched twice and stored once.
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from itertools import count
+from typing import TYPE_CHECKING, Self
 
 from redis.asyncio import Redis
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.domain.order import parse_order_id
+from ingest.queue.capabilities import probe
 from ingest.queue.connection import QueueFull, control_client, translated
 from ingest.queue.keys import Keys
 from ingest.queue.scripts import load
+
+if TYPE_CHECKING:
+    from redis.commands.core import AsyncScript
 
 BATCH = 500
 _LONGEST_WAIT = 2.0
@@ -47,8 +52,11 @@ class Producer:
         backlog_limit: int = 0,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._client = client
         self._keys = Keys.of(queue)
-        self._script = load(client, "enqueue")
+        self._name = secrets.token_hex(12)
+        self._batches = count()
+        self._script: AsyncScript | None = None
         self._limit = backlog_limit
         self._batch = min(BATCH, backlog_limit) if backlog_limit else BATCH
         self._on_wait = on_wait
@@ -77,7 +85,7 @@ class Producer:
         return len(ids)
 
     async def _send(self, batch: Sequence[str]) -> None:
-        receipt = self._keys.receipts + secrets.token_hex(12)
+        number = next(self._batches)
         waiting = ""
 
         def tell(state: RetryCallState) -> None:
@@ -92,11 +100,15 @@ class Producer:
             wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
             before_sleep=tell,
         )
-        await patiently(self._add, receipt, batch)
+        await patiently(self._add, number, batch)
 
-    async def _add(self, receipt: str, batch: Sequence[str]) -> None:
+    async def _add(self, number: int, batch: Sequence[str]) -> None:
+        if self._script is None:
+            capabilities = await probe(self._client, self._keys.probe)
+            self._script = load(self._client, "enqueue_idmp" if capabilities.adds_idempotently else "enqueue")
+        keys = [self._keys.stream, f"{self._keys.receipts}{self._name}:{number}"]
         with translated():
-            added = await self._script([self._keys.stream, receipt], [self._limit, *batch])
+            added = await self._script(keys, [self._limit, self._name, number, *batch])
         if added < 0:
             raise BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")
 

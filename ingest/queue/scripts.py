@@ -1,40 +1,62 @@
 """The Lua scripts, each one atomic step, loaded from the files beside this one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-_FINISHING = {"ack", "reschedule", "bury"}
+from ingest.queue.capabilities import Capabilities
+
+# Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
+_PARTS = {
+    "ack": ("finish",),
+    "reschedule": ("now", "owned", "finish"),
+    "bury": ("now", "owned", "finish"),
+    "move_due": ("now",),
+    "beat": ("now",),
+    "claim_dead": ("now", "standing"),
+    "claim_idle": ("now", "standing"),
+    "release": ("give_back",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Scripts:
-    """All scripts, bound to one client; Redis is sent a script's text only when it does not know it yet."""
+    """All scripts of a consumer, bound to one client; Redis is sent a script's text only when it does not know it yet."""
 
     ack: AsyncScript
     reschedule: AsyncScript
     bury: AsyncScript
     move_due: AsyncScript
+    beat: AsyncScript
+    claim_dead: AsyncScript
     claim_idle: AsyncScript
     claim_own: AsyncScript
     renew: AsyncScript
     release: AsyncScript
     leave: AsyncScript
     remove_silent: AsyncScript
+    trim: AsyncScript
 
     @classmethod
-    def on(cls, client: Redis) -> "Scripts":
+    def on(cls, client: Redis, capabilities: Capabilities) -> "Scripts":
         """The scripts on `client`."""
-        return cls(**{name: load(client, name) for name in cls.__slots__})
+        role = {
+            "finish": "finish_xackdel" if capabilities.acks_and_deletes else "finish",
+            "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
+        }
+        names = [field.name for field in fields(cls)]
+        return cls(
+            **{name: load(client, name, *(role.get(part, part) for part in _PARTS.get(name, ()))) for name in names}
+        )
 
 
-def load(client: Redis, name: str) -> AsyncScript:
-    """One script on `client`."""
+def load(client: Redis, name: str, *parts: str) -> AsyncScript:
+    """One script on `client`, with the parts that it uses before it."""
     folder = files(__package__) / "lua"
-    text = (folder / f"{name}.lua").read_text(encoding="utf-8")
-    if name in _FINISHING:
-        text = (folder / "_delete_finished.lua").read_text(encoding="utf-8") + text
+    text = "".join(
+        (folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*(f"_{part}" for part in parts), name)
+    )
     script: AsyncScript = client.register_script(text)
     return script

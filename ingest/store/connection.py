@@ -10,6 +10,8 @@ from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable, Use
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
+# A batch takes milliseconds; on a connection that was cut off silently, an answer is waited for so long.
+BATCH_TIMEOUT = 15.0
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
 # 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
@@ -95,7 +97,7 @@ async def open_pool(dsn: str, size: int, *, statement_cache: bool) -> AsyncItera
             min_size=0,
             max_size=size,
             timeout=CONNECT_TIMEOUT,
-            command_timeout=COMMAND_TIMEOUT,
+            command_timeout=BATCH_TIMEOUT,
             statement_cache_size=100 if statement_cache else 0,
             max_inactive_connection_lifetime=300.0,
             reset=_keep_as_it_is,

@@ -32,8 +32,10 @@ STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", 
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
 CONCURRENCY_LIMIT = Spec("ingest_concurrency_limit", "gauge", "Most orders that may be in flight.")
+CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
 REDELIVERIES = Spec(
-    "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason", ("idle", "restart"),
+    "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason",
+    ("idle", "dead_consumer", "restart"),
 )  # fmt: skip
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",
@@ -44,8 +46,8 @@ LOOP_LAG = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, IN_FLIGHT, CONCURRENCY_LIMIT, REDELIVERIES, LOOP_LAG,
-    RESTARTS,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
+    LOOP_LAG, RESTARTS,
 )  # fmt: skip
 
 
@@ -60,6 +62,7 @@ class WorkerMetrics:
     store_rows: Histogram
     in_flight: Gauge
     concurrency_limit: Gauge
+    circuit_open: Gauge
     redeliveries: dict[str, Counter]
     loop_lag: Histogram
     restarts: Counter
@@ -76,6 +79,7 @@ class WorkerMetrics:
             store_rows=row.histogram(STORE_ROWS)[""],
             in_flight=row.gauge(IN_FLIGHT),
             concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
+            circuit_open=row.gauge(CIRCUIT_OPEN),
             redeliveries=row.counter(REDELIVERIES),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],

@@ -6,11 +6,9 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
 
 LONGEST_WAIT = 24 * 3600.0
-# A wrong credential is put right by a person, not by the next second.
-CREDENTIAL_WAIT = 15.0
 
 Code = Literal["2xx", "4xx", "429", "5xx"]
 
@@ -25,15 +23,21 @@ def code_of(status: int) -> Code:
 
 
 def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault | None:
-    """The fault that a status is, None if it is none."""
-    told = retry_after(headers.get("Retry-After"), now)
+    """The fault that a status is, None if it is none.
+
+    Args:
+        status: of the answer.
+        headers: its headers. Its Date goes before `now`: a Retry-After date is by the API's clock.
+        now: our clock.
+    """
+    if 200 <= status < 300:
+        return None
+    told = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
     match status:
-        case _ if 200 <= status < 300:
-            return None
         case 404 | 410:
             return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
         case 401 | 403:
-            return ThrottledFault(f"HTTP {status}: the external API refuses our credential", CREDENTIAL_WAIT)
+            return CredentialFault(f"HTTP {status}: the external API refuses our credential")
         case 429:
             return ThrottledFault("HTTP 429", told)
         case 503 if told is not None:
@@ -58,9 +62,15 @@ def retry_after(value: str | None, now: datetime) -> float | None:
         # A number with more digits than a day has seconds is a day, however long it is.
         digits = value.lstrip("0") or "0"
         return min(float(digits), LONGEST_WAIT) if len(digits) < 9 else LONGEST_WAIT
+    until = _http_date(value)
+    return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT) if until is not None else None
+
+
+def _http_date(value: str | None) -> datetime | None:
+    if value is None:
+        return None
     try:
-        until = parsedate_to_datetime(value)
+        date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    until = until if until.tzinfo else until.replace(tzinfo=UTC)
-    return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

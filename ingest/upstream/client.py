@@ -4,7 +4,7 @@ Nothing here changes anything anywhere: a fetch that is cancelled or dies has no
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +22,10 @@ from ingest.upstream.answers import code_of, fault_of
 
 _CHUNK = 64 * 1024
 _REDIRECTS = 5
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,32 @@ class UpstreamClient:
         session: shared by all requests, for its connections and its DNS cache.
         template: URL with `{order_id}`.
         seconds: histograms by code.
+        now: the clock that stamps what was fetched; one for all workers, as the later fetch wins.
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, template: str, limits: UpstreamLimits, seconds: dict[str, Histogram]
+        self,
+        session: aiohttp.ClientSession,
+        template: str,
+        limits: UpstreamLimits,
+        seconds: dict[str, Histogram],
+        now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._session = session
         self._before, self._after = template.split("{order_id}")
         self._limits = limits
         self._seconds = seconds
+        self._now = now
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, template: str, token: str | None, limits: UpstreamLimits, seconds: dict[str, Histogram]
+        cls,
+        template: str,
+        token: str | None,
+        limits: UpstreamLimits,
+        seconds: dict[str, Histogram],
+        now: Callable[[], datetime] = _utc_now,
     ) -> AsyncIterator[Self]:
         """A client with its session; the worker's slots bound its connections, so the session does not."""
         headers = {"Accept": "application/json", "User-Agent": "order-ingest"}
@@ -71,7 +87,7 @@ class UpstreamClient:
         async with aiohttp.ClientSession(
             connector=connector, headers=headers, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            yield cls(session, template, limits, seconds)
+            yield cls(session, template, limits, seconds, now)
 
     async def fetch(self, order_id: str) -> Fetched:
         """The document of one order, as sent, with the time at which the successful try began.
@@ -79,13 +95,21 @@ class UpstreamClient:
         Raises:
             TransientFault: after the quick tries are used up.
             ThrottledFault: if the API asks to wait.
+            CredentialFault: if it refuses our credential.
             PermanentFault: if it has no such order, refuses it, or sends too much.
         """
-        url = URL(self._before + quote(order_id, safe="") + self._after, encoded=True)
+        url = self._url(order_id)
         try:
             return await self._try(url)
         except TransientFault as error:
             return await self._try_again(url, error)
+
+    async def fetch_once(self, order_id: str) -> Fetched:
+        """As `fetch`, without the quick tries: while the API is away, each request is one too many."""
+        return await self._try(self._url(order_id))
+
+    def _url(self, order_id: str) -> URL:
+        return URL(self._before + quote(order_id, safe="") + self._after, encoded=True)
 
     async def _try_again(self, url: URL, first: TransientFault) -> Fetched:
         """Go on after a failed first try, which went without tenacity: that would double the cost of a success."""
@@ -108,14 +132,16 @@ class UpstreamClient:
         return await retrying(next_try)
 
     async def _try(self, url: URL) -> Fetched:
-        code, started, asked_at = "error", time.monotonic(), datetime.now(UTC)
+        code, started, asked_at = "error", time.monotonic(), self._now()
         try:
             async with self._session.get(url, max_redirects=_REDIRECTS) as response:
                 code = code_of(response.status)
-                fault = fault_of(response.status, response.headers, datetime.now(UTC))
+                fault = fault_of(response.status, response.headers, asked_at)
                 if fault is not None:
                     raise fault
                 return Fetched(await self._body(response), asked_at)
+        except aiohttp.ClientConnectorError as error:
+            raise TransientFault(f"{type(error).__name__}: {error}"[:300], reached=False) from error
         except TimeoutError as error:
             code = "timeout"
             raise TransientFault(f"no answer in time ({type(error).__name__})") from error

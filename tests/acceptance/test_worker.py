@@ -173,12 +173,12 @@ async def test_a_killed_process_is_replaced_and_its_messages_run_again_at_once(s
     assert await command.stop() == 0
 
 
-async def test_when_the_whole_command_is_killed_another_one_finishes_after_the_lease(
+async def test_when_the_whole_command_is_killed_another_one_finishes_as_soon_as_its_heartbeats_have_ended(
     scene: Scene, workers: Workers
 ) -> None:
     scene.api.behave(latency="0.05")
     await scene.enqueue(*ORDERS)
-    first = workers.start(processes=2, claim_idle=2)
+    first = workers.start(processes=2, heartbeat_ttl=2)
     await scene.stored_at_least(20)
 
     first.ask_group(signal.SIGKILL)
@@ -186,9 +186,9 @@ async def test_when_the_whole_command_is_killed_another_one_finishes_after_the_l
     await nothing_lost(scene)
     assert await scene.pending()
 
-    second = workers.start(processes=2, claim_idle=2)
+    second = workers.start(processes=2, heartbeat_ttl=2)
     await all_finished_right(scene)
-    assert second.events("taken_over", reason="idle")
+    assert second.events("taken_over", reason="dead_consumer")
     assert await second.stop() == 0
 
 
@@ -215,7 +215,7 @@ async def test_a_frozen_process_loses_its_messages_to_others_and_does_no_harm_wh
 ) -> None:
     scene.api.behave(latency="0.3")
     await scene.enqueue(*ids(60))
-    command = workers.start(processes=2, claim_idle=1)
+    command = workers.start(processes=2, heartbeat_ttl=1)
     await scene.stored_at_least(10)
     frozen = command.pid_of("worker-0")
 

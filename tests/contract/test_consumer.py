@@ -175,7 +175,7 @@ async def test_thousands_of_entries_are_acked_in_one_call(consumer: Consumer, re
 async def test_nothing_is_acked_by_an_empty_call(consumer: Consumer) -> None:
     assert await consumer.ack([]) == 0
     assert await consumer.renew([]) == set()
-    assert await consumer.release([], LEASE) == 0
+    assert await consumer.release([]) == 0
 
 
 async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
@@ -578,7 +578,7 @@ async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_c
     entry_ids = await add(redis, keys, *"ab")
     await consumer.read(2, NOW)
 
-    released = await consumer.release(entry_ids, LEASE)
+    released = await consumer.release(entry_ids)
 
     assert released == 2
     claimed, _ = await other.claim_idle(10, LEASE)
@@ -593,7 +593,7 @@ async def test_however_often_a_message_is_released_it_is_not_poison(
     counts = {(await consumer.read(1, NOW))[0].count}
 
     for _ in range(30):
-        await consumer.release(entry_ids, LEASE)
+        await consumer.release(entry_ids)
         [delivery], _ = await consumer.claim_idle(1, LEASE)
         counts.add(delivery.count)
 
@@ -609,7 +609,7 @@ async def test_only_what_is_still_owned_is_released(
     await other.claim_idle(10, LEASE)
     await consumer.ack([acked])
 
-    released = await consumer.release([held, taken, acked], LEASE)
+    released = await consumer.release([held, taken, acked])
 
     assert released == 1
     assert (await pending(redis, keys))[taken] == ("two", 2)
@@ -627,8 +627,8 @@ async def test_a_consumer_leaves_only_when_it_holds_nothing(consumer: Consumer, 
     await consumer.ack([entry_id])
     left_empty, gone = await consumer.leave(), await names()
 
-    assert (left_holding, among) == (False, [b"one"])
-    assert (left_empty, gone) == (True, [])
+    assert (left_holding, among) == (1, [b"one"])
+    assert (left_empty, gone) == (0, [])
 
 
 # -- losing the group, the key, the server ------------------------------------------------------------------------
@@ -642,7 +642,7 @@ CALLS: dict[str, Call] = {
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
     "bury": lambda consumer, delivery: consumer.bury(delivery, DeadReason.REJECTED, "no"),
     "renew": lambda consumer, delivery: consumer.renew([delivery.entry_id]),
-    "release": lambda consumer, delivery: consumer.release([delivery.entry_id], LEASE),
+    "release": lambda consumer, delivery: consumer.release([delivery.entry_id]),
     "leave": lambda consumer, _: consumer.leave(),
     "remove_silent": lambda consumer, _: consumer.remove_silent(300.0),
     "ensure_group": lambda consumer, _: consumer.ensure_group(),
@@ -699,17 +699,14 @@ async def test_a_key_of_another_type_is_for_a_person_to_put_right(
         await call(consumer, DELIVERY)
 
 
-@pytest.mark.parametrize("call", WITH_MOVE_DUE.values(), ids=WITH_MOVE_DUE)
 @pytest.mark.parametrize("password", ["wrong", ""])
-async def test_a_refused_credential_is_for_a_person_to_put_right(
-    servers: Any, queue_name: str, call: Call, password: str
-) -> None:
+async def test_a_refused_credential_is_for_a_person_to_put_right(servers: Any, queue_name: str, password: str) -> None:
     server: ValkeyServer = servers.valkey
     account = f":{password}@" if password else ""
 
-    async with connect(f"redis://{account}127.0.0.1:{server.port}", queue_name, "one") as consumer:
-        with pytest.raises(QueueRefused) as refused:
-            await call(consumer, DELIVERY)
+    with pytest.raises(QueueRefused) as refused:
+        async with connect(f"redis://{account}127.0.0.1:{server.port}", queue_name, "one"):
+            pass
 
     assert server.password not in str(refused.value)
 
@@ -717,9 +714,9 @@ async def test_a_refused_credential_is_for_a_person_to_put_right(
 async def test_a_database_that_the_server_does_not_have_is_for_a_person_to_put_right(
     redis_url: str, queue_name: str
 ) -> None:
-    async with connect(redis_url.removesuffix("/0") + "/99999", queue_name, "one") as consumer:
-        with pytest.raises(UserError):
-            await consumer.ensure_group()
+    with pytest.raises(UserError):
+        async with connect(redis_url.removesuffix("/0") + "/99999", queue_name, "one"):
+            pass
 
 
 async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: ValkeyServer, own_redis: Redis) -> None:
@@ -751,7 +748,8 @@ async def test_only_silent_consumers_that_hold_nothing_are_removed(
         return all(state["idle"] > 50 for state in await redis.xinfo_consumers(keys.stream, GROUP))
 
     await eventually(have_been_silent)
-    await redis.xreadgroup(GROUP, "fresh", {keys.stream: ">"}, count=1)
+    # Alive by its heartbeat, although it has had nothing to do (a read that brings nothing counts only since Redis 7.2).
+    await redis.zadd(keys.alive + GROUP, {"fresh": 2**52})
 
     assert await other.remove_silent(0.05) == 1
     assert await names() == {b"one", b"holds", b"fresh"}

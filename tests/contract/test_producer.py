@@ -129,7 +129,7 @@ async def test_a_batch_whose_reply_is_lost_is_sent_again_and_added_once(
 async def test_the_same_receipt_is_taken_in_once(redis: Redis, keys: Keys, redis_url: str) -> None:
     async with control_client(redis_url) as client:
         enqueue = load(client, "enqueue")
-        added = [await enqueue([keys.stream, keys.receipts + "r"], [0, "a", "b"]) for _ in range(3)]
+        added = [await enqueue([keys.stream, keys.receipts + "r"], [0, "producer", 1, "a", "b"]) for _ in range(3)]
 
     assert added == [2, 0, 0]
     assert await queued(redis, keys) == ["a", "b"]

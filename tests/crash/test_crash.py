@@ -34,6 +34,7 @@ async def kill_a_victim(scene: Scene, env: dict[str, str], moment: str, name: st
             "INGEST_UPSTREAM_TRIES": "1",
             "INGEST_CONCURRENCY": "8",
             "INGEST_CLAIM_IDLE": "1",
+            "INGEST_HEARTBEAT_TTL": "1",
         },
     )
     async with asyncio.timeout(60):
@@ -95,7 +96,8 @@ async def test_a_worker_killed_on_the_way_to_the_ack_loses_no_order_and_stores_n
 async def test_a_worker_killed_around_a_retry_retries_each_order_exactly_once(
     scene: Scene, env: dict[str, str], moment: str
 ) -> None:
-    scene.api.behave(error_rate=1.0, fail_first=1)
+    # About half: when no order succeeds it is an outage, and nothing goes to the retry set.
+    scene.api.behave(error_rate=0.5, fail_first=1)
     await scene.enqueue(*ORDERS)
 
     await kill_a_victim(scene, env, moment)
@@ -153,7 +155,7 @@ async def test_a_worker_killed_while_it_gives_back_loses_nothing(
     assert_right(await scene.rows(), held)
 
 
-@pytest.mark.parametrize("moment", ["after_claim_own", "after_claim_idle"])
+@pytest.mark.parametrize("moment", ["after_claim_own", "after_claim_dead"])
 async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
     scene: Scene, env: dict[str, str], moment: str
 ) -> None:

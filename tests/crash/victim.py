@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from ingest.app import _limits, _worker
 from ingest.domain.delivery import DeadReason, Delivery, Effect, Fetched, OrderRow
+from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
@@ -77,8 +78,8 @@ class Store(OrderStore):
 class Queue(Consumer):
     """Dies around a move in Redis."""
 
-    async def read(self, count: int, block: float) -> list[Delivery]:
-        taken = await super().read(count, block)
+    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
+        taken = await super().read(count, block, idle)
         if taken:
             fate.meets("after_read")
         elif sys.argv[1].endswith("release"):
@@ -121,9 +122,15 @@ class Queue(Consumer):
             fate.meets("after_claim_idle")
         return taken, complete
 
-    async def release(self, entry_ids: Sequence[str], idle: float) -> int:
+    async def claim_dead(self, count: int) -> list[Delivery]:
+        taken = await super().claim_dead(count)
+        if taken:
+            fate.meets("after_claim_dead")
+        return taken
+
+    async def release(self, entry_ids: Sequence[str]) -> int:
         fate.meets("before_release")
-        released = await super().release(entry_ids, idle)
+        released = await super().release(entry_ids)
         fate.meets("after_release")
         return released
 
@@ -139,10 +146,11 @@ async def main() -> None:
             Queue.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, sys.argv[2], BLOCK)
         )
         await queue.ensure_group()
+        clock = SharedClock()
         upstream = await stack.enter_async_context(
-            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request)
+            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
         )
-        await _worker(settings, metrics, queue, store, upstream).run(shutdown)
+        await _worker(settings, metrics, queue, store, upstream, clock).run(shutdown)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from support import eventually, with_database
 from ingest.app import _limits, _worker
 from ingest.demo.servers import EmbeddedServers
 from ingest.demo.upstream import Behaviour, SimulatedApi
+from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
 from ingest.queue.connection import control_client
@@ -147,6 +148,7 @@ class Scene:
                 "group": GROUP,
                 "upstream_tries": 1,
                 "concurrency": 20,
+                "heartbeat_ttl": 1.0,
                 **changed,
             }
         )
@@ -167,10 +169,11 @@ class Scene:
                 parts.consumer.open(self.redis_url, self.queue, GROUP, name, BLOCK)
             )
             await consumer.ensure_group()
+            clock = SharedClock()
             upstream = await stack.enter_async_context(
-                parts.upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request)
+                parts.upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
             )
-            worker = _worker(settings, metrics, consumer, store, upstream)
+            worker = _worker(settings, metrics, consumer, store, upstream, clock)
             running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
             try:
                 yield running

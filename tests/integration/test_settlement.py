@@ -13,6 +13,7 @@ from support import eventually
 from ingest.demo.servers import EmbeddedServers
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, RetryLater, Store
 from ingest.domain.order import decode_order
+from ingest.flow.clock import SharedClock
 from ingest.flow.lease import Leases
 from ingest.flow.settlement import Settlement
 from ingest.queue.consumer import Consumer
@@ -47,7 +48,7 @@ class CountingStore(OrderStore):
 
 async def settle_as_one_batch(store: OrderStore, consumer: Consumer, count: int) -> None:
     """Read so many entries, and store them as a single batch."""
-    leases = Leases(consumer, 60)
+    leases = Leases(consumer, 60, 60, SharedClock())
     settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_board(1), 0), count)
     me = asyncio.current_task()
     assert me is not None

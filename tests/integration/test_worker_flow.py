@@ -157,17 +157,17 @@ async def scene_requests(scene: Scene, count: int) -> bool:
     return scene.api.stats().requests >= count
 
 
-async def test_what_a_dead_worker_held_is_taken_over_after_its_lease(scene: Scene) -> None:
+async def test_what_a_dead_worker_held_is_taken_over_when_its_heartbeat_has_ended(scene: Scene) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ids(30))
-    async with scene.worker("dead", claim_idle=1, concurrency=30):
+    async with scene.worker("dead", claim_idle=3600, concurrency=30):
         await eventually(lambda: scene_requests(scene, 30))
     scene.api.behave(hang_rate=0.0)
 
-    async with scene.worker("heir", claim_idle=1, concurrency=7) as heir:
+    async with scene.worker("heir", claim_idle=3600, concurrency=7) as heir:
         await scene.finished(within=15)
 
-        assert heir.metric("ingest_redeliveries_total", reason="idle") == 30
+        assert heir.metric("ingest_redeliveries_total", reason="dead_consumer") == 30
         assert heir.metric("ingest_orders_total", outcome="stored") == 30
     assert_right(await scene.rows(), ids(30))
 
@@ -244,7 +244,9 @@ async def test_a_cancelled_call_of_the_queue_is_cancelled_at_whatever_moment(sce
         "move_due": (5,),
         "renew": (["1-1"],),
         "ack": (["1-1"],),
-        "release": (["1-1"], 1.0),
+        "release": (["1-1"],),
+        "beat": (1.0,),
+        "claim_dead": (5,),
         "leave": (),
         "ensure_group": (),
     }
@@ -291,18 +293,22 @@ async def test_a_worker_stops_at_whatever_moment_it_is_asked(scene: Scene) -> No
 
 
 async def test_a_transient_fault_goes_to_the_retry_set_and_ends_stored(scene: Scene) -> None:
-    scene.api.behave(error_rate=1.0, fail_first=1)
+    scene.api.behave(error_rate=0.5, fail_first=1)
     await scene.enqueue(*ids(10))
 
     async with scene.worker() as worker:
         await scene.finished()
 
-        assert worker.metric("ingest_orders_total", outcome="retried") == 10
+        retried = worker.metric("ingest_orders_total", outcome="retried")
         assert worker.metric("ingest_orders_total", outcome="stored") == 10
+    asked = scene.api.stats().by_id
     rows = await scene.rows()
     assert_right(rows, ids(10))
-    assert {row["attempts"] for row in rows.values()} == {2}
-    assert scene.api.stats().by_id == dict.fromkeys(ids(10), 2)
+    assert 0 < retried < 10
+    assert {order_id: row["attempts"] for order_id, row in rows.items()} == asked, (
+        "an attempt for each time it was asked for"
+    )
+    assert sum(asked.values()) == 10 + retried
 
 
 @pytest.mark.parametrize("fault", ["reset_rate", "truncate_rate", "unavailable_rate", "hang_rate"])
@@ -387,7 +393,7 @@ async def test_an_entry_without_a_valid_order_id_is_an_invalid_message(scene: Sc
     assert_right(await scene.rows(), ["X"])
 
 
-@pytest.mark.parametrize("status", [429, 401, 503])
+@pytest.mark.parametrize("status", [429, 503])
 async def test_a_refusal_that_is_no_fault_of_the_order_uses_up_no_attempt(scene: Scene, status: int) -> None:
     if status == 503:
         scene.api.behave(unavailable_rate=1.0, retry_after=1)

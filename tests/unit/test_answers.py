@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import PermanentFault, ThrottledFault, TransientFault
-from ingest.upstream.answers import CREDENTIAL_WAIT, LONGEST_WAIT, code_of, fault_of, retry_after
+from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
+from ingest.upstream.answers import LONGEST_WAIT, code_of, fault_of, retry_after
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
 
@@ -40,8 +40,7 @@ def test_a_request_that_is_refused_is_dead(status: int) -> None:
 def test_a_refused_credential_is_an_outage_and_no_fault_of_the_order(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
-    assert isinstance(fault, ThrottledFault)
-    assert fault.after == CREDENTIAL_WAIT
+    assert isinstance(fault, CredentialFault)
 
 
 @pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 507, 520, 599])

@@ -7,7 +7,10 @@ import pytest
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, RetryLater, Store
 from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.flow.circuit import Circuit
 from ingest.flow.handler import Handler, Patience
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -28,10 +31,19 @@ class Answering:
             raise self.answer
         return Fetched(self.answer, ASKED_AT)
 
+    async def fetch_once(self, order_id: str) -> Fetched:
+        return await self.fetch(order_id)
+
 
 def handler(upstream: Answering) -> Handler:
+    metrics = WorkerMetrics.on(worker_board(1), 0)
     return Handler(
-        upstream, Patience(attempts=3, deliveries=5), now=lambda: NOW, draw=lambda low, high: (low + high) / 2
+        upstream,
+        Patience(attempts=3, deliveries=5),
+        Circuit(metrics.circuit_open, 100, hold=0.0),
+        ConcurrencyLimit(100, metrics.concurrency_limit),
+        now=lambda: NOW,
+        draw=lambda low, high: (low + high) / 2,
     )
 
 

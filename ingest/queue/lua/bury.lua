@@ -1,12 +1,8 @@
--- Moves one pending entry to the dead letters, guarded as in reschedule.lua.
--- KEYS: stream, dead   ARGV: group, entry ID, fields   returns: 1 if moved
-if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then
+-- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
+-- KEYS: stream, dead   ARGV: group, consumer, entry ID, fields   returns: 1 if moved
+if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
   return 0
 end
-local now = redis.call('TIME')
-local fields = {unpack(ARGV, 3)}
-fields[#fields + 1] = 'dead_at'
-fields[#fields + 1] = string.format('%d', now[1] * 1000 + math.floor(now[2] / 1000))
-redis.call('XADD', KEYS[2], '*', unpack(fields))
-delete_finished(KEYS[1], {ARGV[2]})
+redis.call('XADD', KEYS[2], '*', 'dead_at', string.format('%d', now()), unpack(ARGV, 4))
+finish(KEYS[1], ARGV[1], {ARGV[3]})
 return 1

@@ -1,7 +1,6 @@
 -- Puts scheduled entries whose time has come back into the stream; any number of workers may do so at once.
 -- KEYS: stream, retry, retry entries   ARGV: most entries   returns: how many were moved
-local now = redis.call('TIME')
-local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now[1] * 1000 + math.floor(now[2] / 1000), 'LIMIT', 0, ARGV[1])
+local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now(), 'LIMIT', 0, ARGV[1])
 for _, id in ipairs(due) do
   local fields = redis.call('HGET', KEYS[3], id)
   if fields then

@@ -1,12 +1,10 @@
--- Moves one pending entry to the retry set. The ack is the guard: sent twice, or after somebody else has
--- finished the entry, it moves nothing.
--- KEYS: stream, retry, retry entries   ARGV: group, entry ID, delay in ms, fields   returns: 1 if moved
-if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then
+-- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending. An error on the way
+-- (an ACL, a key of another type) leaves it in both places rather than in none.
+-- KEYS: stream, retry, retry entries   ARGV: group, consumer, entry ID, delay in ms, fields   returns: 1 if moved
+if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
   return 0
 end
-local now = redis.call('TIME')
-local due = now[1] * 1000 + math.floor(now[2] / 1000) + tonumber(ARGV[3])
-redis.call('HSET', KEYS[3], ARGV[2], cmsgpack.pack({unpack(ARGV, 4)}))
-redis.call('ZADD', KEYS[2], due, ARGV[2])
-delete_finished(KEYS[1], {ARGV[2]})
+redis.call('HSET', KEYS[3], ARGV[3], cmsgpack.pack({unpack(ARGV, 5)}))
+redis.call('ZADD', KEYS[2], now() + tonumber(ARGV[4]), ARGV[3])
+finish(KEYS[1], ARGV[1], {ARGV[3]})
 return 1

@@ -1,0 +1,42 @@
+"""One clock for all workers: the queue server's, carried on between heartbeats by our own monotonic one.
+
+A worker whose wall clock is off would stamp what it fetches with a time that makes it newer, or older, than it is.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+# A sample that was longer on its way than the best so far says less than that one, as long as that one is not old.
+_GOOD_FOR = 60.0
+
+
+class SharedClock:
+    """Unix time by the queue server; by our wall clock until the first sample.
+
+    Args:
+        monotonic: seconds.
+    """
+
+    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._offset = time.time() - monotonic()
+        self._error = float("inf")
+        self._taken_at = 0.0
+
+    def sample(self, server_time: float, asked_at: float) -> None:
+        """Take over the server's time, which it told between `asked_at` (monotonic) and now (Cristian, 1989)."""
+        now = self._monotonic()
+        error = (now - asked_at) / 2
+        if error <= 2 * self._error or now - self._taken_at > _GOOD_FOR:
+            self._offset = server_time - (now + asked_at) / 2
+            self._error = error
+            self._taken_at = now
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._monotonic() + self._offset
+
+    def utc(self) -> datetime:
+        """The same, as an aware datetime."""
+        return datetime.fromtimestamp(self._monotonic() + self._offset, UTC)

@@ -1,0 +1,58 @@
+"""What the server can do beyond Redis 7.0, found out by trying, not by its version: forks count differently."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from ingest.queue.connection import translated
+
+_ABSENT = ("unknown command", "syntax error", "Invalid stream ID", "NOPERM", "no permissions")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Commands that make a move cheaper or sooner; each has a fallback that keeps every invariant.
+
+    Attributes:
+        acks_and_deletes: `XACKDEL` (Redis 8.2).
+        claims_as_it_reads: `XREADGROUP … CLAIM` (Redis 8.4).
+        adds_idempotently: `XADD … IDMP` (Redis 8.6).
+        gives_back: `XNACK` (Redis 8.8).
+    """
+
+    acks_and_deletes: bool = False
+    claims_as_it_reads: bool = False
+    adds_idempotently: bool = False
+    gives_back: bool = False
+
+
+async def probe(client: Redis, key: str) -> Capabilities:
+    """Try each command on `key`, which does not exist and is not made. What an ACL forbids counts as absent.
+
+    Raises:
+        QueueUnavailable: if Redis cannot be used right now.
+    """
+    return Capabilities(
+        acks_and_deletes=await _is_known(client, "XACKDEL", key, "none", "ACKED", "IDS", 1, "0-1"),
+        claims_as_it_reads=await _is_known(
+            client, "XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "CLAIM", 1000, "STREAMS", key, ">"
+        ),
+        adds_idempotently=await _is_known(
+            client, "XADD", key, "NOMKSTREAM", "IDMP", "probe", "probe", "*", "order_id", "probe"
+        ),
+        gives_back=await _is_known(client, "XNACK", key, "none", "SILENT", "IDS", 1, "0-1"),
+    )
+
+
+async def _is_known(client: Redis, *command: Any) -> bool:
+    with translated():
+        try:
+            await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        except ResponseError as error:
+            if any(text in str(error) for text in _ABSENT):
+                return False
+            if "NOGROUP" not in str(error):
+                raise
+    return True
