@@ -1,6 +1,7 @@
 """Decides what becomes of a delivery; writes nothing."""
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ class Handler:
         limit: learns what the API says of our pace.
         now: the clock of all workers, for the time of a document that came with its entry.
         draw: a uniform random number between its arguments, for the retry schedule.
+        clock: monotonic seconds, the circuit's.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Handler:
         *,
         now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upstream = upstream
         self._patience = patience
@@ -59,6 +62,7 @@ class Handler:
         self._limit = limit
         self._now = now
         self._draw = draw
+        self._clock = clock
 
     async def handle(self, delivery: Delivery) -> Outcome:
         """The outcome of one delivery. Cancelled or killed here, it has changed nothing.
@@ -80,28 +84,29 @@ class Handler:
         if delivery.count > self._patience.deliveries:
             # Counted by Redis: a message that kills its worker leaves no attempt behind.
             return Bury(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
+        asked_at = self._clock()
         try:
             if delivery.document is not None:
                 return Store(decode_order(delivery.document, delivery.order_id), self._now())
             fetched = await fetch(delivery.order_id)
-            self._answered()
+            self._answered(asked_at)
             return Store(decode_order(fetched.body, delivery.order_id), fetched.asked_at)
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:
-            self._answered()
+            self._answered(asked_at)
             return Bury(fault.reason, str(fault))
         except ThrottledFault as fault:
             self._limit.throttled()
-            await self._circuit.judge(delivery.order_id, fault)
+            await self._circuit.judge(delivery.order_id, fault, asked_at)
             after = self._draw(FIRST_DELAY, 2 * FIRST_DELAY) if fault.after is None else fault.after
             return RetryLater(after, delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
-            await self._circuit.judge(delivery.order_id, fault)
+            await self._circuit.judge(delivery.order_id, fault, asked_at)
             return self._after_failure(delivery, str(fault))
 
-    def _answered(self) -> None:
-        self._circuit.answered()
+    def _answered(self, asked_at: float) -> None:
+        self._circuit.answered(asked_at)
         self._limit.answered()
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:

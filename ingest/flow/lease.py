@@ -134,10 +134,12 @@ class Leases:
         asked_at = self._clock()
         beat = await self._queue.beat(self._lifetime)
         self._shared.sample(beat.now, asked_at)
+        # By our own clock, too: the reply that told of the break may have been lost, and this one be the second.
+        is_first = beat.is_first or asked_at >= self._beaten_at + self._lifetime
         self._beaten_at = asked_at
-        if beat.is_first:
+        if is_first:
             self._series_from = asked_at
-        self._is_unsure |= beat.is_first and len(self._since) > 0
+        self._is_unsure |= is_first and len(self._since) > 0
 
     async def _make_sure(self) -> None:
         if self._is_unsure:

@@ -73,6 +73,7 @@ class Worker:
         self._deliveries: set[asyncio.Task[None]] = set()
         self._wanted = 1
         self._away = False
+        self._withheld = False
         self._freed = asyncio.Event()
         circuit.on_open = self._freed.set
 
@@ -105,11 +106,11 @@ class Worker:
     # -- taking in ------------------------------------------------------------------------------------------
 
     async def _take_in(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> None:
-        """Take slots and read until there is something else to do: a stop, or an outage of the API."""
+        """Take slots and read until there is something else to do: a stop, an outage of the API, something to give back."""
         backlog = False
-        while not (shutdown.requested.is_set() or self._circuit.is_open):
+        while not self._must_turn(shutdown):
             free = await self._free_slots(backlog=backlog)
-            if free <= 0 or shutdown.requested.is_set() or self._circuit.is_open:
+            if free <= 0 or self._must_turn(shutdown):
                 continue
             taken = await self._taken(shutdown, self._intake.next(free, BLOCK))
             backlog = len(taken) == free
@@ -119,6 +120,9 @@ class Worker:
                 continue
             for delivery in taken:
                 self._start(parts, delivery, self._handler.handle)
+
+    def _must_turn(self, shutdown: Shutdown) -> bool:
+        return shutdown.requested.is_set() or self._circuit.is_open or self._withheld
 
     async def _taken(self, shutdown: Shutdown, reading: Awaitable[list[Delivery]]) -> list[Delivery]:
         """What a read has brought; nothing, after a pause, while Redis is away."""
@@ -181,7 +185,7 @@ class Worker:
             self._leases.decided(delivery.entry_id)
             await self._settlement.settle(delivery, outcome)
         except ApiAway:
-            return  # it stays undecided, and is given back with all others
+            self._withheld = True  # it stays undecided, and is given back with all others
         except Exception:  # noqa: BLE001  the one place for it, see below
             # A bug met by one order must not stop the others. The entry stays pending and comes again, until Redis
             # has counted too many deliveries.
@@ -194,7 +198,9 @@ class Worker:
         await _first_of([self._start(parts, delivery, self._when_alone)], shutdown.requested)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
-        while len(self._leases) > 1:  # noqa: ASYNC110  too rare for the leases to keep an event
+        while len(self._leases) > 1:
+            if self._circuit.is_open or self._withheld:
+                raise ApiAway("the others in hand have to be given back first")
             await asyncio.sleep(_UNTIL_SETTLED)
         return await self._handler.handle(delivery)
 
@@ -230,6 +236,7 @@ class Worker:
             for entry_id in entry_ids:
                 self._leases.drop(entry_id)
             _log.info("given_back", entries=released)
+        self._withheld = False
         return True
 
     # -- the end --------------------------------------------------------------------------------------------
