@@ -38,7 +38,7 @@ from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.board import Board, BoardCollector
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watch_loop_lag
-from ingest.telemetry.metrics import QueueCollector, WorkerMetrics, worker_board
+from ingest.telemetry.metrics import IN_FLIGHT, QueueCollector, WorkerMetrics, worker_board
 from ingest.upstream.client import UpstreamClient, UpstreamLimits
 
 _T = TypeVar("_T")
@@ -72,7 +72,11 @@ def run_worker(settings: Settings) -> int:
     ]
     if listener is not None:
         children.append(Child("metrics", partial(_metrics_process, settings, board, listener)))
-    return Supervisor(children, settings.shutdown_grace).run()
+    code = Supervisor(children, settings.shutdown_grace).run()
+    # A process that stops by itself reports its own; one that had to be killed has left its gauge as it was.
+    if orphans := int(board.total(IN_FLIGHT.name, 0)[0]):
+        _log.error("orphans", entries=orphans)
+    return code
 
 
 async def prepare(settings: Settings) -> None:
