@@ -82,7 +82,8 @@ class Worker:
 
         Cancelled, it drops everything at once, and Redis keeps what was not settled.
         """
-        await self._leases.beat()
+        if not await self._has_announced_itself(shutdown):
+            return
         async with asyncio.TaskGroup() as parts:
             storing = parts.create_task(self._settlement.run())
             background = [
@@ -94,6 +95,7 @@ class Worker:
             while not shutdown.requested.is_set():
                 if self._circuit.is_open:
                     await self._wait_for_the_api(shutdown, parts)
+                    self._limit.forget()
                 elif await self._give_back_undecided():
                     await self._take_in(shutdown, parts)
                 else:
@@ -102,6 +104,15 @@ class Worker:
             for task in background:
                 task.cancel()
         await self._give_back()
+
+    async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
+        """Send the first heartbeat, before anything is read; False if a stop was asked for before Redis could take it."""
+        beating = asyncio.create_task(self._leases.beat())
+        try:
+            await _first_of([beating], shutdown.requested)
+            return beating.done() and beating.result() is None
+        finally:
+            beating.cancel()
 
     # -- taking in ------------------------------------------------------------------------------------------
 
