@@ -26,6 +26,8 @@ _MANY = 10
 _FAILURES_PER_ANSWER = 4
 # Seconds after which fewer are enough: nothing has succeeded for so long.
 _HOLD = 3.0
+# A failure so long ago says nothing about now; orders are retried more often than that.
+_STALE = 600.0
 # An API that refuses what is too much for it still answers something else in so many seconds.
 _HOLD_THROTTLED = 1.0
 _FIRST_PAUSE = 0.5
@@ -112,7 +114,8 @@ class Circuit:
         failed_at = self._note(order_id, fault)
         if isinstance(fault, ThrottledFault):
             return
-        while self._failed.get(order_id) == failed_at:
+        # Later than that, if the same order is in hand twice and has failed again.
+        while self._failed.get(order_id, 0.0) >= failed_at:
             left = max(failed_at, self._answered_at) + self._hold - self._clock()
             if left <= 0:
                 if not self._is_outage(fault):
@@ -141,6 +144,7 @@ class Circuit:
         if not self.is_open:
             # Once more at the end: the order of failing is the order of the dictionary.
             self._failed.pop(order_id, None)
+            self._failed = {failed: at for failed, at in self._failed.items() if at > now - _STALE}
             self._failed[order_id] = now
             if not self._is_too_much(fault):
                 return now
