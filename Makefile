@@ -14,6 +14,12 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n 
 COVERAGE ?=
 ARGS ?=
 
+# For `make chaos`.
+MINUTES ?= 1
+SEED ?=
+ORDERS ?= 100
+PROCESSES ?= 4
+
 # A pip configured to install for the user refuses to install into a virtual environment.
 export PIP_USER = 0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -31,8 +37,12 @@ demo: .venv/ready  ## real servers, 10,000 real orders, two workers, an account 
 	@exec .venv/bin/ingest demo $(ARGS)
 
 .PHONY: test
-test: .venv/ready  ## everything: lint, then all tests; ARGS="tests/unit -k retry" selects, COVERAGE=1 measures
+test: .venv/ready servers  ## everything: lint, then all tests; ARGS="tests/unit -k retry" selects, COVERAGE=1 measures
 	@$(steps); $(lint_steps); $(if $(COVERAGE),$(coverage_steps),$(test_steps)); $(verdict)
+
+.PHONY: servers
+servers: .venv/ready  ## get the Redis 7 and 8 that the tests run on beside Valkey, once, into ~/.cache
+	@.venv/bin/python tests/servers/get.py
 
 .PHONY: lint
 lint: .venv/ready  ## ruff, mypy and import-linter
@@ -46,6 +56,11 @@ fmt: .venv/ready  ## format the code and repair what ruff can
 .PHONY: bench
 bench: .venv/ready  ## the demo with 10,000 orders, its measurements as JSON
 	@exec .venv/bin/ingest demo --orders 10000 --json $(ARGS)
+
+.PHONY: chaos
+chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no order may be lost; SEED=… repeats a plan
+	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
 
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
@@ -78,7 +93,7 @@ lint_steps = \
 	step 'mypy' .venv/bin/mypy; \
 	step 'import-linter' .venv/bin/lint-imports --no-logo
 
-pytest = -m pytest -q -n $(JOBS) --durations=10 $(ARGS)
+pytest = -m pytest -q -n $(JOBS) --dist worksteal --durations=10 $(ARGS)
 
 test_steps = step 'pytest' .venv/bin/python $(pytest)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
+from servers import kinds
 from support import Cli, closing_cli, with_database
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
@@ -22,6 +23,15 @@ settings.register_profile(
     "ingest", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("ingest")
+
+
+def pytest_report_header() -> str:
+    return f"Redis: {kinds.summary()}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if kinds.MISSING:  # `-q` shows no header
+        terminalreporter.write_line(f"Redis: {kinds.summary()}", yellow=True)
 
 
 async def _execute(dsn: str, *statements: str) -> None:

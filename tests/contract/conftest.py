@@ -1,14 +1,37 @@
-"""For the contract tests: a raw client beside ours, and servers that a test may stop, fill or spoil."""
+"""For the contract tests: each kind of Redis there is, a raw client beside ours, and servers that a test may stop, fill
+or spoil."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from redis.asyncio import Redis
+from servers.kinds import KINDS, Kind
 
 from ingest.demo.servers import ValkeyServer
 from ingest.queue.keys import Keys
+
+
+@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """What the test runs on: a test that uses a Redis is run on each kind of it."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Callable[[Kind], ValkeyServer]]:
+    """One server of each kind for all tests, started when it is first asked for."""
+    with ExitStack() as running:
+        folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
+        yield cache(lambda kind: running.enter_context(kind.server(folder / kind.name)))
+
+
+@pytest.fixture
+def redis_url(kind: Kind, shared_server: Callable[[Kind], ValkeyServer]) -> str:
+    return shared_server(kind).url
 
 
 @pytest.fixture
@@ -23,9 +46,9 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
-def own_valkey() -> Iterator[ValkeyServer]:
+def own_valkey(kind: Kind) -> Iterator[ValkeyServer]:
     """A server for this test alone."""
-    with TemporaryDirectory(prefix="ingest-") as folder, ValkeyServer(Path(folder) / "valkey") as server:
+    with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
         yield server
 
 

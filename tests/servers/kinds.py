@@ -1,0 +1,53 @@
+"""The kinds of server that tests of the queue run on: the embedded Valkey, and what `make servers` got.
+
+They are found once, when tests are collected, so that a test has a name on each and none is skipped.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from servers.get import WANTED, version_of
+
+from ingest.demo.servers import ValkeyServer
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One server program and its version."""
+
+    product: str
+    version: str
+    binary: Path
+
+    @property
+    def name(self) -> str:
+        """What it is called in the names of tests: the product and two numbers."""
+        return f"{self.product}-{'.'.join(self.version.split('.')[:2])}"
+
+    def is_redis_since(self, *version: int) -> bool:
+        """Whether it is a Redis of at least that version."""
+        return self.product == "redis" and tuple(map(int, self.version.split("."))) >= version
+
+    def server(self, folder: Path, **options: str) -> ValkeyServer:
+        """A server of this kind, not started yet. Options are lines of its configuration, with `_` for `-`."""
+        lines = {name.replace("_", "-"): value for name, value in options.items()}
+        return ValkeyServer(folder, binary=self.binary, options=lines)
+
+
+def _valkey() -> Kind:
+    binary = ValkeyServer(Path())._binary
+    return Kind("valkey", version_of(binary), binary)
+
+
+KINDS = [
+    _valkey(),
+    *(Kind("redis", version_of(wanted.binary), wanted.binary) for wanted in WANTED if wanted.is_there()),
+]
+MISSING = [wanted.name for wanted in WANTED if not wanted.is_there()]
+WITH_NEW_COMMANDS = [kind for kind in KINDS if kind.is_redis_since(8, 8)]
+
+
+def summary() -> str:
+    """Which servers the tests of the queue run on, and which are missing."""
+    found = ", ".join(f"{kind.product} {kind.version}" for kind in KINDS)
+    return f"{found}; missing: {', '.join(MISSING)} (make servers)" if MISSING else found
