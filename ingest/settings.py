@@ -68,7 +68,10 @@ class Settings(BaseSettings):
         30.0, description="Lease: a message that its living worker has not renewed this long is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts before an order is a dead letter")
-    max_deliveries: Positive = Field(10, description="Deliveries before a message is taken for poison")
+    # With 1, whatever was in hand with a poison would count as poison, too.
+    max_deliveries: Annotated[int, Field(ge=2)] = Field(
+        10, description="Deliveries before a message is taken for poison"
+    )
     batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(500, description="Most rows in one transaction")
     shutdown_grace: Seconds = Field(25.0, description="Time to finish after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-# A sample that was longer on its way than the best so far says less than that one, as long as that one is not old.
+# A sample that was much longer on its way than the best says less than what we have, as long as the best is not old.
 _GOOD_FOR = 60.0
 
 
@@ -21,17 +21,18 @@ class SharedClock:
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._offset = time.time() - monotonic()
-        self._error = float("inf")
-        self._taken_at = 0.0
+        self._best = float("inf")
+        self._best_at = 0.0
 
     def sample(self, server_time: float, asked_at: float) -> None:
         """Take over the server's time, which it told between `asked_at` (monotonic) and now (Cristian, 1989)."""
         now = self._monotonic()
         error = (now - asked_at) / 2
-        if error <= 2 * self._error or now - self._taken_at > _GOOD_FOR:
+        is_best = error <= self._best or now - self._best_at > _GOOD_FOR
+        if is_best:
+            self._best, self._best_at = error, now
+        if is_best or error <= 2 * self._best:
             self._offset = server_time - (now + asked_at) / 2
-            self._error = error
-            self._taken_at = now
 
     def now(self) -> float:
         """Unix seconds."""

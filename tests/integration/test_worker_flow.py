@@ -216,7 +216,7 @@ async def test_the_stop_gives_back_what_is_unfinished_uncounted_and_claimable_at
     assert len(left) == 12
     assert {entry.deliveries for entry in left} == {0}
     scene.api.behave(hang_rate=0.0)
-    async with scene.worker("heir", claim_idle=3600, max_deliveries=1) as heir:
+    async with scene.worker("heir", claim_idle=3600, max_deliveries=2) as heir:
         await scene.finished()
         assert heir.metric("ingest_redeliveries_total", reason="idle") == 12
     assert await scene.dead() == []
