@@ -1,7 +1,8 @@
 """What people type: parses, calls, prints; decides nothing.
 
-Each command is a module of this folder with a function of its name and, for the end of its help, an `EPILOG`. A module
-is imported when its command is asked for.
+Each command is a module of this folder with a function of its name (`list_` where Python has taken it) and, for the end of
+its help, an `EPILOG`. A module is imported when its command is asked for. A command with `COMMANDS` of its own is a folder
+of such modules.
 """
 
 import os
@@ -16,7 +17,7 @@ from typer.main import get_command
 
 from ingest.domain.errors import Unavailable, UserError
 
-COMMANDS = ("demo", "migrate", "enqueue", "worker", "status", "config", "upstream")
+COMMANDS: tuple[str, ...] = ("demo", "migrate", "enqueue", "worker", "status", "dead", "config", "upstream")
 
 _DEBUG = "--debug"
 # The packages of the extra `embedded`.
@@ -37,40 +38,60 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
     return needs_extra
 
 
+_STYLE: Any = {"add_completion": False, "rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
+
+
 class _Commands(TyperGroup):
     """Finds a command by importing its module."""
 
+    package = __name__
+    names = COMMANDS
+
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
-        return list(COMMANDS)
+        return list(self.names)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         del ctx
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.names:
             return None
+        below: tuple[str, ...] = ()
         try:
-            module = import_module(f"ingest.cli.{cmd_name}")
-            run, epilog = getattr(module, cmd_name), module.EPILOG
+            module = import_module(f"{self.package}.{cmd_name}")
+            run, epilog = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"), module.EPILOG
+            below = getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
             # Listed all the same, so that --help works without the extra.
             run, epilog = _without_extra(error), None
-        single = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
-        lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
-        single.command(cmd_name, epilog=epilog, context_settings=lenient)(run)
+        if below:
+            single = _group(f"{self.package}.{cmd_name}", below, epilog)
+            single.callback()(run)
+        else:
+            single = typer.Typer(**_STYLE)
+            lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
+            single.command(cmd_name, epilog=epilog, context_settings=lenient)(run)
         command = get_command(single)
         command.name = cmd_name
         return command
+
+
+def _group(folder: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
+    """The commands that are modules of a folder."""
+
+    class Group(_Commands):
+        package = folder
+        names = commands
+
+    return typer.Typer(cls=Group, no_args_is_help=True, epilog=epilog, **_STYLE)
 
 
 app = typer.Typer(
     cls=_Commands,
     name="ingest",
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
     epilog="Settings come from INGEST_… variables, .env and secret files: `ingest config` shows them. "
     "Start with `ingest demo`.",
+    **_STYLE,
 )
 
 

@@ -70,7 +70,8 @@ def translated() -> Iterator[None]:
     one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
     """
     task = asyncio.current_task()
-    cancelled_before = task.cancelling() if task is not None else 0
+    # One that has been asked for and not delivered yet comes at the next await: that is the one to watch.
+    cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
     try:
         yield
     except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:

@@ -12,7 +12,7 @@ class Keys:
         retry: sorted set of entries that wait, by due time in ms.
         retry_entries: hash with the fields of those entries.
         dead: the dead-letter stream.
-        receipts: prefix of the keys that remember which batches of a producer have been taken in.
+        receipts: prefix of the keys that remember what was done already: batches of a producer, pages of a replay or drop.
         alive: prefix, by group, of the sorted set of consumers by the time (ms) until which they count as alive.
         standing: prefix, by group, of the sorted set of consumers by the time (ms) from which they may judge others.
         probe: never exists; commands are tried on it.

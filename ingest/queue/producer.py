@@ -13,20 +13,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Self
 
 from redis.asyncio import Redis
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.domain.errors import Unavailable
 from ingest.domain.order import parse_order_id
 from ingest.queue.capabilities import probe
-from ingest.queue.connection import QueueFull, control_client, translated
+from ingest.queue.connection import control_client, translated
 from ingest.queue.keys import Keys
+from ingest.queue.patience import patiently
 from ingest.queue.scripts import load
 
 if TYPE_CHECKING:
     from redis.commands.core import AsyncScript
 
 BATCH = 500
-_LONGEST_WAIT = 2.0
 
 
 class BacklogFull(Unavailable):
@@ -85,22 +84,7 @@ class Producer:
         return len(ids)
 
     async def _send(self, batch: Sequence[str]) -> None:
-        number = next(self._batches)
-        waiting = ""
-
-        def tell(state: RetryCallState) -> None:
-            nonlocal waiting
-            reason = _reason(state)
-            if reason != waiting:
-                waiting = reason
-                self._on_wait(reason)
-
-        patiently = AsyncRetrying(
-            retry=retry_if_exception_type(Unavailable),
-            wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
-            before_sleep=tell,
-        )
-        await patiently(self._add, number, batch)
+        await patiently(self._on_wait, self._add, next(self._batches), batch)
 
     async def _add(self, number: int, batch: Sequence[str]) -> None:
         if self._script is None:
@@ -111,15 +95,3 @@ class Producer:
             added = await self._script(keys, [self._limit, self._name, number, *batch])
         if added < 0:
             raise BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")
-
-
-def _reason(state: RetryCallState) -> str:
-    match state.outcome and state.outcome.exception():
-        case BacklogFull() as full:
-            return f"{full}; waiting for the workers"
-        case QueueFull():
-            return "Redis is out of memory; waiting for the workers to make room"
-        case QueueUnavailable() as away:
-            return f"Redis cannot be reached ({away}); trying again"
-        case other:
-            return str(other)

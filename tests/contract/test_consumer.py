@@ -12,7 +12,7 @@ from support import eventually
 from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.queue.connection import QueueFull, QueueRefused
+from ingest.queue.connection import QueueFull, QueueRefused, control_client, translated
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 
@@ -804,6 +804,22 @@ async def test_a_server_that_dies_during_a_read_is_unavailable(own_valkey: Valke
 
         with pytest.raises(QueueUnavailable):
             await reading
+
+
+async def test_a_cancellation_that_came_while_the_task_was_busy_is_not_swallowed(redis_url: str) -> None:
+    async def busy() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with translated():
+            await client.ping()
+
+    async with control_client(redis_url) as client:
+        await client.ping()
+        task = asyncio.create_task(busy())
+        await asyncio.wait([task])
+
+    assert task.cancelled()
 
 
 async def test_a_failover_during_a_read_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:

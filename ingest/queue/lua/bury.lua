@@ -3,6 +3,9 @@
 if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
   return 0
 end
-redis.call('XADD', KEYS[2], '*', 'dead_at', string.format('%d', now()), unpack(ARGV, 4))
+local fields = {unpack(ARGV, 4)}
+fields[#fields + 1] = 'dead_at'
+fields[#fields + 1] = string.format('%d', now())
+redis.call('XADD', KEYS[2], '*', unpack(fields))
 finish(KEYS[1], ARGV[1], {ARGV[3]})
 return 1

@@ -1,0 +1,58 @@
+"""Where data goes: standard output, or a file that appears under its name only when it is whole."""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from ingest.domain.errors import UserError
+
+
+class CannotWrite(UserError):
+    """The data cannot be written there."""
+
+
+@contextmanager
+def standard_output() -> Iterator[IO[str]]:
+    """Standard output, in UTF-8 whatever the locale, and buffered."""
+    try:
+        with open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as stream:
+            yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CannotWrite(f"cannot write to standard output: {error.strerror}") from error
+
+
+@contextmanager
+def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
+    """A file written beside its place, and put there at the end; if anything goes wrong before, it is removed.
+
+    Raises:
+        CannotWrite: also if there is one and `replace` does not allow to replace it.
+    """
+    temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
+    try:
+        _require_free(path, replace=replace)
+        with temporary.open("x", encoding="utf-8", newline="\n") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # Somebody else may have made one in the meantime.
+        _require_free(path, replace=replace)
+        temporary.replace(path)
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _require_free(path: Path, *, replace: bool) -> None:
+    if path.exists() and not path.is_file():
+        raise CannotWrite(f"cannot write {path}: it is no file")
+    if path.exists() and not replace:
+        raise CannotWrite(f"{path} is there already: choose another name, or replace it with --force")

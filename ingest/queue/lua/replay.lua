@@ -1,0 +1,55 @@
+-- Puts dead letters back into the stream with fresh attempts. That one is still dead is the guard: asked twice, or by two at
+-- once, it goes back once. The receipt says what a call has done whose reply was lost.
+-- KEYS: dead, stream, receipt   ARGV: entry IDs   returns: how many were put back
+local done = redis.call('GET', KEYS[3])
+if done then
+  return tonumber(done)
+end
+local time = redis.call('TIME')
+local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
+
+-- What burying added, and what a replay writes anew; all else is the entry's own and stays.
+local ours = {reason = 1, error = 1, attempts = 1, dead_at = 1, worker = 1, first_enqueued_at = 1,
+  attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1}
+
+local function number(text)
+  return text and #text <= 13 and text:find('^%d+$') and text
+end
+
+local function revived(entry)
+  local fields, was = {}, {}
+  for i = 1, #entry, 2 do
+    if ours[entry[i]] then
+      was[entry[i]] = entry[i + 1]
+    else
+      fields[#fields + 1] = entry[i]
+      fields[#fields + 1] = entry[i + 1]
+    end
+  end
+  -- The order has waited since it was first announced: its age is told from there, not from the replay.
+  local since = number(was.first_enqueued_at) or number(was.enqueued_at)
+  if since then
+    fields[#fields + 1] = 'enqueued_at'
+    fields[#fields + 1] = since
+  end
+  local replays = number(was.replays) and #was.replays <= 6 and tonumber(was.replays) or 0
+  for _, part in ipairs({'replays', string.format('%d', replays + 1), 'replayed_at', now}) do
+    fields[#fields + 1] = part
+  end
+  return fields
+end
+
+local moved = 0
+for _, id in ipairs(ARGV) do
+  local letter = redis.call('XRANGE', KEYS[1], id, id)[1]
+  if letter then
+    -- Added before it is deleted: refused in between, it is there twice. Out of memory, Redis refuses the first write only.
+    redis.call('XADD', KEYS[2], '*', unpack(revived(letter[2])))
+    redis.call('XDEL', KEYS[1], id)
+    moved = moved + 1
+  end
+end
+if moved > 0 then
+  redis.call('SET', KEYS[3], moved, 'EX', 600)
+end
+return moved

@@ -1,0 +1,504 @@
+"""`ingest dead …` as real processes: what they show, ask, change, and with which exit code they end."""
+
+import asyncio
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from acceptance.burial import Buried, assert_one_line, lines, on_a_terminal
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene, document
+from letters import letter
+from redis import Redis
+from support import Cli, eventually, eventually_sync
+
+from ingest.cli.dead import COMMANDS
+from ingest.queue.keys import Keys
+
+NOWHERE_REDIS = "redis://127.0.0.1:1/0"
+STEERING = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"
+
+
+@pytest.fixture
+def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+    with Redis.from_url(redis_url) as redis:
+        yield Buried(redis, Keys.of(queue_name))
+
+
+# -- list and show ------------------------------------------------------------------------------------------------
+
+
+def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, buried: Buried) -> None:
+    now = int(time.time() * 1000)
+    first, second = buried.add(
+        letter("a", "not_found", dead_at=now - 3 * 3_600_000),
+        letter("b", "attempts_exhausted", attempts=5, error="HTTP 500", replays=2, replayed_at=now - 2 * 86_400_000),
+    )
+
+    done = cli.run("dead", "list")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    header, *rows = done.stdout.splitlines()
+    assert header.split() == ["id", "order", "reason", "attempts", "dead", "since", "replays", "error"]
+    assert rows[0].split()[:4] == [second, "b", "attempts_exhausted", "5"]
+    assert "2, 2 d ago" in rows[0]
+    assert rows[0].rstrip().endswith("HTTP 500")
+    assert rows[1].split() == [first, "a", "not_found", "3", "3", "h", "ago", "HTTP", "404"]
+
+
+def test_list_as_json_is_an_object_a_line_with_all_there_is(cli: Cli, buried: Buried) -> None:
+    [entry_id] = buried.add(
+        letter("a", dead_at=1_700_000_000_123, first_enqueued_at=1_600_000_000_001, tenant=b"\xffo", replays=1,
+               replayed_at=1_650_000_000_000)
+    )  # fmt: skip
+
+    done = cli.run("dead", "list", "--json")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert lines(done.stdout) == [
+        {
+            "id": entry_id,
+            "order_id": "a",
+            "reason": "not_found",
+            "error": "HTTP 404",
+            "attempts": 3,
+            "dead_at": "2023-11-14T22:13:20.123Z",
+            "first_enqueued_at": "2020-09-13T12:26:40.001Z",
+            "worker": "w",
+            "replays": 1,
+            "replayed_at": "2022-04-15T05:20:00.000Z",
+            "fields": {"tenant": "\\xffo"},
+        }
+    ]
+
+
+def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, buried: Buried) -> None:
+    buried.add_many(letter(f"o-{number}") for number in range(60))
+
+    by_default, three, all_of_them = (
+        cli.run("dead", "list", *arguments) for arguments in ([], ["--limit", "3"], ["--limit", "60", "--json"])
+    )
+
+    assert len(by_default.stdout.splitlines()) == 51
+    assert [line.split()[1] for line in three.stdout.splitlines()[1:]] == ["o-59", "o-58", "o-57"]
+    assert "newest 50 of more" in by_default.stderr
+    assert "newest 3 of more" in three.stderr
+    assert [found["order_id"] for found in lines(all_of_them.stdout)] == [f"o-{n}" for n in range(59, -1, -1)]
+    assert all_of_them.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listed"),
+    [
+        (["--reason", "not_found"], "a"),
+        (["--reason", "not_found", "--reason", "rejected"], "ba"),
+        (["--since", "90m"], "ca"),
+        (["--until", "90m"], "bd"),
+        (["--since", "2023-11-14T22:13Z", "--until", "2023-11-14T22:14"], "d"),
+        (["--since", "90m", "--reason", "rejected"], ""),
+        (["a", "b", "--reason", "rejected"], "b"),
+        (["c", "a"], "ca"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_list_shows_those_that_meet_every_criterion(
+    cli: Cli, buried: Buried, arguments: list[str], listed: str
+) -> None:
+    now = int(time.time() * 1000)
+    buried.add(
+        letter("d", "unstorable", dead_at=1_700_000_000_123),
+        letter("b", "rejected", dead_at=now - 2 * 3_600_000),
+        letter("a", "not_found", dead_at=now - 60_000),
+        letter("c", "unstorable", dead_at=now - 60_000),
+    )
+
+    done = cli.run("dead", "list", "--json", *arguments)
+
+    found = "".join(found["order_id"] for found in lines(done.stdout))
+    assert sorted(found) == sorted(listed)
+    assert done.returncode == (1 if arguments[0] == "a" else 0), done.stderr
+
+
+def test_without_dead_letters_list_and_export_are_done_at_once(cli: Cli) -> None:
+    table, json_lines, export = cli.run("dead", "list"), cli.run("dead", "list", "--json"), cli.run("dead", "export")
+
+    assert [done.returncode for done in (table, json_lines, export)] == [0, 0, 0]
+    assert (table.stdout, table.stderr) == ("", "no dead letters\n")
+    assert (json_lines.stdout, json_lines.stderr, export.stdout, export.stderr) == ("", "", "", "")
+
+
+def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, buried: Buried) -> None:
+    first, second, _ = buried.add(
+        letter("a", error="HTTP 404", dead_at=1_700_000_000_123, replays=3, replayed_at=1_650_000_000_000, tenant="x"),
+        letter("a", "rejected", document=b"{" + b"x" * 5_000),
+        letter("b"),
+    )
+
+    by_entry, by_order = cli.run("dead", "show", first), cli.run("dead", "show", "a")
+    as_json = cli.run("dead", "show", first, "--json")
+
+    assert (by_entry.returncode, by_order.returncode, by_entry.stderr + by_order.stderr) == (0, 0, "")
+    facts = {line[:16].strip(): line[16:].strip() for line in by_entry.stdout.splitlines()}
+    assert (facts["id"], facts["order"], facts["reason"], facts["error"]) == (first, "a", "not_found", "HTTP 404")
+    assert facts["dead since"].startswith("2023-11-14T22:13:20Z (")
+    assert (facts["attempts"], facts["worker"], facts["replays"], facts["tenant"]) == ("3", "w", "3", "x")
+    assert facts["last replay"].startswith("2022-04-15T05:20:00Z (")
+    assert by_order.stdout.count("\n\n") == 1
+    assert first in by_order.stdout
+    assert second in by_order.stdout
+    assert "and 3,001 characters" in by_order.stdout
+    assert json.loads(as_json.stdout)["fields"] == {"tenant": "x"}
+
+
+@pytest.mark.parametrize("command", ["list", "show"])
+def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(cli: Cli, buried: Buried, command: str) -> None:
+    buried.add(letter("a"))
+
+    table = cli.run("dead", command, "a", "b", "1-1", "\x1b[31m")
+    as_json = cli.run("dead", command, "b", "a", "--json")
+
+    assert (table.returncode, as_json.returncode) == (1, 1)
+    assert table.stderr.splitlines() == [
+        "no dead letter for \\x1b[31m",
+        "no dead letter for 1-1",
+        "no dead letter for b",
+    ]
+    assert [found["order_id"] for found in lines(as_json.stdout)] == ["a"]
+    assert "not_found" in table.stdout
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "1"], ["list", "--json"], ["export", "--format", "csv"], ["export"]], ids=" ".join)  # fmt: skip
+def test_nothing_that_a_field_says_steers_a_terminal(cli: Cli, buried: Buried, arguments: list[str]) -> None:
+    spoilt = {"order_id": "1", "reason": STEERING, "error": STEERING, "worker": STEERING, STEERING: STEERING}
+    buried.add({name.encode(): value.encode() for name, value in spoilt.items()})
+
+    code, written = on_a_terminal(cli, "dead", *arguments, env={"COLUMNS": "300", "NO_COLOR": "1"})
+
+    assert code == 0
+    for sign in ("\x07", "\x9b", "\u202e", "\x1b[31m"):
+        assert sign not in written
+    assert "[bold]x" in written
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export", "--format", "csv"]], ids=" ".join)
+def test_values_that_are_no_text_and_terminals_that_know_no_unicode_are_no_error(
+    cli: Cli, buried: Buried, arguments: list[str]
+) -> None:
+    buried.add(letter("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
+
+    done = cli.run("dead", *arguments, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Zoë ☕\\xff" in done.stdout
+
+
+# -- replay and drop ----------------------------------------------------------------------------------------------
+
+
+def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, buried: Buried) -> None:
+    entry_ids = buried.add(*map(letter, "abcd"))
+
+    replayed = cli.run("dead", "replay", entry_ids[0])
+    dropped = cli.run("dead", "drop", "c", "--json")
+
+    assert (replayed.returncode, replayed.stdout, replayed.stderr) == (0, "replayed 1 dead letter: 1 not_found\n", "")
+    assert (dropped.returncode, dropped.stderr) == (0, "")
+    assert json.loads(dropped.stdout) == {
+        "matched": 1,
+        "dropped": 1,
+        "gone": 0,
+        "reasons": {"not_found": 1},
+        "missing": [],
+        "dry_run": False,
+    }
+    assert (buried.dead, buried.queued) == (["b", "d"], ["a"])
+
+
+@pytest.mark.parametrize(("command", "done_to"), [("replay", "replayed"), ("drop", "dropped")])
+def test_a_dry_run_counts_and_changes_nothing(cli: Cli, buried: Buried, command: str, done_to: str) -> None:
+    buried.add(letter("a"), letter("b", "rejected"), letter("c"))
+
+    told, as_json = cli.run("dead", command, "--all", "--dry-run"), cli.run("dead", command, "c", "x", "--dry-run", "--json")  # fmt: skip
+
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == f"would {command} 3 dead letters: 2 not_found, 1 rejected\n"
+    assert (as_json.returncode, as_json.stderr) == (1, "no dead letter for x\n")
+    assert json.loads(as_json.stdout) == {
+        "matched": 1,
+        done_to: 0,
+        "gone": 0,
+        "reasons": {"not_found": 1},
+        "missing": ["x"],
+        "dry_run": True,
+    }
+    assert (buried.dead, buried.queued) == (["a", "b", "c"], [])
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_more_than_one_is_not_touched_where_nobody_can_be_asked(cli: Cli, buried: Buried, command: str) -> None:
+    buried.add(letter("a"), letter("b"), letter("c", "rejected"))
+
+    refused = cli.run("dead", command, "--all", stdin="y\n")
+    single = cli.run("dead", command, "--reason", "rejected")
+    agreed = cli.run("dead", command, "a", "b", "--yes")
+
+    assert_one_line(refused, 2)
+    assert "3 dead letters" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert (single.returncode, agreed.returncode) == (0, 0)
+    assert "1 dead letter:" in single.stdout
+    assert "2 dead letters:" in agreed.stdout
+    assert buried.dead == []
+    assert buried.queued == (["c", "a", "b"] if command == "replay" else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"),
+    [
+        (b"y\n", 0, "replayed 2 dead letters"),
+        (b"YES\n", 0, "replayed 2 dead letters"),
+        (b"n\n", 1, "nothing was changed"),
+        (b"\n", 1, "nothing was changed"),
+        (b"yo\n", 1, "nothing was changed"),
+        (b"\x04", 1, "nothing was changed"),
+        (b"\x03", 130, "stopped"),
+    ],
+)
+def test_more_than_one_is_asked_for_on_a_terminal(
+    cli: Cli, buried: Buried, answer: bytes, code: int, says: str
+) -> None:
+    buried.add(letter("a"), letter("b"))
+
+    ended, written = on_a_terminal(cli, "dead", "replay", "--all", answer=answer)
+
+    assert ended == code, written
+    assert "Would replay 2 dead letters: 2 not_found. Go on? [y/N]" in written
+    assert says in written
+    assert (buried.dead, buried.queued) == (([], ["a", "b"]) if code == 0 else (["a", "b"], []))
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--all"),
+        (["--yes"], "--reason"),
+        (["--all", "--reason", "rejected"], "--all"),
+        (["--all", "a"], "--all"),
+        (["--reason", "nonsense"], "not_found"),
+        (["--since", "yesterday"], "2h"),
+        (["--until", ""], "2h"),
+        (["--since", "1h", "--until", "2h"], "--until"),
+        (["--nonsense"], f"ingest dead {'{command}'} --help"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_selection_that_cannot_be_meant_is_one_line_and_exit_code_2(
+    cli: Cli, buried: Buried, command: str, arguments: list[str], told: str
+) -> None:
+    buried.add(letter("a", "rejected"))
+
+    done = cli.run("dead", command, *arguments)
+
+    assert_one_line(done, 2)
+    assert told.replace("{command}", command) in done.stderr
+    assert (buried.dead, buried.queued) == (["a"], [])
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_an_id_that_stands_for_nothing_fails_the_command_and_the_others_are_done(
+    cli: Cli, buried: Buried, command: str
+) -> None:
+    buried.add(letter("a"), letter("b", "rejected"))
+
+    done = cli.run("dead", command, "a", "nobody")
+    other_reason = cli.run("dead", command, "b", "--reason", "not_found")
+
+    assert (done.returncode, done.stderr) == (1, "no dead letter for nobody\n")
+    assert "1 dead letter:" in done.stdout
+    assert (other_reason.returncode, other_reason.stderr) == (1, "no dead letter for b\n")
+    assert buried.dead == ["b"]
+
+
+def test_criteria_that_nothing_meets_are_done_at_once(cli: Cli, buried: Buried) -> None:
+    buried.add(letter("a"))
+
+    done = cli.run("dead", "replay", "--reason", "rejected")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "replayed nothing: no dead letter matches\n", "")
+
+
+def test_a_replay_takes_no_notice_of_the_backlog_limit(cli: Cli, buried: Buried) -> None:
+    buried.add_many(letter(f"o-{number}") for number in range(30))
+
+    done = cli.run("dead", "replay", "--all", "--yes", env={"INGEST_BACKLOG_LIMIT": "5"})
+
+    assert (done.returncode, len(buried.queued)) == (0, 30)
+
+
+async def test_what_was_not_found_and_now_exists_is_stored_after_a_replay(
+    cli: Cli, redis_url: str, dsn: str, queue_name: str
+) -> None:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        with closing_workers(cli, {"INGEST_UPSTREAM_URL": scene.api.url_template}) as workers:
+            await _stored_after_a_replay(cli, scene, workers)
+
+
+async def _stored_after_a_replay(cli: Cli, scene: Scene, workers: Workers) -> None:
+    late = [f"late-{number}" for number in range(10)]
+    for order_id in late:
+        scene.api.delete_order(order_id)
+    await scene.enqueue(*late, "sound")
+    workers.start(processes=2, concurrency=5)
+
+    async def dead() -> list[dict[str, str]]:
+        return await scene.dead()
+
+    await eventually(lambda: _has(dead, 10))
+    before = {letter["order_id"]: letter for letter in await dead()}
+    for order_id in late[1:]:
+        scene.api.put_order(order_id, document(order_id))
+    done = await asyncio.to_thread(cli.run, "dead", "replay", "--reason", "not_found", "--yes")
+
+    assert done.stdout == "replayed 10 dead letters: 10 not_found\n"
+    await scene.stored_at_least(10)
+    await eventually(lambda: _has(dead, 1))
+    await scene.finished()
+    rows = await scene.rows()
+    assert sorted(rows) == sorted([*late[1:], "sound"])
+    for order_id in late[1:]:
+        assert rows[order_id]["attempts"] == 1
+        assert int(rows[order_id]["enqueued_at"].timestamp() * 1000) == int(before[order_id]["first_enqueued_at"])
+    [again] = await dead()
+    assert (again["order_id"], again["reason"], again["replays"], again["attempts"]) == (late[0], "not_found", "1", "1")
+    assert int(before[late[0]]["dead_at"]) <= int(again["replayed_at"]) <= int(again["dead_at"])
+    shown = await asyncio.to_thread(cli.run, "dead", "list", "--json")
+    assert [found["replays"] for found in lines(shown.stdout)] == [1]
+
+
+async def _has(dead: Any, count: int) -> bool:
+    return len(await dead()) == count
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
+    cli: Cli, buried: Buried, number: signal.Signals
+) -> None:
+    count = 20_000
+    names = [f"o-{number}" for number in range(count)]
+    buried.add_many(map(letter, names))
+    process = cli.start("dead", "replay", "--all", "--yes")
+
+    eventually_sync(lambda: buried.redis.xlen(buried.keys.stream) > 0, every=0.005)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    back, left = buried.queued, buried.dead
+
+    assert back + left == names, "each is in one place, in order"
+    assert 0 < len(back) < count, "it was interrupted in mid-run"
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "stopped after" in stderr
+        assert "Traceback" not in stderr
+    again = cli.run("dead", "replay", "--all", "--yes", "--json")
+    assert json.loads(again.stdout)["replayed"] == len(left)
+    assert Counter(buried.queued) == Counter(names)
+    assert buried.dead == []
+
+
+def test_two_replays_at_once_count_each_once(cli: Cli, buried: Buried) -> None:
+    names = [f"o-{number}" for number in range(5_000)]
+    buried.add_many(map(letter, names))
+
+    commands = [cli.start("dead", "replay", "--all", "--yes", "--json") for _ in range(2)]
+    summaries = [json.loads(command.communicate(timeout=60)[0]) for command in commands]
+
+    assert sum(summary["replayed"] for summary in summaries) == 5_000
+    assert all(summary["replayed"] + summary["gone"] == summary["matched"] for summary in summaries)
+    assert Counter(buried.queued) == Counter(names)
+    assert buried.dead == []
+
+
+# -- Redis away, wrong use, help ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export"]], ids=" ".join)
+def test_looking_without_redis_fails_in_one_line(cli: Cli, arguments: list[str]) -> None:
+    done = cli.run("dead", *arguments, env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+
+    assert_one_line(done, 1)
+    assert "Redis" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_changing_without_redis_says_that_it_waits_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
+    process = cli.start("dead", command, "--all", "--yes", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
+    assert process.stderr is not None
+
+    first = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=30)
+
+    assert first.startswith("Redis cannot be reached")
+    assert process.returncode == 130
+    assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_has_examples(cli: Cli, command: str) -> None:
+    group, single = cli.run("dead", "--help"), cli.run("dead", command, "--help")
+
+    assert f" {command} " in group.stdout
+    assert (single.returncode, single.stderr) == (0, "")
+    assert f"ingest dead {command}" in single.stdout.partition("Examples")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nonsense"], "`ingest dead --help`"),
+        (["--nonsense"], "`ingest dead --help`"),
+        (["show"], "`ingest dead show --help`"),
+        (["list", "--limit", "0"], "--limit"),
+        (["list", "--all"], "--all"),
+        (["export", "--format", "xml"], "xml"),
+        (["export", "--json", "--format", "csv"], "--json"),
+        (["export", "--force"], "--output"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+    done = cli.run("dead", *arguments)
+
+    assert_one_line(done, 2)
+    assert told in done.stderr
+
+
+def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
+    done = cli.run("dead")
+
+    assert done.returncode == 2
+    assert all(f" {command} " in done.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("where", [0, 1, 2, 3])
+def test_debug_may_stand_anywhere(cli: Cli, where: int) -> None:
+    arguments: Sequence[str] = ("dead", "list", "--since", "yesterday")
+
+    done = cli.run(*arguments[:where], "--debug", *arguments[where:])
+
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_a_wrong_setting_is_one_line_and_exit_code_2(cli: Cli) -> None:
+    for arguments in (["list"], ["show", "a"], ["replay", "--all"], ["drop", "--all"], ["export"]):
+        done = cli.run("dead", *arguments, env={"INGEST_REDIS_URL": "mysql://:s3cr3t@host"})
+
+        assert_one_line(done, 2)
+        assert "INGEST_REDIS_URL" in done.stderr
+        assert "s3cr3t" not in done.stderr

@@ -1,0 +1,167 @@
+"""`ingest dead export` as a real process, and what all of `ingest dead` does where its output goes nowhere."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from acceptance.burial import Buried, assert_one_line, lines
+from letters import letter
+from redis import Redis
+from support import Cli, eventually_sync
+
+from ingest.domain.delivery import DeadReason
+from ingest.queue.keys import Keys
+
+
+@pytest.fixture
+def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+    with Redis.from_url(redis_url) as redis:
+        yield Buried(redis, Keys.of(queue_name))
+
+
+# -- what it writes, and where ------------------------------------------------------------------------------------
+
+
+def test_export_writes_json_lines_oldest_first(cli: Cli, buried: Buried) -> None:
+    buried.add_many(letter(f"o-{number}", list(DeadReason)[number % 2]) for number in range(500))
+
+    everything, some = cli.run("dead", "export"), cli.run("dead", "export", "--json", "--reason", "not_found")
+
+    assert (everything.returncode, some.returncode, everything.stderr + some.stderr) == (0, 0, "")
+    assert [found["order_id"] for found in lines(everything.stdout)] == [f"o-{number}" for number in range(500)]
+    assert [found["order_id"] for found in lines(some.stdout)] == [f"o-{number}" for number in range(1, 500, 2)]
+
+
+def test_export_writes_csv_with_a_header_into_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+    path = tmp_path / "dead.csv"
+    buried.add(letter("a", error='two\nlines, "é"', tenant="x"), letter("=1+1"))
+
+    done = cli.run("dead", "export", "--format", "csv", "--output", str(path))
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"wrote 2 dead letters to {path}\n")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["order_id"], row["error"], row["attempts"]) for row in rows] == [
+        ("a", 'two\\nlines, "é"', "3"),
+        ("'=1+1", "HTTP 404", "3"),
+    ]
+    assert json.loads(rows[0]["fields"]) == {"tenant": "x"}
+    assert [file.name for file in tmp_path.iterdir()] == ["dead.csv"]
+
+
+def test_export_replaces_a_file_only_when_told_to(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.write_text("precious")
+    buried.add(letter("a"))
+
+    refused = cli.run("dead", "export", "--output", str(path))
+    kept = path.read_text()
+    forced = cli.run("dead", "export", "--output", str(path), "--force")
+
+    assert_one_line(refused, 1)
+    assert "--force" in refused.stderr
+    assert kept == "precious"
+    assert forced.returncode == 0
+    assert json.loads(path.read_text())["order_id"] == "a"
+
+
+@pytest.mark.parametrize("where", ["folder", "folder/missing/dead", "folder/file/dead", "/dev/null", "folder/" + "x" * 300])  # fmt: skip
+def test_a_place_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, where: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/file").touch()
+
+    done = cli.run("dead", "export", "--force", "--output", str(tmp_path / where))
+
+    assert_one_line(done, 1)
+    assert [file.name for file in (tmp_path / "folder").iterdir()] == ["file"]
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_disk_that_fills_up_leaves_no_half_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+    buried.add_many(letter(f"o-{number}", error="x" * 1_000) for number in range(500))
+    command = [sys.executable, "-m", "ingest", "dead", "export", "--output", str(tmp_path / "dead.jsonl")]
+
+    # The largest file that the process may write, in blocks of 512 or 1,024 bytes.
+    limited = subprocess.run(
+        ["sh", "-c", 'ulimit -f 200; exec "$@"', "sh", *command],
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert_one_line(limited, 1)
+    assert "dead.jsonl" in limited.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, buried: Buried) -> None:
+    buried.add(letter("a"))
+
+    for arguments in (["export"], ["list"], ["list", "--json"], ["show", "a"]):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            done = subprocess.run(
+                [sys.executable, "-m", "ingest", "dead", *arguments],
+                env=cli.env,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert done.stderr == "ingest: cannot write to standard output: No space left on device\n"
+
+
+def test_an_export_that_is_interrupted_leaves_no_half_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+    buried.add_many(letter(f"o-{number}", error="x" * 300) for number in range(60_000))
+    process = cli.start("dead", "export", "--output", str(tmp_path / "dead.jsonl"))
+
+    eventually_sync(lambda: any(file.stat().st_size for file in tmp_path.iterdir()), every=0.005)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+
+    assert (process.returncode, stderr) == (130, "stopped\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- readers who leave --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["list", "--json"], ["export"], ["export", "--format", "csv"], ["show", "o-1"], ["--help"], ["list", "--help"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_reader_who_has_enough_is_no_error(cli: Cli, buried: Buried, arguments: list[str]) -> None:
+    buried.add_many(letter(f"o-{number}") for number in range(2_000))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    with open(write_end, "wb") as closed:  # noqa: PTH123  a file descriptor, not a path
+        done = subprocess.run(
+            [sys.executable, "-m", "ingest", "dead", *arguments],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            env=cli.env,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_of_one_line_gets_it_and_the_command_ends_well(cli: Cli, buried: Buried) -> None:
+    buried.add_many(letter(f"o-{number}", error="x" * 500) for number in range(5_000))
+    command = f"{sys.executable} -m ingest dead export | head -1; echo ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", command], env=cli.env, capture_output=True, text=True, timeout=60, check=False)
+
+    first, code = done.stdout.splitlines()
+    assert json.loads(first)["order_id"] == "o-0"
+    assert (code, done.stderr) == ("0", "")

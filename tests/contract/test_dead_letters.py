@@ -1,0 +1,571 @@
+"""The dead letters on a real server: looked through in pages, replayed and dropped once each, whatever happens meanwhile."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from contract.test_producer import CuttingProxy
+from letters import Fields, chunks, letter
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.demo.servers import ValkeyServer
+from ingest.domain.dead_letter import DeadLetter, Selection
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.queue.connection import QueueRefused, control_client
+from ingest.queue.consumer import Consumer
+from ingest.queue.dead_letters import PAGE, Change, DeadLetters
+from ingest.queue.keys import Keys
+from ingest.queue.scripts import load
+
+EVERYTHING = Selection(everything=True)
+ODD = {b"tenant": "Zoë ☕".encode(), b"blob": bytes(range(256)), b"": b"", b"traceparent": b"00-abc-def-01"}
+LONG_AGO = 1_600_000_000_123
+GROUP = "ingest"
+
+
+async def bury(redis: Redis, keys: Keys, letters: Iterable[Fields]) -> list[str]:
+    """Their IDs among the dead."""
+    entry_ids: list[str] = []
+    for chunk in chunks(letters):
+        async with redis.pipeline(transaction=False) as pipe:
+            for fields in chunk:
+                pipe.xadd(keys.dead, fields)
+            entry_ids += [entry_id.decode() for entry_id in await pipe.execute()]
+    return entry_ids
+
+
+async def orders(redis: Redis, key: str) -> list[str]:
+    """The order IDs in a stream."""
+    return [fields[b"order_id"].decode() for _, fields in await redis.xrange(key)]
+
+
+async def read_all(dead: DeadLetters, selection: Selection) -> list[DeadLetter]:
+    return [letter async for page in dead.oldest_first(selection) for letter in page.letters]
+
+
+def names(count: int) -> list[str]:
+    return [f"order-{number}" for number in range(count)]
+
+
+def by_id(*ids: str) -> Selection:
+    return Selection(ids=frozenset(ids))
+
+
+async def _now(value: bool) -> bool:  # noqa: FBT001  the condition itself
+    return value
+
+
+@pytest.fixture
+async def dead(redis_url: str, queue_name: str) -> AsyncIterator[DeadLetters]:
+    async with DeadLetters.connect(redis_url, queue_name) as dead:
+        yield dead
+
+
+@pytest.fixture
+async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with Consumer.open(redis_url, queue_name, GROUP, "one", 1.0) as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+# -- looking ------------------------------------------------------------------------------------------------------
+
+
+async def test_without_dead_letters_there_is_nothing_to_see_or_do(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    seen = await read_all(dead, EVERYTHING)
+    survey = await dead.survey(by_id("a"))
+    changes = await dead.replay(EVERYTHING), await dead.drop(EVERYTHING)
+
+    assert (seen, await dead.count(), await dead.get("1-0"), await dead.newest()) == ([], 0, None, "0-0")
+    assert (survey.count, survey.missing) == (0, {"a"})
+    assert changes == (Change(0, 0), Change(0, 0))
+    assert await redis.exists(keys.stream, keys.dead) == 0
+
+
+async def test_pages_go_through_all_of_them_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 7)))
+
+    forward = [page async for page in dead.oldest_first(EVERYTHING)]
+    back = [page async for page in dead.newest_first(EVERYTHING)]
+
+    assert [letter.entry_id for page in forward for letter in page.letters] == entry_ids
+    assert [letter.entry_id for page in back for letter in page.letters] == entry_ids[::-1]
+    assert [page.examined for page in forward] == [page.examined for page in back] == [PAGE, PAGE, 7]
+    assert await dead.count() == len(entry_ids)
+    assert await dead.newest() == entry_ids[-1]
+
+
+async def test_what_is_not_asked_for_is_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await bury(redis, keys, map(letter, names(2 * PAGE)))
+    calls = (await redis.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
+
+    async with aclosing(dead.oldest_first(EVERYTHING)) as pages:
+        first = await anext(pages)
+
+    assert len(first.letters) == PAGE
+    assert (await redis.info("commandstats"))["cmdstat_xrange"]["calls"] == calls + 1
+
+
+async def test_one_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    first, second = await bury(redis, keys, [letter("a"), letter("b", "rejected", error="HTTP 400")])
+
+    found = await dead.get(second)
+
+    assert found is not None
+    assert (found.entry_id, found.order_id, found.reason, found.error) == (second, "b", "rejected", "HTTP 400")
+    for other in ("a", "", "0-0", "-", "+", f"({first}", first.partition("-")[0], f"{1 << 64}-0", f"0{first}"):
+        assert await dead.get(other) is None
+
+
+async def test_by_its_own_id_one_is_found_without_a_search(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    entry_ids = await bury(redis, keys, map(letter, names(3 * PAGE)))
+
+    by_entry = [page async for page in dead.oldest_first(by_id(*entry_ids[-2:]))]
+    by_order = [page async for page in dead.oldest_first(by_id("order-3", entry_ids[-1]))]
+
+    assert [letter.entry_id for page in by_entry for letter in page.letters] == entry_ids[-2:]
+    assert sum(page.examined for page in by_entry) == 2
+    assert [letter.entry_id for page in by_order for letter in page.letters] == [entry_ids[-1], entry_ids[3]]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_those_are_found_that_the_selection_matches(
+    dead: DeadLetters, redis: Redis, keys: Keys, seed: int
+) -> None:
+    chance = random.Random(seed)
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    order_ids = [*names(30), "2024-17", "1-1"]
+    # An entry cannot be older than its burial.
+    letters = [
+        letter(chance.choice(order_ids), chance.choice(list(DeadReason)), dead_at=now - chance.randrange(10_000))
+        for _ in range(2 * PAGE + 50)
+    ]
+    entry_ids = await bury(redis, keys, letters)
+    everything = await read_all(dead, EVERYTHING)
+    moment = datetime.fromtimestamp(now / 1000, UTC)
+    criteria: dict[str, Any] = {
+        "ids": frozenset(chance.sample([*order_ids, *entry_ids, "nobody", "9-9"], 40)),
+        "reasons": frozenset(chance.sample(list(DeadReason), 3)),
+        "since": moment - timedelta(milliseconds=chance.randrange(5_000, 10_000)),
+        "until": moment - timedelta(milliseconds=chance.randrange(5_000)),
+    }
+    selection = Selection(**{name: criteria[name] for name in chance.sample(sorted(criteria), chance.randint(1, 4))})
+
+    forward = [letter.entry_id for letter in await read_all(dead, selection)]
+    back = [letter.entry_id async for page in dead.newest_first(selection) for letter in page.letters]
+    survey = await dead.survey(selection)
+
+    expected = [letter for letter in everything if selection.matches(letter)]
+    assert sorted(forward) == sorted(back) == sorted(letter.entry_id for letter in expected)
+    assert survey.reasons == Counter(letter.reason for letter in expected)
+    assert survey.missing == selection.ids - frozenset[str]().union(*map(selection.names, expected))
+
+
+async def test_a_search_since_a_moment_does_not_begin_at_the_beginning(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.dead, letter("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
+    await bury(redis, keys, [letter("new")])
+
+    pages = [page async for page in dead.oldest_first(Selection(since=datetime.now(UTC) - timedelta(days=1)))]
+
+    assert [letter.order_id for page in pages for letter in page.letters] == ["new"]
+    assert sum(page.examined for page in pages) == 1
+
+
+async def test_a_survey_tells_how_far_it_has_come(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    told: list[int] = []
+    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 1)))
+
+    survey = await dead.survey(EVERYTHING, on_progress=told.append)
+
+    assert told == [PAGE, 2 * PAGE, 2 * PAGE + 1]
+    assert (survey.count, survey.newest, survey.missing) == (2 * PAGE + 1, entry_ids[-1], frozenset())
+
+
+# -- replaying ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_replayed_entry_starts_afresh_and_keeps_its_own_fields_and_age(
+    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {b"order_id": b"a", b"attempt": b"4", b"enqueued_at": b"%d" % LONG_AGO, **ODD})
+    [delivery] = await consumer.read(1, 0.001)
+    await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
+    seconds, micros = await redis.time()
+
+    change = await dead.replay(EVERYTHING)
+
+    assert change == Change(1, 0)
+    assert await dead.count() == 0
+    [(_, fields)] = await redis.xrange(keys.stream)
+    replayed_at = int(fields.pop(b"replayed_at"))
+    assert seconds * 1000 + micros // 1000 <= replayed_at < seconds * 1000 + 60_000
+    assert fields == {b"order_id": b"a", b"enqueued_at": b"%d" % LONG_AGO, b"replays": b"1", **ODD}
+    [again] = await consumer.read(1, 0.001)
+    assert (again.attempt, again.enqueued_at, again.count) == (1, LONG_AGO / 1000, 1)
+
+
+async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
+    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "a"}, id=f"{LONG_AGO}-0")
+    [delivery] = await consumer.read(1, 0.001)
+    await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+
+    await dead.replay(EVERYTHING)
+
+    [again] = await consumer.read(1, 0.001)
+    assert again.enqueued_at == LONG_AGO / 1000
+
+
+async def test_replays_are_counted_however_often_the_entry_is_retried_and_buried_again(
+    dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "a", "tenant": "x"}, id=f"{LONG_AGO}-0")
+    seen: list[DeadLetter] = []
+
+    for _ in range(3):
+        [delivery] = await consumer.read(1, 0.001)
+        await consumer.reschedule(delivery, 0.0, 2)
+        await consumer.move_due(1)
+        [delivery] = await consumer.read(1, 0.001)
+        await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+        seen += await read_all(dead, EVERYTHING)
+        await dead.replay(EVERYTHING)
+
+    assert [(letter.replays, letter.attempts, letter.fields[b"tenant"]) for letter in seen] == [
+        (0, 2, b"x"),
+        (1, 2, b"x"),
+        (2, 2, b"x"),
+    ]
+    assert {letter.first_enqueued_at for letter in seen} == {datetime.fromtimestamp(LONG_AGO / 1000, UTC)}
+    moments = [letter.replayed_at for letter in seen[1:]]
+    assert seen[0].replayed_at is None
+    assert [letter.dead_at for letter in seen[:2]] <= moments <= [letter.dead_at for letter in seen[1:]]  # type: ignore[operator]  # none of them is None
+    [(_, fields)] = await redis.xrange(keys.stream)
+    assert fields[b"replays"] == b"3"
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"-1", b"1e300", b"0x10", b"nan", b"9" * 40, b"\xff"])
+async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
+    dead: DeadLetters, redis: Redis, keys: Keys, nonsense: bytes
+) -> None:
+    numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at", "attempt"), nonsense)
+    await bury(redis, keys, [letter("a", enqueued_at=nonsense, **numbers)])
+
+    await dead.replay(EVERYTHING)
+
+    [(_, fields)] = await redis.xrange(keys.stream)
+    assert {name: fields[name] for name in fields if name != b"replayed_at"} == {b"order_id": b"a", b"replays": b"1"}
+
+
+async def test_an_entry_of_nothing_can_be_replayed(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await redis.xadd(keys.dead, {"reason": "invalid_message"})
+
+    assert await dead.replay(EVERYTHING) == Change(1, 0)
+
+    [(_, fields)] = await redis.xrange(keys.stream)
+    assert set(fields) == {b"replays", b"replayed_at"}
+
+
+async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    told: list[Change] = []
+    reasons = [DeadReason.NOT_FOUND, DeadReason.REJECTED]
+    await bury(redis, keys, (letter(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250))))
+
+    change = await dead.replay(Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append)
+
+    assert change == Change(5_000, 0)
+    assert told[-1] == change
+    assert sorted(told, key=lambda change: change.done) == told
+    assert len(told) >= 5_000 / PAGE
+    assert await orders(redis, keys.stream) == [name for number, name in enumerate(names(6_250)) if number % 5]
+    assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(6_250)) if not number % 5]
+
+
+@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+async def test_more_ids_than_fit_a_page_are_all_found(
+    dead: DeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
+) -> None:
+    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 10)))
+
+    change = await action(dead, by_id(*entry_ids[5:], "order-0", "nobody"))
+
+    assert change == Change(2 * PAGE + 6, 0)
+    assert await orders(redis, keys.dead) == names(5)[1:]
+
+
+async def test_two_replays_at_once_replay_each_once(
+    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await bury(redis, keys, map(letter, names(10 * PAGE)))
+
+    async with DeadLetters.connect(redis_url, queue_name) as other:
+        one, two = await asyncio.gather(dead.replay(EVERYTHING), other.replay(EVERYTHING))
+
+    assert one.done + two.done == 10 * PAGE
+    assert one.gone + two.gone <= 10 * PAGE
+    assert Counter(await orders(redis, keys.stream)) == Counter(names(10 * PAGE))
+    assert await dead.count() == 0
+
+
+async def test_what_is_gone_between_looking_and_moving_is_told_apart(redis: Redis, keys: Keys, queue_name: str) -> None:
+    entry_ids = await bury(redis, keys, map(letter, names(PAGE + 10)))
+    told: list[Change] = []
+
+    class Racing(DeadLetters):
+        """Another operator is faster, just after the second page was read."""
+
+        async def _patiently(self, call: Any, *arguments: Any) -> Any:
+            answer = await super()._patiently(call, *arguments)
+            if isinstance(answer, list) and answer and answer[0].entry_id == entry_ids[PAGE]:
+                await redis.xdel(keys.dead, *entry_ids[PAGE : PAGE + 3])
+            return answer
+
+    change = await Racing(redis, queue_name).replay(EVERYTHING, on_progress=told.append)
+
+    assert change == Change(PAGE + 7, 3)
+    assert told == [Change(PAGE, 0), Change(PAGE + 7, 3)]
+
+
+async def test_what_is_buried_meanwhile_stays(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await bury(redis, keys, map(letter, names(3 * PAGE)))
+    survey = await dead.survey(EVERYTHING)
+    await bury(redis, keys, [letter("later")])
+
+    async with asyncio.TaskGroup() as tasks:
+        replaying = tasks.create_task(dead.replay(EVERYTHING, newest=survey.newest))
+        for _ in range(20):
+            await bury(redis, keys, [letter("later")])
+    again = await dead.replay(EVERYTHING)
+
+    assert replaying.result() == Change(3 * PAGE, 0)
+    assert again == Change(21, 0)
+
+
+async def test_a_replay_ends_though_all_it_puts_back_dies_again(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    async def die_again(change: Change) -> None:
+        await bury(redis, keys, (letter(name) for name in names(change.done)))
+
+    await bury(redis, keys, map(letter, names(3 * PAGE)))
+    dying: list[asyncio.Task[None]] = []
+    async with DeadLetters.connect(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        change = await dead.replay(
+            EVERYTHING, on_progress=lambda change: dying.append(tasks.create_task(die_again(change)))
+        )
+
+    assert change == Change(3 * PAGE, 0)
+
+
+@pytest.mark.parametrize("name", ["replay", "drop"])
+async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
+    entry_ids = await bury(redis, keys, map(letter, "abc"))
+    script_keys = [keys.dead, *([keys.stream] if name == "replay" else []), keys.receipts + "r"]
+
+    async with control_client(redis_url) as client:
+        script = load(client, name)
+        done = [await script(script_keys, entry_ids[:2]) for _ in range(3)]
+
+    assert done == [2, 2, 2]
+    assert await orders(redis, keys.dead) == ["c"]
+    assert await orders(redis, keys.stream) == (["a", "b"] if name == "replay" else [])
+    assert 0 < await redis.ttl(keys.receipts + "r") <= 600
+
+
+@asynccontextmanager
+async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: list[str]) -> AsyncIterator[DeadLetters]:
+    """Dead letters for which as many replies get lost after the work was done."""
+    proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
+    async with proxy.listening() as port:
+        url = redis_url.replace(f":{urlsplit(redis_url).port}/", f":{port}/")
+        async with DeadLetters.connect(url, queue, on_wait=told.append) as dead:
+            yield dead
+    assert proxy.cuts == 0
+
+
+@pytest.mark.parametrize("cuts", [1, 4])
+@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
+    redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, action: Callable[..., Any]
+) -> None:
+    told: list[str] = []
+    await bury(redis, keys, map(letter, names(3 * PAGE)))
+
+    async with behind_a_cutting_proxy(redis_url, queue_name, cuts, told) as dead:
+        change = await action(dead, EVERYTHING)
+
+    assert change == Change(3 * PAGE, 0)
+    assert told
+    assert await redis.xlen(keys.dead) == 0
+    assert await orders(redis, keys.stream) == (names(3 * PAGE) if action is DeadLetters.replay else [])
+
+
+async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    await bury(redis, keys, map(letter, names(5 * PAGE)))
+    first = asyncio.Event()
+
+    replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: first.set()))
+    await first.wait()
+    replaying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await replaying
+
+    back = await orders(redis, keys.stream)
+    assert len(back) in range(PAGE, 5 * PAGE, PAGE)
+    assert back + await orders(redis, keys.dead) == names(5 * PAGE)
+
+
+async def test_cancelled_while_it_is_busy_with_a_page_it_reads_no_other(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    await bury(redis, keys, map(letter, names(5 * PAGE)))
+
+    replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
+    with pytest.raises(asyncio.CancelledError):
+        await replaying
+
+    assert await orders(redis, keys.stream) == names(PAGE)
+
+
+# -- servers that are away, full, or refuse -----------------------------------------------------------------------
+
+
+async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing_by_halves(
+    own_valkey: ValkeyServer, own_redis: Redis
+) -> None:
+    told: list[str] = []
+    keys = Keys.of("orders")
+    await bury(own_redis, keys, map(letter, names(PAGE + 50)))
+    await own_redis.config_set("maxmemory", 1)
+
+    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+        replaying = asyncio.create_task(dead.replay(EVERYTHING))
+        await eventually(lambda: _now(bool(told)))
+        before = await orders(own_redis, keys.dead), await own_redis.xlen(keys.stream)
+        await own_redis.config_set("maxmemory", 0)
+        change = await replaying
+
+    assert before == (names(PAGE + 50), 0)
+    assert told == ["Redis is out of memory; waiting for the workers to make room"]
+    assert change == Change(PAGE + 50, 0)
+    assert await orders(own_redis, keys.stream) == names(PAGE + 50)
+
+
+async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    told: list[str] = []
+    keys = Keys.of("orders")
+    await bury(own_redis, keys, map(letter, names(PAGE + 50)))
+    await own_redis.config_set("maxmemory", 1)
+
+    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+        change = await dead.drop(EVERYTHING)
+
+    assert (change, told) == (Change(PAGE + 50, 0), [])
+    assert await own_redis.xlen(keys.dead) == 0
+
+
+@pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
+async def test_a_server_that_is_away_is_waited_for(own_valkey: ValkeyServer, action: Callable[..., Any]) -> None:
+    told: list[str] = []
+    keys = Keys.of("orders")
+    async with Redis.from_url(own_valkey.url) as redis:
+        await bury(redis, keys, map(letter, names(PAGE + 50)))
+    own_valkey.stop("save")
+
+    async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
+        acting = asyncio.create_task(action(dead, EVERYTHING))
+        surveying = asyncio.create_task(dead.survey(EVERYTHING))
+        await eventually(lambda: _now(len(told) >= 2))
+        with pytest.raises(QueueUnavailable):
+            await dead.count()
+        with pytest.raises(QueueUnavailable):
+            await read_all(dead, EVERYTHING)
+        own_valkey.start()
+        change = await acting
+        await surveying
+
+    assert change == Change(PAGE + 50, 0)
+    assert told[0].startswith("Redis cannot be reached")
+    assert own_valkey.password not in "".join(told)
+
+
+@pytest.mark.parametrize("forbidden", ["xadd", "xdel", "set"])
+async def test_refused_half_way_a_replay_has_lost_nothing(
+    own_valkey: ValkeyServer, own_redis: Redis, forbidden: str
+) -> None:
+    keys = Keys.of("orders")
+    await bury(own_redis, keys, map(letter, "abc"))
+    await own_redis.execute_command("ACL", "SETUSER", "operator", "on", ">word", "~*", "+@all", f"-{forbidden}")
+    url = own_valkey.url.replace(f":{own_valkey.password}@", "operator:word@")
+
+    async with DeadLetters.connect(url, "orders") as dead:
+        with pytest.raises(QueueRefused):
+            await dead.replay(EVERYTHING)
+
+    left, back = await orders(own_redis, keys.dead), await orders(own_redis, keys.stream)
+    assert set(left) | set(back) == {"a", "b", "c"}
+    assert len(left) + len(back) <= 4, "at most the one that it was at is in both places"
+
+
+async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await bury(redis, keys, map(letter, "ab"))
+    await redis.set(keys.stream, "not a stream")
+
+    with pytest.raises(UserError):
+        await dead.replay(EVERYTHING)
+
+    assert await orders(redis, keys.dead) == ["a", "b"]
+
+
+# -- dropping -----------------------------------------------------------------------------------------------------
+
+
+async def test_dropped_are_those_that_are_meant_and_no_others(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    reasons = [DeadReason.REJECTED, DeadReason.NOT_FOUND]
+    await bury(redis, keys, (letter(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE))))
+
+    change = await dead.drop(Selection(reasons=frozenset({"rejected"})))
+
+    assert change == Change(3 * PAGE // 2, 0)
+    assert await orders(redis, keys.dead) == names(3 * PAGE)[1::2]
+    assert await redis.exists(keys.stream) == 0
+
+
+async def test_two_drops_at_once_count_each_once(
+    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await bury(redis, keys, map(letter, names(5 * PAGE)))
+
+    async with DeadLetters.connect(redis_url, queue_name) as other:
+        one, two = await asyncio.gather(dead.drop(EVERYTHING), other.drop(EVERYTHING))
+
+    assert one.done + two.done == 5 * PAGE
+    assert await dead.count() == 0
+
+
+async def test_a_replay_and_a_drop_at_once_move_each_once(
+    dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await bury(redis, keys, map(letter, names(5 * PAGE)))
+
+    async with DeadLetters.connect(redis_url, queue_name) as other:
+        replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))
+
+    assert replayed.done + dropped.done == 5 * PAGE
+    assert await redis.xlen(keys.stream) == replayed.done
+    assert await dead.count() == 0

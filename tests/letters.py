@@ -1,0 +1,36 @@
+"""Dead letters as burying leaves them, for tests that need many."""
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+Fields = dict[bytes, bytes]
+_CHUNK = 2_000
+
+
+def letter(order_id: object, reason: str = "not_found", **fields: object) -> Fields:
+    """The fields of a dead letter; any of them may be given, None leaves one out."""
+    now = int(time.time() * 1000)
+    told = {
+        "order_id": order_id,
+        "reason": reason,
+        "error": "HTTP 404",
+        "attempts": 3,
+        "first_enqueued_at": now - 60_000,
+        "worker": "w",
+        "dead_at": now,
+        **fields,
+    }
+    return {name.encode(): _bytes(value) for name, value in told.items() if value is not None}
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def chunks(letters: Iterable[Fields]) -> Iterator[list[Any]]:
+    """So many at a time that a pipeline holds them."""
+    rest = iter(letters)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk
