@@ -9,6 +9,12 @@ from datetime import UTC, datetime
 
 # A sample that was much longer on its way than the best says less than what we have, as long as the best is not old.
 _GOOD_FOR = 60.0
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def steady() -> float:
+    """Seconds that never jump, and that go on while the machine sleeps, where the system has such a clock."""
+    return time.clock_gettime(_STEADY)
 
 
 class SharedClock:
@@ -18,7 +24,7 @@ class SharedClock:
         monotonic: seconds.
     """
 
-    def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, monotonic: Callable[[], float] = steady) -> None:
         self._monotonic = monotonic
         self._offset = time.time() - monotonic()
         self._best = float("inf")

@@ -10,12 +10,11 @@ order's version.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
-from ingest.flow.clock import SharedClock
+from ingest.flow.clock import SharedClock, steady
 from ingest.flow.patience import until_available
 from ingest.flow.seams import Queue
 from ingest.telemetry.logs import get_logger
@@ -31,7 +30,7 @@ class Leases:
         idle: seconds of an entry's silence after which others claim it.
         lifetime: seconds after a heartbeat until this process counts as dead.
         shared: takes the queue's time from each beat.
-        clock: monotonic seconds.
+        clock: seconds, as `SharedClock` takes them.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class Leases:
         lifetime: float,
         shared: SharedClock,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self._queue = queue
         self._interval = idle / 3

@@ -4,8 +4,9 @@ The statement is its own transaction, so when `upsert` returns, the rows are com
 either all of the batch is there or nothing, and sending it again changes nothing.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -97,7 +98,8 @@ class OrderStore:
         try:
             with translated():
                 async with self._pool.acquire() as connection:
-                    records = await self._execute(connection, columns)
+                    with _cut_off_if_unanswered(connection):
+                        records = await self._execute(connection, columns)
         except StoreRefused as error:
             # It worked at the start: a person is changing something, and will see to it. The batch can wait.
             raise StoreUnavailable(str(error)) from error
@@ -111,6 +113,16 @@ class OrderStore:
         # A pooler may give each statement to another server process; a transaction keeps prepare and execute together.
         async with connection.transaction():
             return list(await connection.fetch(_UPSERT, *columns))
+
+
+@contextmanager
+def _cut_off_if_unanswered(connection: Any) -> Iterator[None]:
+    """Close the connection if we stop waiting for an answer: asyncpg would first have the server confirm the cancelling."""
+    try:
+        yield
+    except (TimeoutError, asyncio.CancelledError):
+        connection.terminate()
+        raise
 
 
 def _version(row: OrderRow) -> datetime:

@@ -4,28 +4,33 @@
 local function is_before(one, other)
   local ms, seq = one:match('(%d+)-(%d+)')
   local other_ms, other_seq = other:match('(%d+)-(%d+)')
-  if ms ~= other_ms then
-    return tonumber(ms) < tonumber(other_ms)
+  if ms == other_ms then
+    ms, other_ms = seq, other_seq
   end
-  return #seq < #other_seq or (#seq == #other_seq and seq < other_seq)
+  -- As texts: numbers of 64 bits would be rounded.
+  return #ms < #other_ms or (#ms == #other_ms and ms < other_ms)
 end
-local function successor(id)
-  local ms, seq = id:match('(%d+)-(%d+)')
-  return ms .. '-' .. string.format('%.0f', tonumber(seq) + 1)
+
+-- The first entry that a group has to finish yet; nil if there is none.
+local function needed_by(group)
+  local pending = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]
+  local unread = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
+  return pending and pending[1] or unread and unread[1]
 end
+
+local groups = redis.call('XINFO', 'GROUPS', KEYS[1])
 local oldest
-for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+for _, facts in ipairs(groups) do
   local group = {}
   for i = 1, #facts, 2 do
     group[facts[i]] = facts[i + 1]
   end
-  local needed = successor(group['last-delivered-id'])
-  if group.pending > 0 then
-    local first = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]
-    needed = first and first[1] or needed
-  end
-  if not oldest or is_before(needed, oldest) then
+  local needed = needed_by(group)
+  if needed and (not oldest or is_before(needed, oldest)) then
     oldest = needed
   end
 end
-return oldest and redis.call('XTRIM', KEYS[1], 'MINID', '=', oldest) or 0
+if oldest then
+  return redis.call('XTRIM', KEYS[1], 'MINID', '=', oldest)
+end
+return #groups > 0 and redis.call('XTRIM', KEYS[1], 'MAXLEN', '=', 0) or 0
