@@ -84,6 +84,11 @@ def translated() -> Iterator[None]:
         raise QueueUnavailable(str(error) or type(error).__name__) from error
     except redis_errors.ResponseError as error:
         raise _translate_reply(error) from error
+    except RuntimeError as error:
+        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+        if "handler is closed" not in str(error):
+            raise
+        raise QueueUnavailable("the connection was closed") from error
     finally:
         if task is not None and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError

@@ -41,6 +41,11 @@ def translated() -> Iterator[None]:
         raise StoreUnavailable(str(error)) from error
     except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(str(error) or type(error).__name__) from error
+    except RuntimeError as error:
+        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+        if "handler is closed" not in str(error):
+            raise
+        raise StoreUnavailable("the connection was closed") from error
 
 
 def _translate_reply(error: asyncpg.PostgresError) -> Exception:

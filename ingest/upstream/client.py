@@ -149,6 +149,11 @@ class UpstreamClient:
             # aiohttp names hosts and reasons here, never headers; some of its errors have no text.
             code = "error"
             raise TransientFault(f"{type(error).__name__}: {error}"[:300]) from error
+        except RuntimeError as error:
+            # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+            if "handler is closed" not in str(error):
+                raise
+            raise TransientFault("the connection was closed") from error
         finally:
             self._seconds[code].observe(time.monotonic() - started)
 
