@@ -1,14 +1,13 @@
 """Counts what is stored, lost, written twice or wrong, from PostgreSQL and Redis themselves.
 
-It shares no code with the service: a mistake there cannot hide itself here. Ask it when the workers have ended.
+It shares no code with what takes in, fetches and stores orders: a mistake there cannot hide itself here. Ask it when the
+workers have ended. (`ingest.account` is for queues at work, and for any number of orders.)
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,12 @@ import asyncpg
 import msgspec
 
 from ingest.demo.run.errors import DemoFailed
+from ingest.domain.comparison import StoredOrder, differences
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
+    from decimal import Decimal
 
     import redis
 
@@ -97,28 +99,6 @@ class Findings:
     redis_peak: int
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """A line, its price as text: `2.50` is not `2.5`."""
-
-    sku: str
-    quantity: int
-    unit_price: str
-    description: str | None = None
-
-
-class _Document(msgspec.Struct, frozen=True):
-    """An order as the API serves it; what it leaves out is null."""
-
-    id: str
-    status: str
-    currency: str
-    placed_at: datetime
-    lines: list[_Line]
-    updated_at: datetime | None = None
-    customer_id: str | None = None
-    country: str | None = None
-
-
 def is_drained(queue: redis.Redis) -> bool:
     """Whether nothing waits or is in work: the stream and the retry set are empty at one moment."""
     with queue.pipeline(transaction=True) as pipe:
@@ -175,19 +155,10 @@ async def _until_alone(connection: Any) -> None:
 
 async def _compare(connection: Any, documents: Mapping[str, bytes]) -> tuple[int, int]:
     """How many rows there are of these documents, and how many differ from them."""
-    decode_lines = msgspec.json.Decoder(list[_Line]).decode
-    decode_document = msgspec.json.Decoder(_Document).decode
     compared = wrong = 0
     async for row in connection.cursor(_CONTENT, list(documents), prefetch=_PAGE):
-        document = decode_document(documents[row["order_id"]])
-        # Field by field as the document has them; only the last two are the service's own arithmetic.
-        stored = _Document(
-            row["order_id"], row["status"], row["currency"], row["placed_at"], decode_lines(row["lines"]),
-            row["updated_at"], row["customer_id"], row["country"],
-        )  # fmt: skip
-        total = sum((line.quantity * Decimal(line.unit_price) for line in document.lines), Decimal(0))
         compared += 1
-        wrong += stored != document or row["line_count"] != len(document.lines) or row["total"] != total
+        wrong += bool(differences(StoredOrder(**row), documents[row["order_id"]]))
     return compared, wrong
 
 

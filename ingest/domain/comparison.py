@@ -1,0 +1,96 @@
+"""Compares a stored order with the document that it came from, field by field and line by line.
+
+It shares nothing with the decoding and storing of orders: a mistake there cannot hide itself here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Context, Decimal
+from itertools import zip_longest
+
+import msgspec
+
+# Sums of what an order may hold fit 60 digits; nothing is rounded here.
+_EXACT = Context(prec=200)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOrder:
+    """One row of `orders`, as read back; `lines` is JSON text."""
+
+    order_id: str
+    status: str
+    currency: str
+    customer_id: str | None
+    country: str | None
+    placed_at: datetime
+    updated_at: datetime | None
+    line_count: int
+    total: Decimal
+    lines: str
+
+
+class _Line(msgspec.Struct, frozen=True):
+    sku: str
+    quantity: int
+    unit_price: Decimal
+    description: str | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """An order as the external API serves it; what it leaves out is null."""
+
+    id: str
+    status: str
+    currency: str
+    placed_at: datetime
+    lines: list[_Line]
+    updated_at: datetime | None = None
+    customer_id: str | None = None
+    country: str | None = None
+
+
+_decode_document = msgspec.json.Decoder(_Document).decode
+_decode_lines = msgspec.json.Decoder(list[_Line]).decode
+_FIELDS = ("status", "currency", "customer_id", "country", "placed_at", "updated_at")
+
+
+def differences(row: StoredOrder, document: bytes) -> list[str]:
+    """Where a row differs from its document, as names such as `total` and `lines[3].unit_price`; empty if nowhere.
+
+    A price has to be the same digit by digit: `2.50` is not `2.5`.
+    """
+    try:
+        wanted = _decode_document(document)
+        lines = _decode_lines(row.lines)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return [f"cannot be compared: {error}"]
+    found = ["order_id"] if row.order_id != wanted.id else []
+    found += [name for name in _FIELDS if getattr(row, name) != getattr(wanted, name)]
+    for index, (stored, line) in enumerate(zip_longest(lines, wanted.lines)):
+        found += _line_differences(index, stored, line)
+    # These two are the service's own arithmetic.
+    if row.line_count != len(wanted.lines):
+        found.append("line_count")
+    if row.total != _total(wanted):
+        found.append("total")
+    return found
+
+
+def _line_differences(index: int, stored: _Line | None, line: _Line | None) -> list[str]:
+    if stored is None or line is None:
+        return [f"lines[{index}]"]
+    same_price = stored.unit_price.as_tuple() == line.unit_price.as_tuple()
+    if same_price and stored == line:
+        return []
+    names = [name for name in ("sku", "quantity", "description") if getattr(stored, name) != getattr(line, name)]
+    if not same_price:
+        names.append("unit_price")
+    return [f"lines[{index}].{name}" for name in names]
+
+
+def _total(document: _Document) -> Decimal:
+    total = Decimal(0)
+    for line in document.lines:
+        total = _EXACT.fma(line.unit_price, line.quantity, total)
+    return total
