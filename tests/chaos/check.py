@@ -1,0 +1,168 @@
+"""What is looked at when all is over: the account, and what PostgreSQL, Redis, the API and the logs say beside it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+from redis.asyncio import Redis
+
+from chaos.producer import Orders
+from chaos.stage import GROUP, STREAM, Stage
+from ingest.account import Account, Service, take_account
+from ingest.domain.delivery import DeadReason
+from ingest.queue.keys import Keys
+
+_MOST_SHOWN = 20
+# PostgreSQL itself writes down each change of a row, in the transaction that makes it.
+WITNESS = """
+CREATE TABLE witness (order_id text, version timestamptz, before timestamptz, at timestamptz DEFAULT clock_timestamp());
+CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO witness (order_id, version, before)
+    VALUES (NEW.order_id, NEW.version, CASE TG_OP WHEN 'UPDATE' THEN OLD.version END);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER witness AFTER INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION witness();
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found.
+
+    Attributes:
+        account: of all orders.
+        buried_twice: orders with more than one dead letter; none is announced again after it failed.
+        nameless: dead letters of entries without an order; there should be from so many to so many.
+        went_back: rows that an older version has replaced.
+        written_often: orders that were written more often than they have versions.
+        requests: that the API saw.
+        answers: of them by status.
+        fetched_again: whole orders that the API sent beyond one for each announcement.
+        redeliveries: entries that were taken over, by reason.
+        events: the workers' log, by event.
+        bugs: tracebacks and failed deliveries in the log.
+    """
+
+    account: Account
+    buried_twice: list[str]
+    nameless: tuple[int, int, int]
+    went_back: list[str]
+    written_often: list[str]
+    requests: int
+    answers: dict[str, int]
+    fetched_again: int
+    redeliveries: dict[str, int]
+    events: dict[str, int]
+    bugs: list[str]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is not as it should be, a line each; none if the run is sound."""
+        account, letters = self.account, self.account.dead_letters
+        buried, least, most = self.nameless
+        checks = {
+            f"{account.lost.count} orders are lost: {account.lost}": account.lost.count,
+            f"{account.wrong.count} orders are wrong: {account.wrong}": account.wrong.count,
+            f"{account.strangers.count} strangers: {account.strangers}": account.strangers.count,
+            f"{account.both} orders are stored and dead": account.both,
+            f"{account.under_way} orders are under way still": account.under_way,
+            "the queue is not empty": not account.is_settled,
+            **{
+                f"{letters[reason]} dead letters for {reason}, which only an outage can have caused": letters[reason]
+                for reason in (DeadReason.ATTEMPTS_EXHAUSTED, DeadReason.MAX_DELIVERIES, DeadReason.REJECTED)
+                if reason in letters
+            },
+            f"dead letters that should be one each: {_first(self.buried_twice)}": self.buried_twice,
+            f"{buried} dead letters for invalid_message, not {least} to {most}": not least <= buried <= most,
+            f"an older version replaced a newer one: {_first(self.went_back)}": self.went_back,
+            f"written more often than there are versions: {_first(self.written_often)}": self.written_often,
+            f"bugs in the log: {_first(self.bugs)}": self.bugs,
+        }
+        return [text for text, found in checks.items() if found]
+
+
+async def prepare(dsn: str) -> None:
+    """Let PostgreSQL bear witness."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(WITNESS)
+    finally:
+        await connection.close()
+
+
+async def find(stage: Stage, orders: Orders) -> Findings:
+    """Look everywhere; ask when the workers have ended."""
+    servers = stage.servers
+    account = await take_account(
+        orders.accepted,
+        Service(servers.redis_url, servers.postgres_dsn, STREAM, GROUP),
+        unconfirmed=orders.unconfirmed,
+        expected=orders.expected,
+    )
+    letters = await _letters(servers.redis_url)
+    certain, perhaps = orders.nameless
+    writes = await _writes(servers.postgres_dsn)
+    stats = await stage.api.stats()
+    events = list(stage.events())
+    announcements = account.stored + account.arrived + sum(orders.versions.values()) - len(orders.versions)
+    return Findings(
+        account=account,
+        buried_twice=sorted(name for name, count in letters.items() if name and count > 1),
+        nameless=(letters[""], certain, certain + perhaps),
+        went_back=sorted(row["order_id"] for row in writes if row["went_back"]),
+        written_often=sorted(
+            f"{row['order_id']} ({row['count']})"
+            for row in writes
+            if row["count"] > orders.versions.get(row["order_id"], 1)
+        ),
+        requests=stats["requests"],
+        answers=stats["by_status"],
+        fetched_again=max(0, stats["by_status"].get("200", 0) - announcements),
+        redeliveries=_redeliveries(events),
+        events=dict(Counter(event["event"] for event in events).most_common()),
+        bugs=[_bug(event) for event in events if _is_bug(event)],
+    )
+
+
+async def _letters(redis_url: str) -> Counter[str]:
+    """Dead letters by order; those without one under the empty text."""
+    async with Redis.from_url(redis_url) as client:
+        letters: Any = await client.xrange(Keys.of(STREAM).dead)
+    return Counter(fields.get(b"order_id", b"").decode() for _, fields in letters)
+
+
+async def _writes(dsn: str) -> list[asyncpg.Record]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetch(
+            "SELECT order_id, count(*), bool_or(before > version) AS went_back FROM witness GROUP BY order_id"
+        )
+    finally:
+        await connection.close()
+
+
+def _redeliveries(events: list[dict[str, Any]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for event in events:
+        if event["event"] == "taken_over":
+            total[event["reason"]] += event["entries"]
+    return dict(total)
+
+
+def _is_bug(event: dict[str, Any]) -> bool:
+    if event["event"] == "unreadable":
+        # A line may break off where a process is killed; a traceback is another thing.
+        return "Traceback" in event["line"]
+    return event["event"] in {"delivery_failed", "refused"} or "exception" in event
+
+
+def _bug(event: dict[str, Any]) -> str:
+    last = str(event.get("exception") or event.get("problem") or event.get("line")).strip().splitlines()[-1:]
+    return f"{event['log']}: {event['event']}: {' '.join(last)}"
+
+
+def _first(names: list[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,198 @@
+"""How each fault is done, and undone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import psutil
+from proxy import Proxy
+from support import eventually
+
+from chaos.plan import Fault, Kind
+from chaos.stage import Command, Stage
+from ingest.demo.servers import PostgresServer, ValkeyServer
+
+T = TypeVar("T")
+# A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are away meanwhile; and a busy machine longer.
+STOP_SECONDS = 40.0
+_SLOW = 0.15
+_NO_RATES = {
+    "error_rate": 0.0,
+    "unavailable_rate": 0.0,
+    "reset_rate": 0.0,
+    "truncate_rate": 0.0,
+    "hang_rate": 0.0,
+}
+
+
+class Faults:
+    """Strikes a stage.
+
+    Args:
+        stage: what is struck.
+        say: told what happens, as it happens.
+    """
+
+    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._say = say
+        valkey, postgres = stage.servers.valkey, stage.servers.postgres
+        to_redis, to_postgres, to_api = stage.redis_proxy, stage.postgres_proxy, stage.api_proxy
+        self._ways: dict[Kind, Callable[[Fault], Awaitable[str]]] = {
+            Kind.KILL_PROCESS: self._kill_process,
+            Kind.KILL_COMMAND: self._kill_command,
+            Kind.KILL_SUPERVISOR: self._kill_supervisor,
+            Kind.REPLACE_COMMAND: self._replace_command,
+            Kind.FREEZE_PROCESS: self._freeze_process,
+            Kind.REDIS_TERM: lambda fault: self._restart(valkey, valkey.stop, fault),
+            Kind.REDIS_KILL: lambda fault: self._restart(valkey, valkey.kill, fault),
+            Kind.REDIS_STALL: lambda fault: self._stall(valkey, fault),
+            Kind.REDIS_CUT: lambda _: self._cut(to_redis),
+            Kind.REDIS_HALF_OPEN: lambda fault: self._half_open(to_redis, fault),
+            Kind.REDIS_SLOW: lambda fault: self._slow(to_redis, fault),
+            Kind.POSTGRES_FAST: lambda fault: self._restart(postgres, lambda: postgres.stop("fast"), fault),
+            Kind.POSTGRES_IMMEDIATE: lambda fault: self._restart(postgres, lambda: postgres.stop("immediate"), fault),
+            Kind.POSTGRES_STALL: lambda fault: self._stall(postgres, fault),
+            Kind.POSTGRES_CUT: lambda _: self._cut(to_postgres),
+            Kind.POSTGRES_HALF_OPEN: lambda fault: self._half_open(to_postgres, fault),
+            Kind.POSTGRES_SLOW: lambda fault: self._slow(to_postgres, fault),
+            Kind.API_REFUSES: lambda fault: self._refuse(to_api, fault),
+            Kind.API_500: lambda fault: self._behave(fault, error_rate=1.0, **_without("error_rate")),
+            Kind.API_503: lambda fault: self._behave(fault, down="503"),
+            Kind.API_401: lambda fault: self._behave(fault, token="changed"),
+            Kind.API_HANGS: lambda fault: self._behave(fault, hang_rate=1.0, **_without("hang_rate")),
+            Kind.API_THROTTLES: lambda fault: self._behave(fault, rate_limit=20.0),
+            Kind.API_CUT: lambda _: self._cut(to_api),
+            Kind.API_HALF_OPEN: lambda fault: self._half_open(to_api, fault),
+            Kind.API_SLOW: lambda fault: self._slow(to_api, fault),
+        }
+
+    async def strike(self, fault: Fault) -> None:
+        """Do one fault, and undo it; returns when it is over."""
+        lasting = f" for {fault.seconds:.1f} s" if fault.seconds else ""
+        self._say(f"{fault.kind}{lasting}")
+        result = await self._ways[fault.kind](fault)
+        if result:
+            self._say(f"  {fault.kind}: {result}")
+
+    # -- workers --------------------------------------------------------------------------------------------
+
+    async def _kill_process(self, fault: Fault) -> str:
+        victim = _pick(await eventually(self._processes, every=0.1), fault)
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+        return f"process {victim.pid}"
+
+    async def _processes(self) -> list[psutil.Process]:
+        """The worker processes of all commands that should be running."""
+        return [child for command in self._stage.workers for child in command.children()]
+
+    async def _freeze_process(self, fault: Fault) -> str:
+        victim = _pick(await eventually(self._processes, every=0.1), fault)
+        with _frozen([victim]):
+            await asyncio.sleep(fault.seconds)
+        return f"process {victim.pid} goes on" if victim.is_running() else f"process {victim.pid} died meanwhile"
+
+    async def _kill_command(self, fault: Fault) -> str:
+        command = self._choose_command(fault)
+        await asyncio.to_thread(command.kill)
+        await asyncio.sleep(fault.seconds)
+        return f"{command.log.stem}; {self._stage.start_worker().log.stem} takes its place"
+
+    async def _kill_supervisor(self, fault: Fault) -> str:
+        command = self._choose_command(fault)
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(command.pid).kill()
+        other = self._stage.start_worker()
+        ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
+        return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
+
+    async def _replace_command(self, fault: Fault) -> str:
+        command = self._choose_command(fault)
+        other = self._stage.start_worker()
+        command.ask_to_stop()
+        ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
+        return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
+
+    def _choose_command(self, fault: Fault) -> Command:
+        """One that should be running; from now on it should not."""
+        command = _pick(self._stage.workers, fault)
+        self._stage.workers.remove(command)
+        return command
+
+    # -- servers --------------------------------------------------------------------------------------------
+
+    async def _restart(self, server: ValkeyServer | PostgresServer, end: Callable[[], None], fault: Fault) -> str:
+        await asyncio.to_thread(end)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(server.start)
+        return "answers again"
+
+    async def _stall(self, server: ValkeyServer | PostgresServer, fault: Fault) -> str:
+        parent = psutil.Process(server.pid)
+        parent.suspend()  # first, so that it makes no more children
+        with _frozen([parent, *parent.children(recursive=True)]):
+            await asyncio.sleep(fault.seconds)
+        return "goes on"
+
+    # -- the network ----------------------------------------------------------------------------------------
+
+    async def _cut(self, proxy: Proxy) -> str:
+        return f"{await asyncio.to_thread(proxy.cut)} connections"
+
+    async def _half_open(self, proxy: Proxy, fault: Fault) -> str:
+        await asyncio.to_thread(proxy.freeze)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            proxy.thaw()
+        return f"{proxy.connections} connections go on"
+
+    async def _slow(self, proxy: Proxy, fault: Fault) -> str:
+        proxy.delay(_SLOW)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            proxy.delay(0.0)
+        return "over"
+
+    async def _refuse(self, proxy: Proxy, fault: Fault) -> str:
+        await asyncio.to_thread(proxy.refuse)
+        await asyncio.to_thread(proxy.cut)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            proxy.accept()
+        return "over"
+
+    # -- the API --------------------------------------------------------------------------------------------
+
+    async def _behave(self, fault: Fault, **changes: object) -> str:
+        await self._stage.api.behave(**changes)
+        await asyncio.sleep(fault.seconds)
+        await self._stage.api.behave()
+        return "over"
+
+
+def _pick(victims: Sequence[T], fault: Fault) -> T:
+    return victims[int(fault.choice * len(victims))]
+
+
+@contextmanager
+def _frozen(processes: Iterable[psutil.Process]) -> Iterator[None]:
+    """Processes that may die meanwhile."""
+    processes = list(processes)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+def _without(rate: str) -> dict[str, float]:
+    return {name: share for name, share in _NO_RATES.items() if name != rate}

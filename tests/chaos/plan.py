@@ -1,0 +1,166 @@
+"""Which faults strike when: pure, drawn from a seed.
+
+Faults come in lanes, each of which goes its own way, so that faults of different lanes overlap. A lane deals its kinds like
+cards: each comes once before any comes again, in an order of its own each time. So the same seed gives the same plan, every
+kind occurs in a short run, and a long one has its share of each.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, count
+from random import Random
+
+SHORT_RUN = 120.0
+# The last faults are lifted this long before the end, so that the run is seen at work once more.
+_QUIET = 2.0
+
+
+class Kind(StrEnum):
+    """What strikes; the value is what is said about it."""
+
+    KILL_PROCESS = "kill -9 a worker process"
+    KILL_COMMAND = "kill -9 a worker command, supervisor and all"
+    KILL_SUPERVISOR = "kill -9 a supervisor alone"
+    REPLACE_COMMAND = "SIGTERM a worker command, and start another"
+    FREEZE_PROCESS = "freeze a worker process beyond its lease"
+    REDIS_TERM = "restart Redis by SIGTERM"
+    REDIS_KILL = "restart Redis by SIGKILL"
+    REDIS_STALL = "stall Redis"
+    REDIS_CUT = "cut connections to Redis"
+    REDIS_HALF_OPEN = "half-open connections to Redis"
+    REDIS_SLOW = "a slow network to Redis"
+    POSTGRES_FAST = "restart PostgreSQL, fast"
+    POSTGRES_IMMEDIATE = "restart PostgreSQL, immediate"
+    POSTGRES_STALL = "stall PostgreSQL"
+    POSTGRES_CUT = "cut connections to PostgreSQL"
+    POSTGRES_HALF_OPEN = "half-open connections to PostgreSQL"
+    POSTGRES_SLOW = "a slow network to PostgreSQL"
+    API_REFUSES = "the API refuses connections"
+    API_500 = "the API answers 500"
+    API_503 = "the API answers 503"
+    API_401 = "the API answers 401"
+    API_HANGS = "the API hangs"
+    API_THROTTLES = "the API throttles with 429"
+    API_CUT = "cut connections to the API"
+    API_HALF_OPEN = "half-open connections to the API"
+    API_SLOW = "a slow network to the API"
+
+
+# Seconds that each lasts: at least, and at most. A restart is down for so long.
+SECONDS = {
+    Kind.KILL_PROCESS: (0.0, 0.0),
+    Kind.KILL_COMMAND: (0.5, 3.0),
+    Kind.KILL_SUPERVISOR: (0.0, 0.0),
+    Kind.REPLACE_COMMAND: (0.0, 0.0),
+    Kind.FREEZE_PROCESS: (8.0, 15.0),
+    Kind.REDIS_TERM: (0.2, 3.0),
+    Kind.REDIS_KILL: (0.2, 3.0),
+    Kind.REDIS_STALL: (2.0, 8.0),
+    Kind.REDIS_CUT: (0.0, 0.0),
+    Kind.REDIS_HALF_OPEN: (3.0, 12.0),
+    Kind.REDIS_SLOW: (2.0, 10.0),
+    Kind.POSTGRES_FAST: (0.2, 3.0),
+    Kind.POSTGRES_IMMEDIATE: (0.2, 3.0),
+    Kind.POSTGRES_STALL: (2.0, 8.0),
+    Kind.POSTGRES_CUT: (0.0, 0.0),
+    Kind.POSTGRES_HALF_OPEN: (3.0, 12.0),
+    Kind.POSTGRES_SLOW: (2.0, 10.0),
+    Kind.API_REFUSES: (3.0, 40.0),
+    Kind.API_500: (3.0, 60.0),
+    Kind.API_503: (3.0, 40.0),
+    Kind.API_401: (3.0, 20.0),
+    Kind.API_HANGS: (4.0, 30.0),
+    Kind.API_THROTTLES: (3.0, 15.0),
+    Kind.API_CUT: (0.0, 0.0),
+    Kind.API_HALF_OPEN: (3.0, 15.0),
+    Kind.API_SLOW: (2.0, 15.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Kinds that never overlap each other.
+
+    Attributes:
+        gap: seconds of peace between two of them, at least and at most.
+        short_gap: the same, in a short run.
+    """
+
+    name: str
+    kinds: tuple[Kind, ...]
+    gap: tuple[float, float]
+    short_gap: tuple[float, float]
+
+
+def _kinds(prefix: str) -> tuple[Kind, ...]:
+    return tuple(kind for kind in Kind if kind.name.startswith(prefix))
+
+
+LANES = (
+    Lane("processes", (Kind.KILL_PROCESS,), (10.0, 20.0), (5.0, 10.0)),
+    Lane(
+        "commands",
+        (Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR, Kind.REPLACE_COMMAND, Kind.FREEZE_PROCESS),
+        (8.0, 20.0),
+        (2.0, 5.0),
+    ),
+    Lane("redis", _kinds("REDIS"), (5.0, 15.0), (2.0, 4.0)),
+    Lane("postgres", _kinds("POSTGRES"), (5.0, 15.0), (2.0, 4.0)),
+    Lane("api", _kinds("API"), (5.0, 15.0), (1.0, 2.0)),
+)
+
+GROUPS = {
+    "worker kills": (Kind.KILL_PROCESS, Kind.KILL_COMMAND, Kind.KILL_SUPERVISOR),
+    "worker freezes": (Kind.FREEZE_PROCESS,),
+    "worker commands replaced": (Kind.REPLACE_COMMAND,),
+    "Redis restarts": (Kind.REDIS_TERM, Kind.REDIS_KILL),
+    "PostgreSQL restarts": (Kind.POSTGRES_FAST, Kind.POSTGRES_IMMEDIATE),
+    "server stalls": (Kind.REDIS_STALL, Kind.POSTGRES_STALL),
+    "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_HANGS),
+    "API throttling": (Kind.API_THROTTLES,),
+    "connections cut": (Kind.REDIS_CUT, Kind.POSTGRES_CUT, Kind.API_CUT),
+    "connections half-open": (Kind.REDIS_HALF_OPEN, Kind.POSTGRES_HALF_OPEN, Kind.API_HALF_OPEN),
+    "slow networks": (Kind.REDIS_SLOW, Kind.POSTGRES_SLOW, Kind.API_SLOW),
+}
+"""What the report counts together; every kind is in one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        at: seconds after the start of the run.
+        seconds: that it lasts.
+        choice: picks the victim, where there are several: from 0 to below 1.
+    """
+
+    at: float
+    kind: Kind
+    seconds: float
+    choice: float
+
+
+def plan(seed: int, seconds: float) -> dict[str, list[Fault]]:
+    """The faults of a run, by lane, in their order."""
+    return {lane.name: list(_lane(lane, Random(f"{seed} {lane.name}"), seconds)) for lane in LANES}
+
+
+def all_of(lanes: dict[str, list[Fault]]) -> list[Fault]:
+    """The same in the order of time."""
+    return sorted(chain.from_iterable(lanes.values()), key=lambda fault: fault.at)
+
+
+def _lane(lane: Lane, random: Random, seconds: float) -> Iterator[Fault]:
+    is_short = seconds <= SHORT_RUN
+    at = 0.0
+    for _ in count():
+        for kind in random.sample(lane.kinds, len(lane.kinds)):
+            at += random.uniform(*(lane.short_gap if is_short else lane.gap))
+            least, most = SECONDS[kind]
+            lasts = random.uniform(least, min(most, 1.3 * least) if is_short else most)
+            if at + lasts > seconds - _QUIET:
+                return
+            yield Fault(at, kind, lasts, random.random())
+            at += lasts

@@ -1,0 +1,189 @@
+"""Announces orders all the time, and remembers what was accepted and what should become of it.
+
+Only what `enqueue` has returned for counts as accepted. An announcement that is given up is unconfirmed: it may have arrived.
+Most orders are as the API has them anyway; some do not exist, some are broken, some change after they were announced, and are
+then announced again. Foreign producers add entries that name no order.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from random import Random
+
+import msgspec
+from redis.exceptions import RedisError
+
+from chaos.stage import STREAM, Api
+from ingest.account import Expected
+from ingest.demo.upstream.behaviour import Behaviour
+from ingest.demo.upstream.catalogue import ORDERS, Catalogue
+from ingest.demo.upstream.samples import sample_orders
+from ingest.domain.delivery import DeadReason
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+from ingest.queue.producer import Producer
+
+_EVERY = 0.1
+# Then an announcement is given up, as by a caller with a deadline.
+_GIVES_UP_AFTER = 3.0
+_BROKEN = (b"<html>502</html>", b'{"id":"other"}', b'{"id":', b"[]")
+_SHARES = {"_plain": 0.81, "_missing": 0.02, "_broken": 0.02, "_changing": 0.03, "_change": 0.12}
+# Of the orders that change, these change over and over, so that several versions of each are on their way at once.
+_RESTLESS = 5
+_NAMELESS = 0.05  # of all ticks
+
+
+class Orders:
+    """What was announced.
+
+    Attributes:
+        accepted: for certain.
+        unconfirmed: perhaps.
+        versions: how many versions each changing order has had.
+        nameless: entries without an order: accepted ones, and how many there may be besides.
+    """
+
+    def __init__(self) -> None:
+        samples = sample_orders()
+        self._usual = Catalogue(samples, Behaviour(any_id=True))
+        self._special: dict[str, Expected] = {}
+        self.bundled = list(samples)
+        self.accepted: set[str] = set()
+        self.unconfirmed: set[str] = set()
+        self.versions: dict[str, int] = {}
+        self.nameless = (0, 0)
+
+    def expect(self, order_id: str, outcome: Expected) -> None:
+        """Set what should become of an order that is not as usual."""
+        self._special[order_id] = outcome
+
+    async def expected(self, order_id: str) -> Expected:
+        """What should become of an order."""
+        if order_id in self._special:
+            return self._special[order_id]
+        return self._usual.answer(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
+
+
+class Announcer:
+    """The producer.
+
+    Args:
+        redis_url: by way of the proxy.
+        api: where orders are changed before they are announced.
+        rate: orders per second.
+        say: told when it gives up.
+    """
+
+    def __init__(self, redis_url: str, api: Api, rate: float, seed: int, say: Callable[[str], None]) -> None:
+        self.orders = Orders()
+        self._url = redis_url
+        self._api = api
+        self._per_tick = rate * _EVERY
+        self._random = Random(f"{seed} orders")
+        self._say = say
+        self._numbers = count(1)
+        # Changed, and not announced since.
+        self._owed: set[str] = set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Announce until stopped; what changed has then been announced."""
+        async with Producer.connect(self._url, STREAM) as producer:
+            room = 0.0
+            while not stop.is_set():
+                tick = asyncio.create_task(asyncio.sleep(_EVERY))
+                room += self._per_tick
+                batch = [*self._owed, *[await self._next() for _ in range(int(room))]]
+                room -= int(room)
+                await self._announce(producer, batch)
+                if self._random.random() < _NAMELESS:
+                    await self._add_nameless()
+                await tick
+            while self._owed:
+                await self._announce(producer, sorted(self._owed))
+
+    async def _announce(self, producer: Producer, batch: list[str]) -> None:
+        if not batch:
+            return
+        orders = self.orders
+        try:
+            async with asyncio.timeout(_GIVES_UP_AFTER):
+                await producer.enqueue(batch)
+        except TimeoutError:
+            orders.unconfirmed.update(batch)
+            self._owed.update(name for name in batch if orders.versions.get(name, 0) > 1)
+            self._say(f"an announcement of {len(batch)} orders was given up")
+        else:
+            orders.accepted.update(batch)
+            self._owed.difference_update(batch)
+
+    async def _add_nameless(self) -> None:
+        """As a program with a mistake in it would, straight into the stream."""
+        certain, perhaps = self.orders.nameless
+        try:
+            async with asyncio.timeout(_GIVES_UP_AFTER), control_client(self._url) as client:
+                await client.xadd(Keys.of(STREAM).stream, {"order": "536365"})
+        except (RedisError, OSError, TimeoutError):
+            self.orders.nameless = certain, perhaps + 1
+        else:
+            self.orders.nameless = certain + 1, perhaps
+
+    # -- the next order -------------------------------------------------------------------------------------
+
+    async def _next(self) -> str:
+        (kind,) = self._random.choices(list(_SHARES), list(_SHARES.values()))
+        name: str = await getattr(self, kind)()
+        return name
+
+    async def _plain(self) -> str:
+        number = next(self._numbers)
+        return self.orders.bundled[number] if number < len(self.orders.bundled) else f"CHAOS-{number}"
+
+    async def _missing(self) -> str:
+        name = f"MISSING-{next(self._numbers)}"
+        await self._api.delete(name)
+        self.orders.expect(name, DeadReason.NOT_FOUND)
+        return name
+
+    async def _broken(self) -> str:
+        name = f"BROKEN-{next(self._numbers)}"
+        await self._api.put(name, self._random.choice(_BROKEN))
+        self.orders.expect(name, DeadReason.INVALID_ORDER)
+        return name
+
+    async def _changing(self) -> str:
+        """An order that will change; its changes have a time of their own, or none, as its name says."""
+        name = f"{self._random.choice(['DATED', 'UNDATED'])}-{next(self._numbers)}"
+        await self._put_version(name, 1)
+        return name
+
+    async def _change(self) -> str:
+        """Another version of an order that was accepted before."""
+        known = [name for name in self.orders.versions if name in self.orders.accepted]
+        if not known:
+            return await self._changing()
+        name = self._random.choice(known[:_RESTLESS] if self._random.random() < 0.7 else known[-20:])
+        await self._put_version(name, self.orders.versions[name] + 1)
+        return name
+
+    async def _put_version(self, name: str, version: int) -> None:
+        document = _document(name, version)
+        self.orders.versions[name] = version
+        self.orders.expect(name, document)
+        await self._api.put(name, document)
+
+
+def _document(name: str, version: int) -> bytes:
+    placed = datetime(2026, 1, 1, tzinfo=UTC)
+    return msgspec.json.encode(
+        {
+            "id": name,
+            "status": f"version {version}",
+            "placed_at": placed,
+            "updated_at": placed + timedelta(minutes=version) if name.startswith("DATED") else None,
+            "currency": "EUR",
+            "customer_id": None,
+            "country": "Norway",
+            "lines": [{"sku": f"S{version}", "quantity": version, "unit_price": "0.10"}] * (version % 5),
+        }
+    )

@@ -1,0 +1,87 @@
+"""What is said at the end: for people a text, for scripts an object."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chaos.check import Findings
+from chaos.plan import GROUPS, Kind
+from chaos.stage import KILLED
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run.
+
+    Attributes:
+        seconds: that faults struck for.
+        struck: the faults that were done, by kind.
+        drained_after: seconds from the last fault until the queue was empty; None if it never was.
+        exits: how worker commands have ended that were not killed.
+        accidents: what happened that nobody had planned.
+        logs: where they are; None if they are removed.
+    """
+
+    seed: int
+    seconds: float
+    struck: Counter[Kind]
+    drained_after: float | None
+    exits: dict[str, int]
+    accidents: list[str]
+    findings: Findings
+    logs: str | None = None
+
+    @property
+    def complaints(self) -> list[str]:
+        """What is not as it should be, a line each."""
+        stuck = ["the queue was not empty in time"] if self.drained_after is None else []
+        unwilling = [f"workers that did not stop when asked: {self.exits[KILLED]}"] if KILLED in self.exits else []
+        return [*stuck, *unwilling, *self.accidents, *self.findings.complaints]
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.complaints
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """The faults, counted together as people think of them."""
+        return {group: sum(self.struck[kind] for kind in kinds) for group, kinds in GROUPS.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it for a script."""
+        findings = self.findings
+        return {
+            "sound": self.is_sound,
+            "complaints": self.complaints,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "drained_after": None if self.drained_after is None else round(self.drained_after, 1),
+            "faults": {kind.value: self.struck[kind] for kind in Kind},
+            "groups": self.groups,
+            "exits": self.exits,
+            **asdict(findings),
+            "account": findings.account.as_dict(),
+            "logs": self.logs,
+        }
+
+    def __str__(self) -> str:
+        findings = self.findings
+        drained = "never" if self.drained_after is None else f"{self.drained_after:.1f} s after the last fault"
+        rows = {
+            "seed": str(self.seed),
+            "faults": _counts(self.groups),
+            "queue empty": drained,
+            "worker exits": _counts(self.exits),
+            "redelivered": _counts(findings.redeliveries),
+            "requests": f"{findings.requests:,}: {_counts(findings.answers)}",
+            "fetched again": f"{findings.fetched_again:,} whole orders, beyond one for each announcement",
+        }
+        lines = [f"{label:<16}{text}" for label, text in rows.items()]
+        verdict = ["", *(f"NOT SOUND: {line}" for line in self.complaints)] if self.complaints else ["", "SOUND"]
+        if self.logs:
+            verdict.append(f"the logs are in {self.logs}")
+        return "\n".join([*lines, "", str(findings.account), *verdict])
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()) if count) or "none"

@@ -1,0 +1,214 @@
+"""A run in its order: start everything, let the faults strike, lift them, wait for the queue to be empty, look."""
+
+import asyncio
+import json
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from chaos import check
+from chaos.faults import STOP_SECONDS, Faults
+from chaos.plan import Fault, Kind, plan
+from chaos.producer import Announcer
+from chaos.report import Report
+from chaos.stage import GROUP, STREAM, Stage, open_stage
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+
+_COMMANDS = 2
+# The longest retry delay is five minutes; beyond that, what is left does not move.
+_DRAIN_SECONDS = 420.0
+_LOOK_EVERY = 0.25
+_TELL_EVERY = 5.0
+_MOST_DUMPED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for.
+
+    Attributes:
+        seconds: that faults strike for.
+        rate: orders announced per second.
+        processes: worker processes, over all commands.
+        redis_server: the program to use for Redis; None for the embedded one.
+        keep: whether data and logs stay, however it ends.
+    """
+
+    seed: int
+    seconds: float
+    rate: float
+    processes: int
+    redis_server: Path | None
+    keep: bool
+
+
+def run(options: Options) -> Report:
+    """Do it all; data and logs stay behind if the run is not sound."""
+    home = Path(tempfile.gettempdir()) / f"ingest-chaos-{options.seed}-{secrets.token_hex(3)}"
+    keep = True
+    try:
+        with open_stage(home, max(1, options.processes // _COMMANDS), options.redis_server) as stage:
+            stage.prepare(options.seed)
+            report = asyncio.run(_Run(stage, options).play())
+        keep = options.keep or not report.is_sound
+    except (KeyboardInterrupt, SystemExit):
+        keep = options.keep
+        raise
+    finally:
+        if keep:
+            sys.stderr.write(f"logs and data are in {home}\n")
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+    return replace(report, logs=str(home / "logs")) if keep else report
+
+
+class _Run:
+    def __init__(self, stage: Stage, options: Options) -> None:
+        self._stage = stage
+        self._options = options
+        self._started = time.monotonic()
+        self._struck: Counter[Kind] = Counter()
+        self._accidents: list[str] = []
+        self._stop_announcing = asyncio.Event()
+
+    async def play(self) -> Report:
+        stage, options = self._stage, self._options
+        await check.prepare(stage.servers.postgres_dsn)
+        async with stage.api, control_client(stage.servers.redis_url) as redis:
+            self._redis = redis
+            await stage.api.behave()
+            announcer = Announcer(stage.redis_url, stage.api, options.rate, options.seed, self._say)
+            self._orders = announcer.orders
+            for _ in range(_COMMANDS):
+                stage.start_worker()
+            self._started = time.monotonic()
+            self._say(f"seed {options.seed}: {options.seconds:.0f} s of faults, {options.rate:g} orders/s")
+            async with asyncio.TaskGroup() as parts:
+                watching = [parts.create_task(self._watch_commands()), parts.create_task(self._tell())]
+                announcing = parts.create_task(announcer.run(self._stop_announcing))
+                await self._strike()
+                self._say("all faults are lifted")
+                lifted = time.monotonic()
+                self._stop_announcing.set()
+                await announcing
+                drained = await self._drained()
+                drained_after = time.monotonic() - lifted if drained else None
+                for task in watching:
+                    task.cancel()
+            await self._stop_workers()
+            self._say("looking for every order")
+            findings = await check.find(stage, announcer.orders)
+        return Report(
+            options.seed,
+            lifted - self._started,
+            self._struck,
+            drained_after,
+            dict(stage.exits),
+            self._accidents,
+            findings,
+        )
+
+    async def _strike(self) -> None:
+        """Let all lanes go their way to their end."""
+        faults = Faults(self._stage, self._say)
+        async with asyncio.TaskGroup() as lanes:
+            for lane in plan(self._options.seed, self._options.seconds).values():
+                lanes.create_task(self._go(faults, lane))
+            await asyncio.sleep(self._options.seconds)
+
+    async def _go(self, faults: Faults, lane: Sequence[Fault]) -> None:
+        for fault in lane:
+            # A lane that is late skips nothing: each kind is to occur.
+            await asyncio.sleep(max(0.0, self._started + fault.at - time.monotonic()))
+            await faults.strike(fault)
+            self._struck[fault.kind] += 1
+
+    async def _watch_commands(self) -> None:
+        """A worker command ends only if it is told to."""
+        while True:
+            for command in list(self._stage.workers):
+                if command.has_ended():
+                    with suppress(ValueError):  # chosen as a victim in this moment
+                        self._stage.workers.remove(command)
+                    self._accidents.append(f"{command.log.stem} ended by itself, exit code {command.exit_code}")
+                    self._say(f"ACCIDENT: {self._accidents[-1]}")
+                    self._stage.start_worker()
+            await asyncio.sleep(_LOOK_EVERY)
+
+    async def _stop_workers(self) -> None:
+        for command in self._stage.workers:
+            command.ask_to_stop()
+        for command in self._stage.workers:
+            ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
+            if ended != "exit code 0":
+                self._accidents.append(f"{command.log.stem}, asked to stop when all was quiet: {ended}")
+        self._stage.workers.clear()
+
+    # -- the queue ------------------------------------------------------------------------------------------
+
+    async def _drained(self) -> bool:
+        """Wait until nothing is queued; False, with what is left written down, if that takes too long."""
+        until = time.monotonic() + _DRAIN_SECONDS
+        while time.monotonic() < until:
+            if await self._queued() == (0, 0):
+                return True
+            await asyncio.sleep(_LOOK_EVERY)
+        left = await self._left()
+        (self._stage.logs / "left.json").write_text(json.dumps(left, indent=1, default=repr))
+        self._say(f"NOT DRAINED: {json.dumps(left, default=repr)[:4000]}")
+        return False
+
+    async def _queued(self) -> tuple[int, int] | None:
+        """Entries in the stream and in the retry set, at one moment; None while Redis does not say."""
+        keys = Keys.of(STREAM)
+        for _ in range(2):  # a connection from before a restart fails once
+            with suppress(RedisError, OSError, TimeoutError):
+                async with asyncio.timeout(1), self._redis.pipeline() as pipe:
+                    pipe.xlen(keys.stream)
+                    pipe.zcard(keys.retry)
+                    stream, retry = await pipe.execute()
+                    return stream, retry
+        return None
+
+    async def _left(self) -> dict[str, Any]:
+        """What is queued still, for whoever looks for the cause."""
+        redis, keys = self._redis, Keys.of(STREAM)
+        return {
+            "queued": await self._queued(),
+            "groups": await redis.xinfo_groups(keys.stream),
+            "consumers": await redis.xinfo_consumers(keys.stream, GROUP),
+            "pending": await redis.xpending_range(keys.stream, GROUP, "-", "+", _MOST_DUMPED),
+            "stream": await redis.xrange(keys.stream, count=_MOST_DUMPED),
+            "time": await redis.time(),
+            "retry": await redis.zrange(keys.retry, 0, _MOST_DUMPED, withscores=True),
+            "keys": {key: await redis.type(key) async for key in redis.scan_iter("ingest:*", count=1000)},
+        }
+
+    # -- what is seen ---------------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL_EVERY)
+            queued = await self._queued()
+            state = (
+                "Redis does not answer"
+                if queued is None
+                else f"{queued[0]:,} in the stream, {queued[1]:,} to be retried"
+            )
+            orders = self._orders
+            self._say(f"    {len(orders.accepted):,} accepted, {len(orders.unconfirmed):,} unconfirmed, {state}")
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - self._started:7.1f} s  {text}\n")
+        sys.stderr.flush()

@@ -1,0 +1,271 @@
+"""What a chaos run plays on: real servers behind proxies, the simulated API, and the service's own commands as processes.
+
+The workers reach Redis, PostgreSQL and the API through a proxy each; so does the producer. The check at the end, and what
+sets the API, go straight.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import psutil
+from proxy import Proxy
+
+from ingest.demo.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
+from ingest.demo.servers.process import ServerProcess
+from ingest.demo.servers.watchdog import Watchdog
+
+STREAM, GROUP = "orders", "ingest"
+TOKEN = "chaos"
+KILLED = "killed, as it did not stop"
+# Shorter than anybody would set them: what takes minutes otherwise happens in seconds.
+SETTINGS = {
+    "INGEST_STREAM": STREAM,
+    "INGEST_GROUP": GROUP,
+    "INGEST_UPSTREAM_TOKEN": TOKEN,
+    "INGEST_HEARTBEAT_TTL": "2",
+    "INGEST_CLAIM_IDLE": "4",
+    "INGEST_UPSTREAM_CONNECT_TIMEOUT": "2",
+    "INGEST_UPSTREAM_READ_TIMEOUT": "2",
+    "INGEST_UPSTREAM_TIMEOUT": "5",
+    "INGEST_SHUTDOWN_GRACE": "5",
+    "INGEST_CONCURRENCY": "50",
+    "INGEST_BATCH_ROWS": "100",
+    "INGEST_METRICS_PORT": "0",
+    "INGEST_LOG_FORMAT": "json",
+}
+# A usual day of the API; none of it is an order's own fault.
+USUAL = {
+    "latency": "0.02-0.1",
+    "error_rate": 0.01,
+    "unavailable_rate": 0.005,
+    "reset_rate": 0.005,
+    "truncate_rate": 0.005,
+    "hang_rate": 0.001,
+    "retry_after": 1,
+    "token": TOKEN,
+    "any_id": True,
+}
+_PATIENCE = 60.0
+# The tree that this is run from; nothing else of the environment reaches the commands.
+_TREE = "PYTHONPATH"
+
+
+class Command:
+    """One `ingest …` as a process, with all its children; its output goes to a file of its own."""
+
+    def __init__(self, *arguments: str, log: Path, home: Path, watchdog: Watchdog) -> None:
+        tree = [f"{_TREE}={os.environ[_TREE]}"] if _TREE in os.environ else []
+        self.log = log
+        self._process = ServerProcess(
+            ["/usr/bin/env", *tree, sys.executable, "-m", "ingest", *arguments],
+            directory=home,
+            log=log,
+            watchdog=watchdog,
+            ending=signal.SIGKILL,
+        )
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.exit_code
+
+    def has_ended(self, within: float = 0.0) -> bool:
+        """Wait up to so many seconds for it and all its children to be gone."""
+        return self._process.has_ended(within)
+
+    def ask_to_stop(self) -> None:
+        self._process.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it with all its children, at once."""
+        self._process.kill()
+
+    def children(self) -> list[psutil.Process]:
+        """Its worker processes, in a fixed order."""
+        try:
+            return sorted(psutil.Process(self.pid).children(), key=lambda child: child.pid)
+        except psutil.NoSuchProcess:
+            return []
+
+    def first_url(self) -> str:
+        """Wait until it prints a URL, and return it."""
+        deadline = monotonic() + _PATIENCE
+        while True:
+            for line in self.log.read_text().splitlines():
+                if line.startswith("http"):
+                    return line
+            assert not self.has_ended(within=0.02), f"it ended, see {self.log}"
+            assert monotonic() < deadline, f"it printed no URL, see {self.log}"
+
+    def finish(self) -> None:
+        """Wait until it has done its work."""
+        assert self.has_ended(within=_PATIENCE), f"it does not end, see {self.log}"
+        assert self.exit_code == 0, f"it failed, see {self.log}"
+
+
+@dataclass
+class Stage:
+    """Everything that can be seen or struck.
+
+    Attributes:
+        home: the folder of all data and logs.
+        workers: the worker commands that should be running.
+        exits: how worker commands have ended that were not killed as a fault, as they say themselves.
+    """
+
+    home: Path
+    servers: EmbeddedServers
+    redis_proxy: Proxy
+    postgres_proxy: Proxy
+    processes: int
+    _commands: ExitStack
+    _watchdog: Watchdog
+    api: "Api" = field(init=False)
+    api_proxy: Proxy = field(init=False)
+    workers: list[Command] = field(default_factory=list)
+    exits: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def redis_url(self) -> str:
+        """Redis, by way of the proxy."""
+        return _by_way_of(self.redis_proxy, self.servers.redis_url)
+
+    def prepare(self, seed: int) -> None:
+        """Make the tables, and start the API."""
+        self._configure(
+            {
+                **SETTINGS,
+                "INGEST_REDIS_URL": self.redis_url,
+                "INGEST_POSTGRES_DSN": _by_way_of(self.postgres_proxy, self.servers.postgres_dsn),
+            }
+        )
+        migrate = self._start("migrate", log="migrate")
+        upstream = self._start("upstream", "--port=0", f"--seed={seed}", log="api")
+        migrate.finish()
+        url = upstream.first_url()
+        self.api = Api(url.partition("/orders/")[0])
+        self.api_proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
+        self._configure({"INGEST_UPSTREAM_URL": _by_way_of(self.api_proxy, url)})
+
+    def start_worker(self) -> Command:
+        """Start a worker command, beside those that run."""
+        number = len(list(self.logs.glob("worker-*.log"))) + 1
+        command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
+        self.workers.append(command)
+        return command
+
+    def await_end(self, command: Command, within: float) -> str:
+        """How a worker command ends that was asked to stop, or whose supervisor is gone; it is killed if it does not."""
+        if not command.has_ended(within):
+            command.kill()
+            how = KILLED
+        elif command.exit_code == -signal.SIGKILL:
+            how = "by itself, without a supervisor"
+        else:
+            how = f"exit code {command.exit_code}"
+        self.exits[how] += 1
+        return how
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """All that the workers have logged; a line that is no event has the name `unreadable`."""
+        for log in sorted(self.logs.glob("worker-*.log")):
+            for line in log.read_text(errors="replace").splitlines():
+                try:
+                    yield json.loads(line) | {"log": log.name}
+                except json.JSONDecodeError:
+                    yield {"event": "unreadable", "line": line, "log": log.name}
+
+    def _start(self, *arguments: str, log: str) -> Command:
+        command = Command(*arguments, log=self.logs / f"{log}.log", home=self.logs, watchdog=self._watchdog)
+        self._commands.callback(command.kill)
+        return command
+
+    def _configure(self, settings: dict[str, str]) -> None:
+        file = self.logs / ".env"
+        file.touch(mode=0o600)
+        with file.open("a") as lines:
+            lines.writelines(f"{name}='{value}'\n" for name, value in settings.items())
+
+
+class Api:
+    """Sets the simulated API and asks it; what it does to orders is nobody's fault here."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(self._url)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def behave(self, **changes: object) -> None:
+        """Behave as on a usual day, but for these changes."""
+        await self._ask("PUT", "/behaviour", json=USUAL | changes)
+
+    async def put(self, order_id: str, document: bytes) -> None:
+        """Serve this document for an order."""
+        await self._ask("PUT", f"/orders/{order_id}", data=document)
+
+    async def delete(self, order_id: str) -> None:
+        """Have no such order."""
+        await self._ask("DELETE", f"/orders/{order_id}")
+
+    async def stats(self) -> dict[str, Any]:
+        """What it counts."""
+        return json.loads(await self._ask("GET", "/stats"))
+
+    async def _ask(self, method: str, path: str, **options: Any) -> bytes:
+        assert self._session is not None
+        async with asyncio.timeout(_PATIENCE), self._session.request(method, path, **options) as response:
+            answer = await response.read()
+            assert response.ok, f"{method} {path}: {response.status} {answer[:200]!r}"
+            return answer
+
+
+@contextmanager
+def open_stage(home: Path, processes: int, redis_server: Path | None) -> Iterator[Stage]:
+    """The stage, with its servers running; nothing of it but the folder outlives the block, whatever ends this process.
+
+    Args:
+        home: a folder that does not exist yet.
+        processes: worker processes of each command.
+        redis_server: the program to use for Redis; by default the embedded Valkey.
+    """
+    options = {**VALKEY_DURABLE, "appendfsync": "always"}
+    with ExitStack() as stack:
+        servers = stack.enter_context(embedded_servers(directory=home, durable=True, valkey_options=options))
+        if redis_server is not None:
+            other = ValkeyServer(home / "redis", binary=redis_server, options=options)
+            servers = replace(servers, valkey=stack.enter_context(other))
+        (home / "logs").mkdir()
+        redis_proxy = stack.enter_context(Proxy(servers.valkey.port))
+        postgres_proxy = stack.enter_context(Proxy(servers.postgres.port))
+        watchdog = stack.enter_context(Watchdog())
+        commands = stack.enter_context(ExitStack())
+        yield Stage(home, servers, redis_proxy, postgres_proxy, processes, commands, watchdog)
+
+
+def _by_way_of(proxy: Proxy, url: str) -> str:
+    parts = urlsplit(url)
+    account, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{proxy.port}"))

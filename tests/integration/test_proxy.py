@@ -1,0 +1,206 @@
+"""The proxy of the tests does what it says: else they would test something else."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+from proxy import Proxy
+from support import eventually_sync
+
+
+class Echo:
+    """Sends back what it is sent, to each client in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                while data := connection.recv(65536):
+                    connection.sendall(data)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        # A close alone does not wake the thread that accepts.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    with closing(Echo()) as echo:
+        yield echo
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[Proxy]:
+    with Proxy(echo.port) as proxy:
+        yield proxy
+
+
+def client(proxy: Proxy) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=20)
+
+
+def is_silent(connection: socket.socket, seconds: float = 0.3) -> bool:
+    """Whether nothing comes for a while: not data, not an end, not a reset."""
+    connection.settimeout(seconds)
+    try:
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        connection.settimeout(20)
+    return False
+
+
+def exchange(connection: socket.socket, data: bytes) -> bytes:
+    """What comes back for what is sent."""
+    threading.Thread(target=connection.sendall, args=(data,), daemon=True).start()
+    answer = b""
+    while len(answer) < len(data):
+        chunk = connection.recv(65536)
+        assert chunk, "the connection ended early"
+        answer += chunk
+    return answer
+
+
+def test_forwards_everything_both_ways_and_the_end(proxy: Proxy) -> None:
+    data = bytes(range(256)) * 10_000
+    with client(proxy) as connection:
+        answer = exchange(connection, data)
+        connection.shutdown(socket.SHUT_WR)
+        end = connection.recv(1)
+
+    assert answer == data
+    assert end == b""
+    eventually_sync(lambda: proxy.connections == 0)
+
+
+def test_what_a_server_sends_before_it_closes_arrives_whole() -> None:
+    data = bytes(1_000_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener, Proxy(listener.getsockname()[1]) as proxy:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(data)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with client(proxy) as connection:
+            received = b"".join(iter(lambda: connection.recv(1000), b""))
+
+    assert received == data
+
+
+def test_cut_resets_every_connection_and_new_ones_work(proxy: Proxy) -> None:
+    with client(proxy) as one, client(proxy) as two:
+        exchange(one, b"a")
+        exchange(two, b"a")
+
+        count = proxy.cut()
+
+        for connection in (one, two):
+            with pytest.raises(ConnectionResetError):
+                connection.recv(1)
+    with client(proxy) as new:
+        assert exchange(new, b"b") == b"b"
+    assert count == 2
+
+
+def test_frozen_it_keeps_connections_open_and_forwards_nothing_until_thawed(proxy: Proxy) -> None:
+    with client(proxy) as connection:
+        exchange(connection, b"before")
+
+        proxy.freeze()
+        connection.sendall(b"during")
+
+        assert is_silent(connection)
+        proxy.thaw()
+        assert connection.recv(6) == b"during"
+        assert exchange(connection, b"after") == b"after"
+
+
+def test_frozen_it_takes_new_connections_that_lead_nowhere_until_thawed(proxy: Proxy) -> None:
+    proxy.freeze()
+    with client(proxy) as connection:
+        connection.sendall(b"hello")
+
+        assert is_silent(connection)
+        proxy.thaw()
+        assert connection.recv(5) == b"hello"
+
+
+def test_what_is_frozen_can_be_cut(proxy: Proxy) -> None:
+    with client(proxy) as connection:
+        exchange(connection, b"a")
+        proxy.freeze()
+
+        proxy.cut()
+
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+
+
+def test_refusing_it_refuses_new_connections_and_keeps_the_open_ones(proxy: Proxy) -> None:
+    with client(proxy) as connection:
+        exchange(connection, b"a")
+
+        proxy.refuse()
+
+        with pytest.raises(ConnectionRefusedError):
+            client(proxy)
+        assert exchange(connection, b"b") == b"b"
+    proxy.accept()
+    with client(proxy) as new:
+        assert exchange(new, b"c") == b"c"
+
+
+def test_delay_holds_data_back_in_its_order(proxy: Proxy) -> None:
+    with client(proxy) as connection:
+        exchange(connection, b"a")
+
+        proxy.delay(0.2)
+        started = time.monotonic()
+        answer = exchange(connection, b"slow")
+        took = time.monotonic() - started
+        connection.sendall(b"1")
+        proxy.delay(0)
+        connection.sendall(b"2")
+
+        assert answer == b"slow"
+        assert took >= 0.4  # there and back
+        assert connection.recv(1) + connection.recv(1) == b"12"
+
+
+def test_a_client_of_a_server_that_is_gone_is_reset(echo: Echo, proxy: Proxy) -> None:
+    echo.close()
+
+    # The reset may come while the client still connects.
+    with pytest.raises(ConnectionResetError), client(proxy) as connection:
+        connection.recv(1)
+
+
+def test_it_ends_with_frozen_connections_open(echo: Echo) -> None:
+    with Proxy(echo.port) as proxy, client(proxy) as connection:
+        exchange(connection, b"a")
+        proxy.freeze()
+        connection.sendall(b"b")
+        with client(proxy):
+            eventually_sync(lambda: proxy.connections == 2)

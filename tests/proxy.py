@@ -1,0 +1,169 @@
+"""A TCP proxy that misbehaves on demand: what happens when a network does.
+
+It has a thread and an event loop of its own, so that tests with and without one can use it, and it goes on while they block.
+"""
+
+import asyncio
+import socket
+import struct
+import threading
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from ingest.demo.servers.server import free_port
+
+_PATIENCE = 10.0
+_CHUNK = 64 * 1024
+# Closing then sends a reset, and drops what has not been sent.
+_ABORTIVE = struct.pack("ii", 1, 0)
+
+
+class Proxy:
+    """Forwards connections on a port of 127.0.0.1 to another port, until told otherwise; a context manager.
+
+    What it is told holds for all its connections, also those still to come.
+
+    Attributes:
+        port: where it listens, the same for its whole life.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.port = free_port()
+        self._target = target
+        self._delay = 0.0
+        self._open: set[StreamWriter] = set()
+        self._handlers: set[asyncio.Task[Any]] = set()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), name=f"proxy-{target}", daemon=True)
+
+    # -- what tests do with it ------------------------------------------------------------------------------
+
+    def cut(self) -> int:
+        """Reset all connections, and return how many there were; new ones are welcome."""
+        return self._do(self._cut())
+
+    def freeze(self) -> None:
+        """Forward nothing more, either way; connections stay open, and new ones are taken but lead nowhere."""
+        self._do(self._set_flowing(on=False))
+
+    def thaw(self) -> None:
+        """Forward again, first what has gathered."""
+        self._do(self._set_flowing(on=True))
+
+    def refuse(self) -> None:
+        """Refuse new connections; those that are open go on."""
+        self._do(self._refuse())
+
+    def accept(self) -> None:
+        """Take new connections again."""
+        self._do(self._accept())
+
+    def delay(self, seconds: float) -> None:
+        """Hold back every piece of data for so long, either way; 0 ends it."""
+        self._delay = seconds
+
+    @property
+    def connections(self) -> int:
+        """How many connections from clients are open."""
+        return len(self._handlers)
+
+    # -- its life -------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(_PATIENCE), "the proxy did not start"
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_PATIENCE)
+        assert not self._thread.is_alive(), "the proxy did not stop"
+
+    def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop, self._flowing = asyncio.Event(), asyncio.Event()
+        self._flowing.set()
+        await self._accept()
+        self._ready.set()
+        await self._stop.wait()
+        await self._refuse()
+        self._flowing.set()
+        while self._handlers:
+            await self._cut()
+            await asyncio.wait(self._handlers, timeout=0.1)
+
+    # -- in its thread --------------------------------------------------------------------------------------
+
+    async def _accept(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, backlog=1024)
+
+    async def _refuse(self) -> None:
+        self._server.close()
+
+    async def _set_flowing(self, *, on: bool) -> None:
+        (self._flowing.set if on else self._flowing.clear)()
+
+    async def _cut(self) -> int:
+        count = len(self._handlers)
+        for writer in self._open:
+            _reset(writer)
+        return count
+
+    async def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._handlers.add(task)
+        self._open.add(writer)
+        try:
+            await self._flowing.wait()
+            await self._forward(reader, writer)
+        finally:
+            writer.close()
+            self._open.discard(writer)
+            self._handlers.discard(task)
+
+    async def _forward(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            from_target, to_target = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            _reset(writer)
+            return
+        self._open.add(to_target)
+        try:
+            await asyncio.gather(self._pump(reader, to_target, writer), self._pump(from_target, writer, to_target))
+        finally:
+            to_target.close()
+            self._open.discard(to_target)
+
+    async def _pump(self, source: StreamReader, sink: StreamWriter, origin: StreamWriter) -> None:
+        """Forward one way, to the end; a connection that breaks on one side breaks on the other."""
+        try:
+            while chunk := await source.read(_CHUNK):
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                await self._flowing.wait()
+                sink.write(chunk)
+                await sink.drain()
+            await self._flowing.wait()
+            with suppress(OSError):
+                sink.write_eof()
+        except OSError:
+            _reset(sink)
+            _reset(origin)
+
+
+def _reset(writer: StreamWriter) -> None:
+    """Close at once, with a reset."""
+    connection = writer.get_extra_info("socket")
+    if connection is not None:
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORTIVE)
+    writer.transport.abort()
