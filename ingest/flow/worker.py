@@ -228,13 +228,21 @@ class Worker:
         while self._circuit.is_open and not shutdown.requested.is_set():
             await self._give_back_undecided()
             await _first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pause())
+            probes = self._still_undecided(probes)
             if self._circuit.closed.is_set() or shutdown.requested.is_set():
-                return
-            probes = [probe for probe in probes if not probe.done()]
+                break
             if len(probes) == _MOST_PROBES:
                 probes.pop(0).cancel()
             for delivery in await self._taken(shutdown, self._intake.one()):
                 probes.append(self._start(parts, delivery, self._handler.probe))
+        # One was answered: those that hang would only keep their slots from working.
+        for probe in probes:
+            probe.cancel()
+        await _all_ended(probes)
+
+    def _still_undecided(self, tasks: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        undecided = set(self._leases.undecided().values())
+        return [task for task in tasks if task in undecided and not task.done()]
 
     async def _give_back_undecided(self) -> bool:
         """Release what ended without an outcome, uncounted; False if Redis is away and that has to be done later."""

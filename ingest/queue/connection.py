@@ -97,7 +97,7 @@ def translated() -> Iterator[None]:
 def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     text = str(error)
     # A script's error carries the inner one: "NOGROUP ... script: ...", or "... OOM command not allowed ...".
-    if "NOGROUP" in text:
+    if "NOGROUP" in text or "no such key" in text:
         return NoGroup(text)
     if "OOM command" in text:
         return QueueFull(text)

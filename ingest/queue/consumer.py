@@ -209,7 +209,7 @@ class Consumer:
 
     async def trim(self) -> int:
         """Delete entries that every group has finished, where finishing could not; return how many."""
-        return int(await self._call_group(self._scripts.trim, [self._keys.stream], []) or 0)
+        return int(await self._call_group(self._scripts.trim, [self._keys.stream], [self._group]) or 0)
 
     async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
         """Run a script that needs the group; None where the group had to be made again."""

@@ -1,6 +1,6 @@
 -- Deletes what every group has finished, where finishing could not delete it: other groups still had to read it then.
 -- One group that stands still keeps everything after its last entry.
--- KEYS: stream   returns: how many entries were deleted
+-- KEYS: stream   ARGV: our group   returns: how many entries were deleted
 local function is_before(one, other)
   local ms, seq = one:match('(%d+)-(%d+)')
   local other_ms, other_seq = other:match('(%d+)-(%d+)')
@@ -18,6 +18,8 @@ local function needed_by(group)
   return pending and pending[1] or unread and unread[1]
 end
 
+-- An error, if our group is gone: what it has not seen would count as finished.
+redis.call('XPENDING', KEYS[1], ARGV[1])
 local groups = redis.call('XINFO', 'GROUPS', KEYS[1])
 local oldest
 for _, facts in ipairs(groups) do
