@@ -128,7 +128,7 @@ def _worker(
     clock: SharedClock,
 ) -> Worker:
     leases = Leases(consumer, settings.claim_idle, settings.heartbeat_ttl, clock)
-    circuit = Circuit(metrics.circuit_open, settings.concurrency)
+    circuit = Circuit(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
     limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit)
     patience = Patience(settings.max_attempts, settings.max_deliveries)
     reaper = Reaper(consumer, leases, settings.claim_idle, metrics.redeliveries)

@@ -23,7 +23,13 @@ class ConfigError(UserError):
 
 
 class Fault(Exception):
-    """Why one delivery could not be finished."""
+    """Why one delivery could not be finished.
+
+    Attributes:
+        asked_at: when the request that failed began, in monotonic seconds, if there was one.
+    """
+
+    asked_at: float | None = None
 
 
 class TransientFault(Fault):

@@ -1,19 +1,20 @@
 """Tells an outage of the external API from the fault of one order, and keeps quiet while the API is away.
 
-One order that fails while others succeed is at fault itself; when orders fail and none succeeds, the API is. So a failure is
-judged only when there is evidence. An answer to a request that began after the failure acquits the API. Many failures with
-hardly an answer between them convict it, and so do a few after which nothing is answered for some seconds. Until then the
-judgement waits, and the order keeps its slot.
+A failure is judged only with evidence. If a request that began later has been answered, the API works, and the order is at
+fault. Where nothing tells, evidence is made: an order that the API has had before is asked for again; if it comes, those that
+failed are at fault themselves, and if it does not, the API is away. Until then the judgement waits, and the order keeps its
+slot. (A process to which the API has given nothing yet has only counting: one order is at fault, several are an outage.)
 
-While the circuit is open nothing is read, what is in hand is given back uncounted, and single orders are sent as probes, ever
+While the circuit is open nothing is read, what is in hand is given back uncounted, and single requests are sent as probes, ever
 more slowly; the first answer closes it. An API that only asks to wait is left the requests that it is busy with.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
 from ingest.telemetry.board import Gauge
@@ -21,15 +22,9 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("circuit")
 
-# Different orders that fail, with less than an answer for each four of them in between.
+# So many failures without an answer to anything later are in doubt at once, fewer after some time.
 _MANY = 10
-_FAILURES_PER_ANSWER = 4
-# Seconds after which fewer are enough: nothing has succeeded for so long.
-_HOLD = 3.0
-# A failure so long ago says nothing about now; orders are retried more often than that.
-_STALE = 600.0
-# An API that refuses what is too much for it still answers something else in so many seconds.
-_HOLD_THROTTLED = 1.0
+_DOUBT = 1.0
 _FIRST_PAUSE = 0.5
 _PAUSE_GROWTH = 1.5
 # What the API sees of one process during an outage is a request in so many seconds; its return is noticed as soon.
@@ -42,6 +37,14 @@ class ApiAway(Exception):
     """The external API is to blame, not the order: give the delivery back, uncounted."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Failure:
+    """One failed request that waits to be judged."""
+
+    order_id: str
+    asked_at: float
+
+
 class Circuit:
     """What this process knows of the external API's health.
 
@@ -52,34 +55,39 @@ class Circuit:
         on_open: called when it opens.
 
     Args:
+        ask: asks the API for an order with a single request; raises a `Fault`.
         gauge: 1 while open.
         concurrency: orders in flight, at most; with few, few failures are many.
-        hold: seconds for which a few failures wait for an answer to any order.
+        doubt: seconds for which a failure waits for evidence before evidence is made.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
     """
 
     def __init__(
         self,
+        ask: Callable[[str], Awaitable[object]],
         gauge: Gauge,
         concurrency: int,
         *,
-        hold: float = _HOLD,
+        doubt: float = _DOUBT,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self._ask = ask
         self._gauge = gauge
         self._many = max(2, min(_MANY, concurrency))
-        self._hold = hold
+        self._doubt = doubt
         self._clock = clock
         self._draw = draw
-        self._failed: dict[str, float] = {}
-        self._answers = 0
-        self._answered_at = 0.0
-        self._closed_at = 0.0
+        self._given: str | None = None
+        self._latest_asked = 0.0
+        self._failed: set[_Failure] = set()
+        self._refused: dict[str, float] = {}
+        self._is_asking = False
         self._told = 0.0
         self._pauses = 0
         self._opened_at = 0.0
+        self._closed_at = 0.0
         self._news = asyncio.Event()
         self.closed = asyncio.Event()
         self.closed.set()
@@ -87,20 +95,25 @@ class Circuit:
         self.is_throttled = False
         self.on_open: Callable[[], None] = lambda: None
 
+    @property
+    def has_an_order_to_ask_for(self) -> bool:
+        """Whether `probe` can be used."""
+        return self._given is not None
+
+    def gave(self, order_id: str, asked_at: float) -> None:
+        """The API has given an order that was asked for at `asked_at`."""
+        self._given = order_id
+        self.answered(asked_at)
+
     def answered(self, asked_at: float) -> None:
         """The API has answered a request that began at `asked_at`, with whatever only its order is to blame for."""
-        if not self._failed and not self.is_open:
-            return
-        self._answers += 1
-        self._answered_at = self._clock()
+        self._latest_asked = max(self._latest_asked, asked_at)
+        if self._refused:
+            self._refused.clear()
         if self.is_open:
             self._close()
-        acquitted = [order_id for order_id, failed_at in self._failed.items() if failed_at <= asked_at]
-        for order_id in acquitted:
-            del self._failed[order_id]
-        if not self._failed:
-            self._answers = 0
-        if acquitted:
+        if self._failed:
+            self._failed = {failure for failure in self._failed if failure.asked_at > asked_at}
             self._tell()
 
     async def judge(self, order_id: str, fault: Fault, asked_at: float) -> None:
@@ -109,25 +122,30 @@ class Circuit:
         Raises:
             ApiAway: if the API is.
         """
-        if asked_at < self._closed_at:
-            raise ApiAway(str(fault))  # a victim of the outage that is over
-        failed_at = self._note(order_id, fault)
         if isinstance(fault, ThrottledFault):
-            return
-        # Later than that, if the same order is in hand twice and has failed again.
-        while self._failed.get(order_id, 0.0) >= failed_at:
-            left = max(failed_at, self._answered_at) + self._hold - self._clock()
-            if left <= 0:
-                if not self._is_outage(fault):
-                    return
-                self._open(fault)
-                break
-            news = self._news
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await news.wait()
-        if self.is_open:
+            self._note_refusal(order_id, fault)
+        elif not self.is_open and asked_at > self._latest_asked:
+            await self._until_judged(_Failure(order_id, asked_at), fault)
+        # What began during an outage fails for the outage's sake, however late.
+        if self.is_open or asked_at < self._closed_at:
             raise ApiAway(str(fault))
+
+    async def probe(self) -> None:
+        """Ask for an order that the API has had before; an answer closes the circuit."""
+        order_id = self._given
+        if order_id is None:
+            return
+        asked_at = self._clock()
+        try:
+            await self._ask(order_id)
+        except ThrottledFault as fault:
+            self._told = min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
+        except (TransientFault, CredentialFault):
+            return
+        except Fault:
+            self.answered(asked_at)
+        else:
+            self.answered(asked_at)
 
     def pause(self) -> float:
         """Seconds until the next probe: ever more, with jitter, and no less than the API has asked for."""
@@ -136,41 +154,63 @@ class Circuit:
         told, self._told = self._told, 0.0
         return max(told, self._draw(0.75 * longest, longest))
 
-    def _note(self, order_id: str, fault: Fault) -> float:
-        """Count a failure, and return when it was; raise `ApiAway` if it is one too many, or the circuit is open."""
-        now = self._clock()
-        if isinstance(fault, ThrottledFault):
-            self._told = min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
-        if not self.is_open:
-            # Once more at the end: the order of failing is the order of the dictionary.
-            self._failed.pop(order_id, None)
-            self._failed = {failed: at for failed, at in self._failed.items() if at > now - _STALE}
-            self._failed[order_id] = now
-            if not self._is_too_much(fault):
-                return now
-            self._open(fault)
-        raise ApiAway(str(fault))
+    async def _until_judged(self, failure: _Failure, fault: Fault) -> None:
+        """Wait until the failure is no longer in question: acquitted, convicted with the API, or alone at fault."""
+        self._failed.add(failure)
+        doubtful_at = self._clock() + (self._doubt if len(self._failed) < self._many else 0.0)
+        try:
+            while failure in self._failed:
+                left = doubtful_at - self._clock()
+                if left <= 0 and not self._is_asking:
+                    await self._make_sure(fault)
+                    continue
+                news = self._news
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left if left > 0 else None):
+                        await news.wait()
+        finally:
+            self._failed.discard(failure)
 
-    def _is_too_much(self, fault: Fault) -> bool:
-        """Whether a failure leaves no doubt, without waiting."""
-        count = len(self._failed)
-        if count < _FAILURES_PER_ANSWER * self._answers:
-            return False
-        match fault:
-            case ThrottledFault():
-                first = next(iter(self._failed.values()))
-                return count >= self._many and self._clock() >= first + _HOLD_THROTTLED
-            case CredentialFault():
-                return count > 1
-            case _:
-                return count >= self._many
+    async def _make_sure(self, fault: Fault) -> None:
+        """Make evidence; afterwards no failure from before is in question."""
+        if self._given is None:
+            self._count(fault)
+            return
+        self._is_asking = True
+        asked_at = self._clock()
+        try:
+            await self._ask(self._given)
+        except (TransientFault, CredentialFault) as failed:
+            # Unless everything has been acquitted meanwhile.
+            if self._failed:
+                self._open(failed)
+        except Fault:
+            self.answered(asked_at)
+        else:
+            self.answered(asked_at)
+        finally:
+            self._is_asking = False
+            self._tell()
 
-    def _is_outage(self, fault: Fault) -> bool:
-        """Whether a failure, with no answer to any order for a while, is the API's."""
+    def _count(self, fault: Fault) -> None:
         is_unmistakable = isinstance(fault, CredentialFault) or (
             isinstance(fault, TransientFault) and not fault.reached
         )
-        return is_unmistakable or len(self._failed) > 1
+        if is_unmistakable or len({failure.order_id for failure in self._failed}) > 1:
+            self._open(fault)
+        else:
+            self._failed.clear()
+
+    def _note_refusal(self, order_id: str, fault: ThrottledFault) -> None:
+        """An API that refuses what is too much answers something else; one that refuses everything for a second is away."""
+        self._told = min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
+        if self.is_open:
+            return
+        now = self._clock()
+        first = next(iter(self._refused.values()), now)
+        self._refused.setdefault(order_id, now)
+        if len(self._refused) >= self._many and now >= first + self._doubt:
+            self._open(fault)
 
     def _close(self) -> None:
         self.is_open = False
@@ -190,9 +230,9 @@ class Circuit:
             self._told = 0.0
         # A wrong credential is put right by a person; the rest passes.
         log = _log.error if isinstance(fault, CredentialFault) else _log.warning
-        log("circuit_opened", error=str(fault), orders=len(self._failed))
+        log("circuit_opened", error=str(fault), orders=len(self._failed) or len(self._refused))
         self._failed.clear()
-        self._answers = 0
+        self._refused.clear()
         self.on_open()
         self._tell()
 

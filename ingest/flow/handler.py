@@ -89,25 +89,23 @@ class Handler:
             if delivery.document is not None:
                 return Store(decode_order(delivery.document, delivery.order_id), self._now())
             fetched = await fetch(delivery.order_id)
-            self._answered(asked_at)
+            self._circuit.gave(delivery.order_id, asked_at)
+            self._limit.answered()
             return Store(decode_order(fetched.body, delivery.order_id), fetched.asked_at)
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:
-            self._answered(asked_at)
+            self._circuit.answered(asked_at)
+            self._limit.answered()
             return Bury(fault.reason, str(fault))
         except ThrottledFault as fault:
             self._limit.throttled()
-            await self._circuit.judge(delivery.order_id, fault, asked_at)
+            await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             after = self._draw(FIRST_DELAY, 2 * FIRST_DELAY) if fault.after is None else fault.after
             return RetryLater(after, delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
-            await self._circuit.judge(delivery.order_id, fault, asked_at)
+            await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             return self._after_failure(delivery, str(fault))
-
-    def _answered(self, asked_at: float) -> None:
-        self._circuit.answered(asked_at)
-        self._limit.answered()
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:
         if delivery.attempt >= self._patience.attempts:

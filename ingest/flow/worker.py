@@ -74,6 +74,7 @@ class Worker:
         self._wanted = 1
         self._away = False
         self._withheld = False
+        self._turn = False
         self._freed = asyncio.Event()
         circuit.on_open = self._freed.set
 
@@ -228,21 +229,32 @@ class Worker:
         while self._circuit.is_open and not shutdown.requested.is_set():
             await self._give_back_undecided()
             await _first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pause())
-            probes = self._still_undecided(probes)
+            probes = self._still_cancellable(probes)
             if self._circuit.closed.is_set() or shutdown.requested.is_set():
                 break
             if len(probes) == _MOST_PROBES:
                 probes.pop(0).cancel()
-            for delivery in await self._taken(shutdown, self._intake.one()):
-                probes.append(self._start(parts, delivery, self._handler.probe))
+            probes += await self._probe(shutdown, parts)
         # One was answered: those that hang would only keep their slots from working.
         for probe in probes:
             probe.cancel()
         await _all_ended(probes)
 
-    def _still_undecided(self, tasks: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
-        undecided = set(self._leases.undecided().values())
-        return [task for task in tasks if task in undecided and not task.done()]
+    async def _probe(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Ask the API for one order: one that it has given before, or one from the queue, in turn.
+
+        Those in the queue may be what fails; the one that was given may have gone bad.
+        """
+        self._turn = not self._turn
+        if self._turn and self._circuit.has_an_order_to_ask_for:
+            return [parts.create_task(self._circuit.probe())]
+        taken = await self._taken(shutdown, self._intake.one())
+        return [self._start(parts, delivery, self._handler.probe) for delivery in taken]
+
+    def _still_cancellable(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        """Those that go on, and are not about to settle an outcome."""
+        decided = self._deliveries.difference(self._leases.undecided().values())
+        return [probe for probe in probes if not probe.done() and probe not in decided]
 
     async def _give_back_undecided(self) -> bool:
         """Release what ended without an outcome, uncounted; False if Redis is away and that has to be done later."""

@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 from yarl import URL
 
 from ingest.domain.delivery import DeadReason, Fetched
-from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.telemetry.board import Histogram
 from ingest.upstream.answers import code_of, fault_of
 
@@ -132,7 +132,15 @@ class UpstreamClient:
         return await retrying(next_try)
 
     async def _try(self, url: URL) -> Fetched:
-        code, started, asked_at = "error", time.monotonic(), self._now()
+        started = time.monotonic()
+        try:
+            return await self._request(url, started)
+        except Fault as fault:
+            fault.asked_at = started
+            raise
+
+    async def _request(self, url: URL, started: float) -> Fetched:
+        code, asked_at = "error", self._now()
         try:
             async with self._session.get(url, max_redirects=_REDIRECTS) as response:
                 code = code_of(response.status)
