@@ -1,13 +1,15 @@
 """The handler decides: each way in which a fetch may end has its outcome."""
 
+import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pytest
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, RetryLater, Store
-from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.flow.circuit import Circuit
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
@@ -24,6 +26,7 @@ class Answering:
 
     answer: bytes | BaseException
     asked: list[str] = field(default_factory=list)
+    asked_once: list[str] = field(default_factory=list)
 
     async def fetch(self, order_id: str) -> Fetched:
         self.asked.append(order_id)
@@ -32,19 +35,38 @@ class Answering:
         return Fetched(self.answer, ASKED_AT)
 
     async def fetch_once(self, order_id: str) -> Fetched:
+        self.asked_once.append(order_id)
         return await self.fetch(order_id)
 
 
-def handler(upstream: Answering) -> Handler:
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+async def _no_order(order_id: str) -> object:
+    raise AssertionError(f"must not be asked: {order_id}")
+
+
+def a_circuit(hold: float = 0.0) -> Circuit:
+    return Circuit(_no_order, WorkerMetrics.on(worker_board(1), 0).circuit_open, 100, doubt=hold)
+
+
+def a_limit() -> ConcurrencyLimit:
+    return ConcurrencyLimit(100, WorkerMetrics.on(worker_board(1), 0).concurrency_limit)
+
+
+def handler(upstream: Answering, *, circuit: Circuit | None = None, limit: ConcurrencyLimit | None = None) -> Handler:
     return Handler(
         upstream,
         Patience(attempts=3, deliveries=5),
-        Circuit(metrics.circuit_open, 100, hold=0.0),
-        ConcurrencyLimit(100, metrics.concurrency_limit),
+        circuit or a_circuit(),
+        limit or a_limit(),
         now=lambda: NOW,
         draw=lambda low, high: (low + high) / 2,
     )
+
+
+async def open_it(circuit: Circuit) -> None:
+    """Let an outage be noticed."""
+    with pytest.raises(ApiAway):
+        await circuit.judge("other", TransientFault("refused", reached=False), time.monotonic())
+    assert circuit.is_open
 
 
 async def test_a_sound_order_is_to_be_stored_with_the_time_at_which_it_was_asked_for() -> None:
@@ -136,3 +158,109 @@ async def test_being_throttled_without_a_time_waits_for_a_second_or_two() -> Non
 async def test_a_bug_is_no_outcome(bug: Exception) -> None:
     with pytest.raises(type(bug)):
         await handler(Answering(bug)).handle(DELIVERY)
+
+
+# -- the fault of the API -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault", [TransientFault("refused", reached=False), CredentialFault("HTTP 401: refuses our credential")]
+)
+async def test_what_only_the_api_can_be_to_blame_for_is_no_outcome(fault: Fault) -> None:
+    circuit = a_circuit()
+
+    with pytest.raises(ApiAway):
+        await handler(Answering(fault), circuit=circuit).handle(replace(DELIVERY, attempt=3))
+
+    assert circuit.is_open
+
+
+@pytest.mark.parametrize("fault", [TransientFault("HTTP 500"), CredentialFault("HTTP 401: refuses our credential")])
+async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault) -> None:
+    circuit = a_circuit(hold=3600.0)
+    bad = replace(DELIVERY, order_id="bad")
+    failing = asyncio.create_task(handler(Answering(fault), circuit=circuit).handle(bad))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not failing.done(), "it is not judged without evidence"
+
+    await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
+
+    async with asyncio.timeout(5):
+        assert await failing == RetryLater(0.5, 2, str(fault))
+
+
+async def test_while_the_api_is_away_it_is_not_asked() -> None:
+    circuit, upstream = a_circuit(), Answering(DOCUMENT)
+    await open_it(circuit)
+
+    with pytest.raises(ApiAway):
+        await handler(upstream, circuit=circuit).handle(DELIVERY)
+
+    assert upstream.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (DOCUMENT, Store),
+        (b"<html>", Bury),
+        (PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), Bury),
+        (PermanentFault(DeadReason.REJECTED, "HTTP 422"), Bury),
+    ],
+)
+async def test_a_probe_asks_once_and_any_answer_for_the_order_shows_that_the_api_is_back(
+    answer: bytes | Exception, outcome: type
+) -> None:
+    circuit, upstream = a_circuit(), Answering(answer)
+    await open_it(circuit)
+
+    assert isinstance(await handler(upstream, circuit=circuit).probe(DELIVERY), outcome)
+
+    assert upstream.asked_once == ["a1"]
+    assert not circuit.is_open
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [TransientFault("HTTP 500"), ThrottledFault("HTTP 503 with Retry-After", 9.0), CredentialFault("HTTP 401")],
+)
+async def test_a_probe_that_fails_is_nobodys_attempt(fault: Fault) -> None:
+    circuit, upstream = a_circuit(), Answering(fault)
+    await open_it(circuit)
+
+    with pytest.raises(ApiAway):
+        await handler(upstream, circuit=circuit).probe(replace(DELIVERY, attempt=3))
+
+    assert upstream.asked_once == ["a1"]
+    assert circuit.is_open
+
+
+async def test_a_pushed_order_says_nothing_of_the_api() -> None:
+    circuit = a_circuit()
+    await open_it(circuit)
+
+    assert isinstance(await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, document=DOCUMENT)), Store)
+
+    assert circuit.is_open
+
+
+async def test_an_order_at_fault_by_itself_says_nothing_of_the_api() -> None:
+    circuit = a_circuit()
+    await open_it(circuit)
+
+    await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, order_id=None))
+    await handler(Answering(b""), circuit=circuit).probe(replace(DELIVERY, count=99))
+
+    assert circuit.is_open
+
+
+async def test_being_throttled_lowers_the_limit_and_nothing_else_does() -> None:
+    limit = a_limit()
+    for answer in (DOCUMENT, TransientFault("HTTP 500"), PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")):
+        await handler(Answering(answer), limit=limit).handle(DELIVERY)
+    assert limit.value == 100
+
+    await handler(Answering(ThrottledFault("HTTP 429")), limit=limit).handle(DELIVERY)
+
+    assert limit.value == 80

@@ -1,0 +1,291 @@
+"""The real `ingest worker` asked to stop while something it needs is away or frozen: it ends well, in time, and loses nothing."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
+import pytest
+from acceptance.commands import WorkerCommand, Workers, closing_workers
+from integration.scene import Scene, assert_right, ids
+from support import Cli, eventually
+
+from ingest.demo.servers import EmbeddedServers
+from ingest.supervisor import KILL_MARGIN
+
+ORDERS = ids(200)
+GRACE = 1.0
+
+
+@pytest.fixture
+async def scene(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
+    """A scene on servers that may be stopped and frozen."""
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
+    env = {
+        "INGEST_REDIS_URL": scene.redis_url,
+        "INGEST_POSTGRES_DSN": scene.dsn,
+        "INGEST_UPSTREAM_URL": scene.api.url_template,
+        "INGEST_CONCURRENCY": "10",
+        "INGEST_PROCESSES": "2",
+        "INGEST_SHUTDOWN_GRACE": str(GRACE),
+        "INGEST_CLAIM_IDLE": "3600",
+        "INGEST_HEARTBEAT_TTL": "2",
+    }
+    with closing_workers(cli, env) as workers:
+        yield workers
+
+
+@contextmanager
+def frozen(*pids: int) -> Iterator[None]:
+    """The block with these processes, and all that they have started, stopped."""
+    family = [
+        process for pid in pids for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
+    ]
+    for process in family:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+async def holds(scene: Scene, count: int) -> None:
+    """Wait until so many entries are handed out."""
+
+    async def handed_out() -> bool:
+        return (await scene.state()).pending == count
+
+    await eventually(handed_out)
+
+
+async def ends_well(command: WorkerCommand, within: float = GRACE + KILL_MARGIN) -> None:
+    """It ends by itself, and says so, before the supervisor would have to kill it."""
+    asked = time.monotonic()
+    code = await command.exit_code(within=60)
+    assert code == 0, command.log[-20:]
+    assert time.monotonic() - asked < within
+    assert not command.events("process_killed")
+    assert not command.events("process_died")
+
+
+async def others_finish(scene: Scene, workers: Workers, order_ids: list[str] = ORDERS) -> None:
+    """Nothing was lost: who comes next stores all that is left."""
+    scene.api.behave(latency="0", hang_rate=0.0)
+    heirs = workers.start()
+    await heirs.says("process_started", process="worker-1")
+    await scene.finished(within=60)
+    assert await scene.dead() == []
+    assert_right(await scene.rows(), order_ids)
+    assert await heirs.stop() == 0
+
+
+def counted(command: WorkerCommand, field: str) -> int:
+    """What its processes say at their end, added up."""
+    return sum(int(event[field]) for event in command.events("stopped", room="worker"))
+
+
+# -- while Redis is away ----------------------------------------------------------------------------------------
+
+
+async def test_asked_while_redis_is_frozen_it_says_what_it_could_not_give_back(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ORDERS)
+    command = workers.start()
+    await holds(scene, 20)
+
+    with frozen(own_servers.valkey.pid):
+        command.ask(signal.SIGTERM)
+        await ends_well(command)
+
+    assert counted(command, "orphans") == 20
+    assert counted(command, "given_back") == 0
+    await others_finish(scene, workers)
+
+
+async def test_asked_while_redis_is_down_it_says_what_it_could_not_give_back(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ORDERS)
+    command = workers.start()
+    await holds(scene, 20)
+
+    await asyncio.to_thread(own_servers.valkey.kill)
+    await command.says("unavailable", server="redis")
+    command.ask(signal.SIGTERM)
+    await ends_well(command)
+    await asyncio.to_thread(own_servers.valkey.start)
+
+    assert counted(command, "orphans") == 20
+    await others_finish(scene, workers)
+
+
+async def test_asked_while_redis_is_frozen_and_there_is_nothing_to_do_it_ends_well(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    await scene.enqueue("first")
+    command = workers.start()
+    await scene.stored_at_least(1)
+    await scene.finished()
+
+    with frozen(own_servers.valkey.pid):
+        command.ask(signal.SIGTERM)
+        await ends_well(command)
+
+    assert counted(command, "orphans") == 0
+
+
+async def test_asked_while_redis_is_frozen_the_rows_in_hand_are_committed_all_the_same(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    scene.api.behave(latency="1.5")
+    await scene.enqueue(*ORDERS[:20])
+    command = workers.start(shutdown_grace=5)
+
+    async def under_way() -> bool:
+        return scene.api.stats().requests == 20
+
+    await eventually(under_way)
+    with frozen(own_servers.valkey.pid):
+        command.ask(signal.SIGTERM)
+        await ends_well(command, within=5 + KILL_MARGIN)
+        assert await scene.stored() == 20
+
+    await others_finish(scene, workers, ORDERS[:20])
+
+
+# -- while PostgreSQL is away -----------------------------------------------------------------------------------
+
+
+async def test_asked_while_postgresql_is_frozen_it_gives_back_the_batch(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    scene.api.behave(latency="0.02")
+    await scene.enqueue(*ORDERS)
+    command = workers.start(batch_rows=20)
+    await scene.stored_at_least(20)
+
+    with frozen(own_servers.postgres.pid):
+        await holds(scene, 60)
+        command.ask(signal.SIGTERM)
+        await ends_well(command)
+
+    assert counted(command, "given_back") == 60
+    await others_finish(scene, workers)
+
+
+async def test_asked_while_both_servers_are_frozen_and_the_api_hangs_it_ends_well(
+    scene: Scene, own_servers: EmbeddedServers, workers: Workers
+) -> None:
+    scene.api.behave(latency="0.02")
+    await scene.enqueue(*ORDERS)
+    command = workers.start(batch_rows=20)
+    await scene.stored_at_least(20)
+
+    scene.api.behave(hang_rate=1.0)
+    with frozen(own_servers.postgres.pid, own_servers.valkey.pid):
+        command.ask(signal.SIGTERM)
+        await ends_well(command)
+
+    assert len(command.events("stopped", room="worker")) == 2
+    await others_finish(scene, workers)
+
+
+# -- while the API is away --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [{"error_rate": 1.0}, {"hang_rate": 1.0}, {"token": "another one"}])
+async def test_asked_while_the_circuit_is_open_it_ends_within_the_grace_period_holding_nothing(
+    scene: Scene, workers: Workers, way: dict[str, object]
+) -> None:
+    scene.api.behave(**way)
+    await scene.enqueue(*ORDERS)
+    command = workers.start(upstream_timeout=1, upstream_tries=1)
+    await command.says("circuit_opened")
+
+    command.ask(signal.SIGTERM)
+    await ends_well(command, within=GRACE + 5)
+
+    assert counted(command, "orphans") == 0
+    assert {entry.deliveries for entry in await scene.pending()} <= {0}
+    scene.api.behave(error_rate=0.0, token=None)
+    await others_finish(scene, workers)
+
+
+# -- however it is asked ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_asked_all_at_once_and_again_and_again_it_still_gives_everything_back(
+    scene: Scene, workers: Workers, number: signal.Signals
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ORDERS)
+    command = workers.start(shutdown_grace=3600)
+    await holds(scene, 20)
+
+    async def ended() -> bool:
+        with suppress(ProcessLookupError):
+            command.ask_group(number)
+        return command.process.poll() is not None
+
+    # As an impatient person at a terminal: the first request alone would be waited for during an hour.
+    await eventually(ended, within=30, every=0.2)
+
+    await ends_well(command)
+    assert (counted(command, "given_back"), counted(command, "orphans")) == (20, 0)
+    assert {entry.deliveries for entry in await scene.pending()} == {0}
+    await others_finish(scene, workers)
+
+
+async def test_asked_at_any_moment_of_its_start_it_ends_well(scene: Scene, workers: Workers) -> None:
+    await scene.enqueue(*ORDERS)
+
+    for number in range(8):
+        command = workers.start()
+        if number % 4:
+            # From the first line that it logs, on: forking, connecting, the first read.
+            await command.says("process_started", process=f"worker-{number % 2}")
+            await asyncio.sleep(0.02 * number)
+        else:
+            # Python itself is starting: the default of SIGTERM may end it.
+            await asyncio.sleep(0.3)
+        command.ask(signal.SIGTERM)
+        assert await command.exit_code() in ({0, -signal.SIGTERM} if number % 4 == 0 else {0})
+
+    await others_finish(scene, workers)
+    assert (await scene.state()).consumers == 0
+
+
+async def test_a_killed_child_during_the_stop_is_said_and_costs_nothing(scene: Scene, workers: Workers) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue(*ORDERS)
+    command = workers.start(shutdown_grace=60)
+    await holds(scene, 20)
+
+    command.ask(signal.SIGTERM)
+    await command.says("stop_requested", room="shutdown")
+    os.kill(command.pid_of("worker-0"), signal.SIGKILL)
+    await command.says("process_stopped", process="worker-0", code=-signal.SIGKILL)
+    command.ask_group(signal.SIGTERM)
+
+    async def ended() -> bool:
+        with suppress(ProcessLookupError):
+            command.ask_group(signal.SIGTERM)
+        return command.process.poll() is not None
+
+    await eventually(ended, every=0.5)
+    assert await command.exit_code() == 1, "one of its processes did not stop as it should"
+    await others_finish(scene, workers)

@@ -1,0 +1,222 @@
+"""Beside other groups, on servers of all kinds, as a user with few rights, and after a restart: the queue keeps its word."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from redis.asyncio import Redis
+from servers.kinds import Kind
+
+from ingest.demo.servers import ValkeyServer
+from ingest.domain.delivery import DeadReason
+from ingest.queue.capabilities import Capabilities, probe
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+
+GROUP = "ingest"
+NOW = 0.001
+LEASE = 3600.0
+
+
+@asynccontextmanager
+async def connect(url: str, queue: str, name: str) -> AsyncIterator[Consumer]:
+    async with Consumer.open(url, queue, GROUP, name, block=1.0) as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture
+async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with connect(redis_url, queue_name, "one") as consumer:
+        yield consumer
+
+
+async def add(redis: Redis, keys: Keys, *order_ids: str) -> list[str]:
+    return [(await redis.xadd(keys.stream, {"order_id": order_id})).decode() for order_id in order_ids]
+
+
+async def left(redis: Redis, keys: Keys) -> list[str]:
+    """What is still in the stream."""
+    return [entry_id.decode() for entry_id, _ in await redis.xrange(keys.stream)]
+
+
+async def read_by_the_other(redis: Redis, keys: Keys, count: int) -> list[str]:
+    """What a second group's reader is given."""
+    reply = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"}, count=count)
+    return [entry_id.decode() for _, entries in reply for entry_id, *_ in entries]
+
+
+# -- a second group ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_and_of_tidying_up(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    entry_ids = await add(redis, keys, *"abcd")
+    acked, buried, retried, _ = await consumer.read(4, NOW)
+
+    await consumer.ack([acked.entry_id])
+    await consumer.bury(buried, DeadReason.REJECTED, "no")
+    await consumer.reschedule(retried, LEASE, 2)
+    await consumer.trim()
+
+    assert await read_by_the_other(redis, keys, 10) == entry_ids
+
+
+async def test_what_both_groups_have_finished_is_deleted_and_nothing_that_is_pending_anywhere(
+    consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    entry_ids = await add(redis, keys, *"abcdef")
+    await consumer.read(5, NOW)
+    await read_by_the_other(redis, keys, 6)
+    finished, pending_here, pending_there, finished_later, unread_here = (
+        entry_ids[:2],
+        entry_ids[2],
+        entry_ids[3],
+        entry_ids[4],
+        entry_ids[5],
+    )
+
+    await consumer.ack([*finished, pending_there, finished_later])
+    await redis.xack(keys.stream, "audit", *finished, pending_here, finished_later, unread_here)
+    await consumer.trim()
+
+    remaining = await left(redis, keys)
+    assert not set(finished) & set(remaining)
+    assert {pending_here, pending_there, unread_here} <= set(remaining)
+
+
+async def test_when_both_groups_have_finished_all_nothing_is_left(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    entry_ids = await add(redis, keys, *"abc")
+    await consumer.read(3, NOW)
+    await read_by_the_other(redis, keys, 3)
+
+    await consumer.ack(entry_ids)
+    await redis.xack(keys.stream, "audit", *entry_ids)
+    await consumer.trim()
+
+    assert await left(redis, keys) == []
+
+
+async def test_a_group_that_is_gone_holds_nothing_back(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    entry_ids = await add(redis, keys, *"abc")
+    await consumer.read(2, NOW)
+    await consumer.ack(entry_ids[:2])
+    await redis.xgroup_destroy(keys.stream, "audit")
+
+    await consumer.trim()
+
+    assert await left(redis, keys) == entry_ids[2:]
+
+
+async def test_what_was_given_back_is_not_trimmed(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    entry_ids = await add(redis, keys, *"ab")
+    await consumer.read(2, NOW)
+    await read_by_the_other(redis, keys, 2)
+    await redis.xack(keys.stream, "audit", *entry_ids)
+    await consumer.ack(entry_ids[1:])
+    await consumer.release(entry_ids[:1])
+
+    await consumer.trim()
+
+    assert entry_ids[0] in await left(redis, keys)
+
+
+@pytest.mark.parametrize("sequence", [9, 10, 2**53, 2**63 + 1025, 2**64 - 2, 2**64 - 1])
+async def test_numbers_of_any_length_in_an_id_are_exact(
+    consumer: Consumer, redis: Redis, keys: Keys, sequence: int
+) -> None:
+    first, second = f"5-{sequence}", f"5-{sequence + 1}" if sequence < 2**64 - 1 else "6-0"
+    for entry_id in (first, second, "10-1"):
+        await redis.xadd(keys.stream, {"order_id": "a"}, id=entry_id)
+    await redis.xgroup_create(keys.stream, "audit", id="10-1")
+    await consumer.read(1, NOW)
+    await redis.xack(keys.stream, GROUP, first)
+
+    await consumer.trim()
+
+    assert await left(redis, keys) == [second, "10-1"]
+
+
+# -- what the server can ----------------------------------------------------------------------------------------
+
+
+async def test_what_a_server_can_is_found_out_without_leaving_a_trace(redis: Redis, kind: Kind, keys: Keys) -> None:
+    before = set(await redis.keys())
+
+    found = await probe(redis, keys.probe)
+
+    assert found == Capabilities(
+        acks_and_deletes=kind.is_redis_since(8, 2),
+        claims_as_it_reads=kind.is_redis_since(8, 4),
+        adds_idempotently=kind.is_redis_since(8, 6),
+        gives_back=kind.is_redis_since(8, 8),
+    )
+    assert set(await redis.keys()) <= before
+
+
+async def test_what_an_acl_forbids_is_done_without(
+    own_valkey: ValkeyServer, own_redis: Redis, kind: Kind, keys: Keys
+) -> None:
+    forbidden = ["-xackdel", "-xnack"] if kind.is_redis_since(8, 8) else []
+    await own_redis.acl_setuser(
+        "limited",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["ingest:*"],
+        commands=["+@all", *forbidden],
+    )
+    url = own_valkey.url.replace(f":{own_valkey.password}@", "limited:secret@")
+
+    async with Redis.from_url(url) as limited:
+        found = await probe(limited, keys.probe)
+    async with connect(url, "queue", "one") as consumer:
+        queue = Keys.of("queue")
+        entry_ids = await add(own_redis, queue, *"abc")
+        acked, buried, given_back = await consumer.read(3, NOW)
+        done = [
+            await consumer.ack([acked.entry_id]),
+            await consumer.bury(buried, DeadReason.REJECTED, "no"),
+            await consumer.release([given_back.entry_id]),
+        ]
+        taken, _ = await consumer.claim_idle(10, LEASE)
+
+    assert not found.acks_and_deletes
+    assert not found.gives_back
+    assert done == [1, True, 1]
+    assert [(delivery.entry_id, delivery.count) for delivery in taken] == [(entry_ids[2], 1)]
+
+
+# -- a restart --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+async def test_what_was_given_back_stays_so_when_the_server_restarts(
+    kind: Kind, queue_name: str, keys: Keys, *, rewritten: bool
+) -> None:
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        kind.server(Path(folder) / "server", appendonly="yes", appendfsync="always") as server,
+    ):
+        async with Redis.from_url(server.url) as redis, connect(server.url, queue_name, "one") as one:
+            entry_ids = await add(redis, keys, *"abc")
+            await one.read(3, NOW)
+            await redis.xclaim(keys.stream, GROUP, "one", 0, [entry_ids[1]], retrycount=4, justid=True)
+            await one.release(entry_ids[:2])
+            if rewritten:
+                await redis.bgrewriteaof()
+
+        server.restart()
+
+        async with connect(server.url, queue_name, "newcomer") as newcomer:
+            await newcomer.beat(60)
+            taken = [*(await newcomer.claim_idle(10, LEASE))[0], *await newcomer.read(10, NOW, idle=LEASE)]
+
+    assert sorted((delivery.entry_id, delivery.count) for delivery in taken) == [(entry_ids[0], 1), (entry_ids[1], 4)]

@@ -1,0 +1,90 @@
+"""A worker that freezes its own process at a named moment, once: `python frozen.py MOMENT NAME`, settings by environment.
+
+SIGSTOP stands for whatever stops a process without its knowledge: a suspended laptop, a paused virtual machine, a stalled disk.
+It goes on at SIGCONT, and ends at SIGTERM.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from ingest.app import _limits, _worker
+from ingest.domain.delivery import Delivery, Effect, Fetched, OrderRow
+from ingest.flow.clock import SharedClock
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import BLOCK
+from ingest.queue.consumer import Consumer
+from ingest.settings import load_settings
+from ingest.store.orders import OrderStore
+from ingest.telemetry.logs import setup_logs
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient
+
+moments = {sys.argv[1]}
+
+
+def freeze(moment: str) -> None:
+    """Stop until somebody sends SIGCONT, if this is the moment."""
+    if moment in moments:
+        moments.clear()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Upstream(UpstreamClient):
+    """Freezes with a document in hand."""
+
+    async def fetch(self, order_id: str) -> Fetched:
+        fetched = await super().fetch(order_id)
+        freeze("after_fetch")
+        return fetched
+
+
+class Store(OrderStore):
+    """Freezes when it is already decided that the batch is still ours, or has just committed it."""
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        freeze("before_commit")
+        effects = await super().upsert(rows)
+        freeze("after_commit")
+        return effects
+
+
+class Queue(Consumer):
+    """Freezes with what it has read and not yet begun, or when it is already decided that the entries are still ours."""
+
+    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
+        taken = await super().read(count, block, idle)
+        if taken:
+            freeze("after_read")
+        return taken
+
+    async def ack(self, entry_ids: Sequence[str]) -> int:
+        freeze("before_ack")
+        return await super().ack(entry_ids)
+
+
+async def main() -> None:
+    """Work until SIGTERM, but for the time of being frozen."""
+    settings = load_settings()
+    setup_logs("json", "info")
+    shutdown = Shutdown(settings.shutdown_grace)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, shutdown.request, "SIGTERM")
+    metrics = WorkerMetrics.on(worker_board(1), 0)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
+        queue = await stack.enter_async_context(
+            Queue.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, sys.argv[2], BLOCK)
+        )
+        await queue.ensure_group()
+        clock = SharedClock()
+        upstream = await stack.enter_async_context(
+            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
+        )
+        await _worker(settings, metrics, queue, store, upstream, clock).run(shutdown)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

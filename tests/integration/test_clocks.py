@@ -1,0 +1,164 @@
+"""Workers on hosts whose clocks are wrong by an hour, one ahead and one behind: what they do depends on one clock alone."""
+
+import ast
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from integration.scene import GROUP, RunningWorker, Scene, document
+from prometheus_client import CollectorRegistry
+
+import ingest
+from ingest.app import _limits, _worker
+from ingest.flow.clock import SharedClock
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.worker import BLOCK
+from ingest.queue.consumer import Consumer
+from ingest.store.orders import OrderStore
+from ingest.telemetry.board import BoardCollector
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient
+
+HOUR = 3600.0
+AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@asynccontextmanager
+async def worker_whose_host_is_ahead(scene: Scene, seconds: float, **changed: object) -> AsyncIterator[RunningWorker]:
+    """A worker on a host whose clock is that much ahead; the shared clock is the only one that looks at it."""
+    settings = scene.settings(**changed)
+    board = worker_board(1)
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    metrics = WorkerMetrics.on(board, 0)
+    shutdown = Shutdown(settings.shutdown_grace)
+    clock = SharedClock()
+    clock._offset += seconds
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(OrderStore.open(scene.dsn))
+        consumer = await stack.enter_async_context(
+            Consumer.open(scene.redis_url, scene.queue, GROUP, f"ahead by {seconds}", BLOCK)
+        )
+        await consumer.ensure_group()
+        upstream = await stack.enter_async_context(
+            UpstreamClient.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
+        )
+        worker = _worker(settings, metrics, consumer, store, upstream, clock)
+        running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
+        try:
+            yield running
+            await running.stop()
+        finally:
+            await running.die()
+
+
+@pytest.mark.parametrize(("first", "second"), AHEAD_THEN_BEHIND)
+async def test_of_two_fetches_of_an_order_without_a_version_the_later_wins_whatever_the_hosts_clocks_say(
+    scene: Scene, first: float, second: float
+) -> None:
+    scene.api.put_order("X", document("X", status="placed"))
+    async with worker_whose_host_is_ahead(scene, first):
+        await scene.enqueue("X")
+        await scene.finished()
+    scene.api.put_order("X", document("X", status="shipped"))
+
+    async with worker_whose_host_is_ahead(scene, second) as worker:
+        await scene.enqueue("X")
+        await scene.finished()
+
+        assert worker.metric("ingest_orders_total", outcome="stored") == 1
+    assert (await scene.rows())["X"]["status"] == "shipped"
+
+
+@pytest.mark.parametrize(("first", "second"), AHEAD_THEN_BEHIND)
+async def test_of_two_pushed_documents_without_a_version_the_later_wins_whatever_the_hosts_clocks_say(
+    scene: Scene, first: float, second: float
+) -> None:
+    async with worker_whose_host_is_ahead(scene, first):
+        await scene.add(order_id="X", document=document("X", status="placed"))
+        await scene.finished()
+
+    async with worker_whose_host_is_ahead(scene, second):
+        await scene.add(order_id="X", document=document("X", status="shipped"))
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "shipped"
+
+
+@pytest.mark.parametrize("offset", [HOUR, -HOUR])
+async def test_what_a_row_says_of_times_is_true_whatever_the_hosts_clock_says(scene: Scene, offset: float) -> None:
+    async with worker_whose_host_is_ahead(scene, offset) as worker:
+        await scene.enqueue("X")
+        await scene.finished()
+        latency = worker.metric("ingest_order_latency_seconds_sum")
+
+        assert worker.metric("ingest_order_latency_seconds_count") == 1
+    row = (await scene.rows())["X"]
+    now, minute = datetime.now(UTC), timedelta(minutes=1)
+    assert 0 < latency < 60
+    for name in ("enqueued_at", "fetched_at", "version", "ingested_at"):
+        assert now - minute < row[name] <= now + timedelta(seconds=1), name
+    assert row["enqueued_at"] <= row["fetched_at"] + timedelta(milliseconds=100)
+
+
+@pytest.mark.parametrize("told", ["seconds", "date"])
+@pytest.mark.parametrize("offset", [HOUR, -HOUR])
+async def test_a_retry_comes_when_the_api_asked_for_whatever_the_hosts_clock_says(
+    scene: Scene, offset: float, told: str
+) -> None:
+    scene.api.behave(unavailable_rate=1.0, fail_first=1, retry_after=3, retry_after_format=told)
+
+    async with worker_whose_host_is_ahead(scene, offset):
+        await scene.enqueue("X")
+        await scene.finished()
+
+    stats = scene.api.stats()
+    assert stats.requests == 2
+    assert stats.first_request is not None
+    assert stats.last_request is not None
+    # A date has no fractions of a second.
+    assert 1.9 <= stats.last_request.monotonic - stats.first_request.monotonic < 20
+
+
+@pytest.mark.parametrize("offset", [HOUR, -HOUR])
+async def test_nobody_is_dead_to_a_worker_because_of_its_hosts_clock(scene: Scene, offset: float) -> None:
+    scene.api.behave(latency="4")
+    await scene.enqueue("X")
+
+    async with (
+        scene.worker("punctual", claim_idle=1) as punctual,
+        worker_whose_host_is_ahead(scene, offset, claim_idle=1) as wrong,
+    ):
+        await scene.finished()
+        taken = [
+            worker.metric("ingest_redeliveries_total", reason=reason)
+            for worker in (punctual, wrong)
+            for reason in ("dead_consumer", "idle")
+        ]
+
+    assert taken == [0, 0, 0, 0]
+    assert scene.api.stats().by_id == {"X": 1}
+
+
+def test_no_room_on_the_way_of_a_delivery_asks_the_hosts_clock_but_the_shared_clock_and_what_it_replaces() -> None:
+    package = Path(ingest.__file__).parent
+    asking = []
+    for room in ("domain", "flow", "queue", "store", "upstream"):
+        for path in sorted((package / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns" | "gmtime" | "localtime"):
+                        asking.append(path.relative_to(package).as_posix())
+                    case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now" | "utcnow" | "today"):
+                        asking.append(path.relative_to(package).as_posix())
+
+    assert asking == ["flow/clock.py", "flow/handler.py", "flow/settlement.py", "upstream/client.py"]

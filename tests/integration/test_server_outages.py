@@ -1,0 +1,112 @@
+"""PostgreSQL or Redis goes away for a while: nothing is blamed on an order, nobody is taken for dead, and the work goes on."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from integration.scene import GROUP, Scene, ids
+from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, throughout
+from support import eventually
+
+from ingest.demo.servers import EmbeddedServers
+from ingest.queue.connection import control_client
+
+ORDERS = ids(300)
+
+
+@pytest.fixture
+async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
+    """A scene on servers that may be stopped."""
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
+        yield scene
+
+
+async def test_while_postgresql_is_away_reading_stops_the_api_is_not_suspected_and_no_order_is_blamed(
+    fragile: Scene, own_servers: EmbeddedServers
+) -> None:
+    async with (
+        fragile.worker("a", concurrency=10, batch_rows=20) as a,
+        fragile.worker("b", concurrency=10, batch_rows=20) as b,
+    ):
+        await asyncio.to_thread(own_servers.postgres.stop, "immediate")
+        await fragile.enqueue(*ORDERS)
+        most = 2 * (10 + 20)
+
+        async def full() -> bool:
+            return await fragile.pending_count() == most and fragile.api.stats().requests == most
+
+        await eventually(full)
+
+        async def as_it_is() -> None:
+            await nothing_is_blamed(fragile)
+            assert await full()
+            assert [is_open(a), is_open(b)] == [False, False]
+
+        # Longer than a heartbeat and a lease.
+        await throughout(4.0, as_it_is)
+        await asyncio.to_thread(own_servers.postgres.start)
+        await all_stored_at_the_first_attempt(fragile, ORDERS)
+        assert fragile.api.stats().requests == len(ORDERS), "each was asked for once"
+        assert sum(w.metric("ingest_redeliveries_total", reason="dead_consumer") for w in (a, b)) == 0
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+async def test_after_an_outage_of_redis_longer_than_all_heartbeats_nobody_is_taken_for_dead(
+    fragile: Scene, own_servers: EmbeddedServers, way: str
+) -> None:
+    fragile.api.behave(latency="6")
+    order_ids = ids(40)
+    await fragile.enqueue(*order_ids)
+
+    # With slots to spare, so that both look for what others have abandoned.
+    async with (
+        fragile.worker("a", claim_idle=2, concurrency=30) as a,
+        fragile.worker("b", claim_idle=2, concurrency=30) as b,
+    ):
+
+        async def all_under_way() -> bool:
+            return fragile.api.stats().requests == len(order_ids)
+
+        await eventually(all_under_way)
+        await asyncio.to_thread(getattr(own_servers.valkey, way))
+        # Twice a lease, and four times a heartbeat.
+        await throughout(4.0, lambda: asyncio.sleep(0))
+        await asyncio.to_thread(own_servers.valkey.start)
+        await all_stored_at_the_first_attempt(fragile, order_ids)
+
+        for worker, reason in itertools.product((a, b), ("dead_consumer", "idle")):
+            assert worker.metric("ingest_redeliveries_total", reason=reason) == 0
+    assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)
+
+
+async def test_a_newcomer_after_an_outage_of_redis_takes_nobody_for_dead_either(
+    fragile: Scene, own_servers: EmbeddedServers
+) -> None:
+    fragile.api.behave(latency="5")
+    order_ids = ids(20)
+    await fragile.enqueue(*order_ids)
+
+    async with fragile.worker("a", claim_idle=3) as a:
+
+        async def all_under_way() -> bool:
+            return fragile.api.stats().requests == len(order_ids)
+
+        await eventually(all_under_way)
+        await asyncio.to_thread(own_servers.valkey.kill)
+        await throughout(2.0, lambda: asyncio.sleep(0))
+        await asyncio.to_thread(own_servers.valkey.start)
+        async with control_client(fragile.redis_url) as redis, fragile.consumer("newcomer") as newcomer:
+            await newcomer.beat(60)
+
+            async def is_heard_again() -> bool:
+                assert await newcomer.claim_dead(100) == []
+                alive = await redis.zscore(fragile.keys.alive + GROUP, "a")
+                return alive is not None and alive / 1000 > time.time()
+
+            await eventually(is_heard_again)
+            assert (await newcomer.claim_idle(100, 1.0))[0] == []
+        await all_stored_at_the_first_attempt(fragile, order_ids)
+        assert not is_open(a)
+    assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)
