@@ -25,6 +25,8 @@ _log = get_logger("circuit")
 # So many failures without an answer to anything later are in doubt at once, fewer after some time.
 _MANY = 10
 _DOUBT = 1.0
+# Refusals with more time between them do not belong together.
+_REFUSALS_APART = 10.0
 _FIRST_PAUSE = 0.5
 _PAUSE_GROWTH = 1.5
 # What the API sees of one process during an outage is a request in so many seconds; its return is noticed as soon.
@@ -180,7 +182,7 @@ class Circuit:
         asked_at = self._clock()
         try:
             await self._ask(self._given)
-        except (TransientFault, CredentialFault) as failed:
+        except (TransientFault, CredentialFault, ThrottledFault) as failed:
             # Unless everything has been acquitted meanwhile.
             if self._failed:
                 self._open(failed)
@@ -207,6 +209,8 @@ class Circuit:
         if self.is_open:
             return
         now = self._clock()
+        if now > max(self._refused.values(), default=now) + _REFUSALS_APART:
+            self._refused.clear()
         first = next(iter(self._refused.values()), now)
         self._refused.setdefault(order_id, now)
         if len(self._refused) >= self._many and now >= first + self._doubt:
