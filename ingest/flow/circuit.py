@@ -141,7 +141,7 @@ class Circuit:
         try:
             await self._ask(order_id)
         except ThrottledFault as fault:
-            self._told = min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
+            self._told = _wait_as_told(fault)
         except (TransientFault, CredentialFault):
             return
         except Fault:
@@ -205,11 +205,11 @@ class Circuit:
 
     def _note_refusal(self, order_id: str, fault: ThrottledFault) -> None:
         """An API that refuses what is too much answers something else; one that refuses everything for a second is away."""
-        self._told = min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
         if self.is_open:
+            self._told = _wait_as_told(fault)
             return
         now = self._clock()
-        if now > max(self._refused.values(), default=now) + _REFUSALS_APART:
+        if now > next(reversed(self._refused.values()), now) + _REFUSALS_APART:
             self._refused.clear()
         first = next(iter(self._refused.values()), now)
         self._refused.setdefault(order_id, now)
@@ -230,8 +230,7 @@ class Circuit:
         self._opened_at = self._clock()
         self._pauses = 0
         self.is_throttled = isinstance(fault, ThrottledFault)
-        if not self.is_throttled:
-            self._told = 0.0
+        self._told = _wait_as_told(fault) if isinstance(fault, ThrottledFault) else 0.0
         # A wrong credential is put right by a person; the rest passes.
         log = _log.error if isinstance(fault, CredentialFault) else _log.warning
         log("circuit_opened", error=str(fault), orders=len(self._failed) or len(self._refused))
@@ -243,3 +242,7 @@ class Circuit:
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def _wait_as_told(fault: ThrottledFault) -> float:
+    return min(fault.after or 0.0, _LONGEST_WAIT_AS_TOLD)
