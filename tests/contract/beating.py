@@ -1,0 +1,83 @@
+"""What tests of heartbeats share: time passes by moving scores, which are times of the server."""
+
+from contextlib import AbstractAsyncContextManager
+
+from redis.asyncio import Redis
+
+from ingest.domain.delivery import Delivery
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+
+GROUP = "ingest"
+NOW = 0.001  # the shortest wait for new entries
+LIFETIME = 60.0  # of a heartbeat: longer than any test
+LEASE = 60.0
+EVER = 10**9
+
+
+def connect(url: str, queue: str, name: str) -> AbstractAsyncContextManager[Consumer]:
+    return Consumer.open(url, queue, GROUP, name, block=1.0)
+
+
+async def server_time(redis: Redis) -> float:
+    """Seconds."""
+    seconds, micros = await redis.time()
+    return float(seconds + micros / 1e6)
+
+
+async def falls_silent(redis: Redis, keys: Keys, *names: str) -> None:
+    """Let their heartbeats have ended a moment ago."""
+    ended = (await server_time(redis) - 0.01) * 1000
+    await redis.zadd(keys.alive + GROUP, dict.fromkeys(names, ended))
+
+
+async def has_been_heard_long_enough(redis: Redis, keys: Keys, *names: str) -> None:
+    """Let their series of heartbeats have lasted for a lifetime."""
+    from_ = (await server_time(redis) - 0.01) * 1000
+    await redis.zadd(keys.standing + GROUP, dict.fromkeys(names, from_))
+
+
+async def beats(redis: Redis, keys: Keys, *consumers: Consumer) -> None:
+    """Let them live, and be entitled to judge."""
+    for consumer in consumers:
+        await consumer.beat(LIFETIME)
+    await has_been_heard_long_enough(redis, keys, *(consumer.name for consumer in consumers))
+
+
+async def hold(consumer: Consumer, redis: Redis, keys: Keys, *order_ids: str) -> list[str]:
+    """Let a consumer have been given entries; their IDs."""
+    for order_id in order_ids:
+        await redis.xadd(keys.stream, {"order_id": order_id})
+    held = ids(await consumer.read(len(order_ids), NOW))
+    assert len(held) == len(order_ids)
+    return held
+
+
+async def age(redis: Redis, keys: Keys, name: str, entry_ids: list[str], seconds: float) -> None:
+    """Let entries look silent for that long, their owner and count as they are."""
+    await redis.xclaim(keys.stream, GROUP, name, 0, entry_ids, idle=int(seconds * 1000), justid=True)
+
+
+async def pending(redis: Redis, keys: Keys) -> dict[str, tuple[str, int]]:
+    """Owner and delivery count of each pending entry."""
+    rows = await redis.xpending_range(keys.stream, GROUP, "-", "+", 10_000)
+    return {row["message_id"].decode(): (row["consumer"].decode(), row["times_delivered"]) for row in rows}
+
+
+async def counts(redis: Redis, keys: Keys) -> dict[str, int]:
+    """Delivery count of each pending entry."""
+    return {entry_id: count for entry_id, (_, count) in (await pending(redis, keys)).items()}
+
+
+async def members(redis: Redis, keys: Keys) -> set[str]:
+    """Who belongs to the group."""
+    return {row["name"].decode() for row in await redis.xinfo_consumers(keys.stream, GROUP)}
+
+
+async def known(redis: Redis, keys: Keys) -> set[str]:
+    """Whose heartbeats are remembered, for whatever purpose."""
+    return {name.decode() for key in (keys.alive, keys.standing) for name in await redis.zrange(key + GROUP, 0, -1)}
+
+
+def ids(deliveries: list[Delivery]) -> list[str]:
+    return [delivery.entry_id for delivery in deliveries]

@@ -1,0 +1,75 @@
+"""Work, claims, trouble and strangers in any order; and after it, the heir, who can still finish everything."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from model.claims import Claims
+from model.strangers import Strangers
+from model.work import Work
+
+from ingest.domain.delivery import DeadReason
+
+_HEIR = "heir"
+_ALL = 1000
+
+
+class QueueMachine(Work, Claims, Strangers):
+    """Nothing is lost, doubled, or finished that is not stored, whatever happens in whatever order."""
+
+    def moves(self) -> list[Callable[[], None]]:
+        return [
+            *([partial(self.move_due, pick=0, most=2, much_later=False)] if self.look.due else []),
+            *([partial(self.replay, pick=0, lost=False)] if self.look.dead else []),
+            *([partial(self.reschedule, pick=0, which=0, later=0.0, lost=False)] if self.undecided() else []),
+            *([partial(self.bury, pick=0, which=0, lost=False)] if self.undecided() else []),
+        ]
+
+    def teardown(self) -> None:
+        if sys.exc_info()[0] is None:
+            self.everything_can_still_be_finished()
+
+    def everything_can_still_be_finished(self) -> None:
+        """All others have fallen silent; one comes who keeps beating."""
+        for name in self.members:
+            self.silence(name)
+        self.members = {_HEIR: self.newcomer(_HEIR)}
+        for step in (self.get_going, self.bring_back_retries, self.inherit, self.take_in, self.settle, self.clean_up):
+            step()
+            self.all_is_where_it_should_be()
+        assert not self.look.stream
+        assert self.here == Counter(self.look.dead.values()), "all is stored or buried"
+
+    def get_going(self) -> None:
+        self.beat(pick=0, lost=False)
+        self.mature(_HEIR)
+        self.run(self.members[_HEIR].consumer.ensure_group())
+
+    def bring_back_retries(self) -> None:
+        if self.look.retry:
+            self.move_due(pick=0, most=_ALL, much_later=True)
+
+    def inherit(self) -> None:
+        self.claim_dead(pick=0, count=_ALL, lost=False)
+        self.all_is_where_it_should_be()
+        self.claim_idle(pick=0, count=_ALL, lost=False)
+
+    def take_in(self) -> None:
+        if self.look.undelivered:
+            self.read(pick=0, count=_ALL, lost=False)
+
+    def settle(self) -> None:
+        heir = self.members[_HEIR]
+        for delivery in [delivery for delivery in heir.undecided() if delivery.order_id is None]:
+            bury = heir.consumer.bury(delivery, DeadReason.INVALID_MESSAGE, "no order ID")
+            self.move(_HEIR, delivery, bury, lost=False)
+        if heir.storable():
+            self.commit(pick=0, which=0, most=_ALL, lost=False)
+            self.ack(pick=0, lost=False)
+
+    def clean_up(self) -> None:
+        if self.unread is not None:
+            self.auditor_goes()
+            self.unacked = []
+        self.trim(pick=0)

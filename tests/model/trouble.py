@@ -1,0 +1,169 @@
+"""What goes wrong: workers die, freeze, leave and are cut off; Redis is stopped, killed, full, flushed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import strategies as st
+from model.look import GROUP, position
+from model.machine import NAMES, Machine, one_of
+from model.steps import PICK, step
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.connection import QueueFull, QueueRefused
+from ingest.queue.dead_letters import DeadLetters
+
+_TIDIED = ("", "trim", "remove_silent")
+CLERK = ("clerk", "on", ">secret", "~*", "&*")
+_WRITES = ("xadd", "xdel", "xack", "zadd", "zrem", "hset", "hdel")
+
+
+class Trouble(Machine):
+    """A bad day."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_restarted = False
+        self.was_flushed = False
+        self.was_group_lost = False
+
+    # -- workers --------------------------------------------------------------------------------------------
+
+    @step(1, lambda self: self.busy(), pick=PICK)
+    def die(self, *, pick: int) -> None:
+        """Its successor has the same name."""
+        name = one_of(self.busy(), pick)
+        self.members[name] = self.newcomer(name)
+
+    @step(1, lambda self: self.busy(), pick=PICK)
+    def leave(self, *, pick: int) -> None:
+        name = one_of(self.busy(), pick)
+        for _ in range(2):  # where the group is gone, the first call only makes it again
+            kept = self.run(self.members[name].consumer.leave())
+            assert kept == len(self.owned_by(name)), "it says what it has not given back"
+        self.members[name] = self.newcomer(name)
+        self.beating.discard(name)
+        self.standing.discard(name)
+
+    @step(3, lambda self: self.busy() and len(self.awake()) > 1, pick=PICK)
+    def freeze(self, *, pick: int) -> None:
+        name = one_of(self.busy(), pick)
+        self.silence(name)
+        self.members[name].is_frozen = True
+
+    @step(3, lambda self: len(self.awake()) < len(self.members))
+    def thaw(self) -> None:
+        """They believe to hold what they held; whatever they do next."""
+        for member in self.members.values():
+            member.is_frozen = False
+
+    @step(2, lambda self: self.busy(), pick=PICK)
+    def be_cut_off_from_redis(self, *, pick: int) -> None:
+        self.silence(one_of(self.busy(), pick))
+
+    # -- Redis ----------------------------------------------------------------------------------------------
+
+    @step(1, lambda self: not self.was_restarted, end=st.sampled_from(("kill", "stop")), is_long=st.booleans())
+    def restart(self, *, end: str, is_long: bool) -> None:
+        self.was_restarted = True
+        getattr(self.world.server, end)()
+        with pytest.raises(QueueUnavailable):
+            self.run(self.members["first"].consumer.beat(1))
+        self.world.server.start()
+        for client in (self.world.redis, self.world.clerk):
+            self.run(client.connection_pool.disconnect())
+        if is_long:
+            for name in NAMES:
+                self.silence(name)
+
+    @step(1, lambda self: self.moves(), pick=PICK)
+    def run_out_of_memory(self, *, pick: int) -> None:
+        """A move is made as ever, or refused and has changed nothing."""
+        move = one_of(self.moves(), pick)
+        self.run(self.world.redis.config_set("maxmemory", 1))
+        try:
+            with suppress(QueueFull):
+                move()
+        finally:
+            self.run(self.world.redis.config_set("maxmemory", 0))
+
+    @step(2, lambda self: self.moves(), pick=PICK, command=st.sampled_from(_WRITES))
+    def be_refused_half_way(self, *, pick: int, command: str) -> None:
+        """A command that a move consists of is not allowed: what moves may then be in two places, not in none."""
+        move = one_of(self.moves(), pick)
+        clerk = self.world.clerk
+        forbidden = [f"-{command}"]
+        if command == "xack" and self.world.capabilities.acks_and_deletes:
+            forbidden.append("-xackdel")
+        self.run(self.world.redis.execute_command("ACL", "SETUSER", *CLERK, "+@all", *forbidden))
+        consumers = {name: member.consumer for name, member in self.members.items()}
+        letters, self.letters = self.letters, DeadLetters(clerk, "orders")
+        for member in self.members.values():
+            member.consumer = self.consumer_on(clerk, member.consumer.name)
+        try:
+            move()
+            is_refused = False
+        except QueueRefused:
+            is_refused = True
+        self.letters = letters
+        for name, consumer in consumers.items():
+            self.members[name].consumer = consumer
+        if is_refused:
+            self.see_what_was_doubled()
+
+    def see_what_was_doubled(self) -> None:
+        look = self.see()
+        assert look.tokens() >= self.here, "in two places rather than in none"
+        for entry_id, hand in look.pending.items():
+            assert replace(hand, idle=self.pending[entry_id].idle) == self.pending[entry_id]
+        self.here, self.pending, self.torn = look.tokens(), look.pending, look.torn
+        self.keeps_finished = True
+
+    def moves(self) -> list[Callable[[], None]]:
+        raise NotImplementedError
+
+    @step(1, lambda self: not self.was_flushed and self.pending, pick=PICK, tidied=st.sampled_from(_TIDIED))
+    def flush(self, *, pick: int, tidied: str) -> None:
+        """All that Redis knew is gone by the operator's hand; workers go on with what they held."""
+        self.was_flushed = True
+        self.run(self.past(self.newest))
+        self.run(self.world.redis.flushall())
+        for knowledge in (self.here, self.promised, self.batches, self.pending, self.beating, self.standing, self.torn):
+            knowledge.clear()
+        self.producer = type(self.producer)(self.world.redis, "orders")
+        self.unread, self.unacked = None, []
+        if tidied:
+            getattr(self, tidied)(pick=pick)
+
+    async def past(self, entry_id: str) -> None:
+        """Wait until an entry of a new stream cannot have that ID."""
+        while position(entry_id)[0] >= (time := await self.world.redis.time())[0] * 1000 + time[1] // 1000:
+            pass
+
+    @step(1, lambda self: not self.was_group_lost and self.pending, pick=PICK, tidied=st.sampled_from(_TIDIED))
+    def lose_the_group(self, *, pick: int, tidied: str) -> None:
+        """What is in the stream comes again, also what was only kept for others."""
+        self.was_group_lost = True
+        for entry_id in self.look.finished:
+            self.here[self.look.stream[entry_id]] += 1
+        self.run(self.world.redis.xgroup_destroy(self.keys.stream, GROUP))
+        self.pending.clear()
+        if tidied:
+            getattr(self, tidied)(pick=pick)
+
+    # -- tidying up -----------------------------------------------------------------------------------------
+
+    @step(1, lambda self: self.keeps_finished or self.look.last is None, pick=PICK)
+    def trim(self, *, pick: int) -> None:
+        self.run(self.members[one_of(self.awake(), pick)].consumer.trim())
+        if self.see().last is None:
+            return
+        self.all_is_where_it_should_be()
+        kept = next(iter(self.look.stream), None)
+        is_needed = kept in self.look.unfinished or kept in self.needed_by_the_auditor()
+        assert kept is None or is_needed, "what stays is the oldest that is needed, and what follows"
+
+    @step(1, lambda self: self.members.keys() - self.look.alive, pick=PICK)
+    def remove_silent(self, *, pick: int) -> None:
+        self.run(self.members[one_of(self.awake(), pick)].consumer.remove_silent(0))

@@ -1,0 +1,146 @@
+"""What producers and workers do on a day without trouble, but for lost replies."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from hypothesis import strategies as st
+from model.look import LEASE, Hand, Idle
+from model.machine import Machine, one_of
+from model.steps import LOST, PICK, SOME, WHICH, step
+
+from ingest.domain.delivery import DeadReason, Delivery
+
+_ENOUGH = 12
+
+
+class Work(Machine):
+    """Announcing, reading, committing, acking, moving, giving back."""
+
+    # -- producers ------------------------------------------------------------------------------------------
+
+    @step(3, lambda self: len(self.look.stream) < _ENOUGH, new=st.integers(1, 2), again=st.lists(WHICH, max_size=2), lost=LOST)
+    def enqueue(self, *, new: int, again: list[int], lost: bool) -> None:
+        """New orders, and some that have changed: if there are any, such as somebody has fetched and not stored."""
+        in_work = [row.order.id for member in self.members.values() for row in member.rows.values()]
+        known = in_work or list(self.versions)
+        self.announce([self.new_order() for _ in range(new)] + [one_of(known, pick) for pick in again])
+        if lost:
+            self.enqueue_again()
+
+    @step(1, lambda self: self.batches and not self.is_batch_repeated)
+    def enqueue_again(self) -> None:
+        """The reply to the last batch was lost; maybe long ago."""
+        self.is_batch_repeated = True
+        self.run(self.producer._add(len(self.batches) - 1, self.batches[-1]))
+
+    # -- reading --------------------------------------------------------------------------------------------
+
+    @step(6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)  # an empty read would only wait
+    def read(self, *, pick: int, count: int, lost: bool) -> None:
+        name = one_of(self.awake(), pick)
+        had_group = self.look.last is not None
+        claims = name in self.standing and self.world.capabilities.claims_as_it_reads
+        abandoned = self.abandoned() if claims else set()
+        taken = self.run(self.members[name].consumer.read(count, 0.001, LEASE if name in self.standing else None))
+
+        claimed = [delivery.entry_id for delivery in taken if delivery.entry_id in self.pending]
+        new = [delivery.entry_id for delivery in taken if delivery.entry_id not in self.pending]
+        assert set(claimed) <= abandoned
+        assert len(claimed) == min(count, len(abandoned))
+        # Where the group is gone, it is made again, and read the next time.
+        assert new == (self.look.undelivered[: count - len(claimed)] if had_group else [])
+        self.hand_over(name, taken, lost=lost)
+
+    # -- settling -------------------------------------------------------------------------------------------
+
+    @step(6, lambda self: self.storers(), pick=PICK, which=WHICH, most=SOME, lost=LOST)
+    def commit(self, *, pick: int, which: int, most: int, lost: bool) -> None:
+        member = self.members[one_of(self.storers(), pick)]
+        start = which % len(member.storable())
+        entry_ids = member.storable()[start:][:most]
+        rows = [member.rows[entry_id] for entry_id in entry_ids]
+        for _ in range(1 + lost):
+            self.run(self.world.store.upsert(rows))
+        member.committed.update(entry_ids)
+
+        for row in rows:
+            self.table[row.order.id] = max(_version(row.order.status), self.table.get(row.order.id, 0))
+        assert self.run(self.stored()) == self.table, "the newest version that anybody has committed"
+
+    async def stored(self) -> dict[str, int]:
+        rows = await self.world.sql.fetch(
+            "SELECT order_id, status FROM orders WHERE order_id = ANY ($1)", list(self.versions)
+        )
+        return {row["order_id"]: _version(row["status"]) for row in rows}
+
+    @step(5, lambda self: self.committers(), pick=PICK, lost=LOST)
+    def ack(self, *, pick: int, lost: bool) -> None:
+        member = self.members[one_of(self.committers(), pick)]
+        entry_ids = sorted(member.committed)
+        pending = [entry_id for entry_id in entry_ids if entry_id in self.pending]
+
+        assert self.run(member.consumer.ack(entry_ids)) == len(pending)
+        if pending and self.unread is None and not self.world.capabilities.acks_and_deletes:
+            # Committed, and undelivered because the group was lost meanwhile: they go, too.
+            pending += [entry_id for entry_id in entry_ids if entry_id in self.look.undelivered]
+        for entry_id in pending:
+            self.finish(entry_id)
+        if not lost:
+            for entry_id in entry_ids:
+                member.drop(entry_id)
+
+    @step(3, lambda self: self.undecided(), pick=PICK, which=WHICH, later=st.sampled_from((0.0, 3600.0)), lost=LOST)
+    def reschedule(self, *, pick: int, which: int, later: float, lost: bool) -> None:
+        name = one_of(self.undecided(), pick)
+        delivery = one_of(self.members[name].undecided(), which)
+        is_there_already = delivery.entry_id in self.owned_by(name) and delivery.entry_id in self.look.retry
+        call = self.members[name].consumer.reschedule(delivery, later, delivery.attempt + 1)
+        self.move(name, delivery, call, lost=lost)
+        if is_there_already:
+            # It had come a second time, because the group was lost or a move was refused; the two are one again.
+            self.here[self.look.stream[delivery.entry_id]] -= 1
+
+    @step(3, lambda self: self.undecided(), pick=PICK, which=WHICH, lost=LOST)
+    def bury(self, *, pick: int, which: int, lost: bool) -> None:
+        name = one_of(self.undecided(), pick)
+        delivery = one_of(self.members[name].undecided(), which)
+        reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
+        self.move(name, delivery, self.members[name].consumer.bury(delivery, reason, "404"), lost=lost)
+
+    def move(self, name: str, delivery: Delivery, call: Coroutine[Any, Any, bool], *, lost: bool) -> None:
+        is_owned = delivery.entry_id in self.owned_by(name)
+
+        assert self.run(call) == is_owned, "only who holds an entry moves it"
+        if is_owned:
+            del self.pending[delivery.entry_id]
+        if not lost:
+            self.members[name].drop(delivery.entry_id)
+
+    @step(3, lambda self: self.look.retry, pick=PICK, most=SOME, much_later=st.booleans())
+    def move_due(self, *, pick: int, most: int, much_later: bool) -> None:
+        due = list(self.look.retry) if much_later else self.look.due
+        if much_later:
+            self.run(self.world.redis.zadd(self.keys.retry, dict.fromkeys(due, 0)))
+        moved = self.run(self.members[one_of(self.awake(), pick)].consumer.move_due(most))
+        assert moved == min(most, len(due))
+
+    # -- giving back ----------------------------------------------------------------------------------------
+
+    @step(3, lambda self: self.holders(), pick=PICK, lost=LOST)
+    def release(self, *, pick: int, lost: bool) -> None:
+        name = one_of(self.holders(), pick)
+        member = self.members[name]
+        owned = member.held.keys() & self.owned_by(name)
+        released = self.run(member.consumer.release(list(member.held)))
+
+        assert released == len(member.held.keys() & self.under(name)), "what others have is not given back"
+        for entry_id in owned:
+            owner = "" if self.world.capabilities.gives_back else name
+            self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.GIVEN_BACK)
+        if not lost:
+            for entry_id in list(member.held):
+                member.drop(entry_id)
+
+
+def _version(status: str) -> int:
+    return int(status.removeprefix("version "))

@@ -1,0 +1,110 @@
+"""What tests of the circuit share: an API to ask, a clock to set, and verdicts."""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.flow.circuit import ApiAway, Circuit
+from ingest.telemetry.board import Gauge
+
+BROKEN = TransientFault("HTTP 500")
+REFUSED = TransientFault("connection refused", reached=False)
+UNAUTHORIZED = CredentialFault("HTTP 401")
+THROTTLED = ThrottledFault("HTTP 503 with Retry-After", 20.0)
+GONE = PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")
+LONG = 3600.0  # a doubt that no test waits out
+SHORT = 0.05  # a doubt that a test waits out, by the real clock
+
+
+@dataclass
+class Hand:
+    """A clock whose hand the test moves, in seconds."""
+
+    at: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@dataclass
+class Api:
+    """What is asked for to make evidence, and how that ends; not before `open`."""
+
+    fault: Fault | None = None
+    asked: list[str] = field(default_factory=list)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def ask(self, order_id: str) -> None:
+        self.asked.append(order_id)
+        await self.open.wait()
+        if self.fault is not None:
+            raise self.fault
+
+
+def answering(fault: Fault | None = None) -> Api:
+    """An API that answers at once."""
+    api = Api(fault)
+    api.open.set()
+    return api
+
+
+def gauge_of(cells: "array[float]") -> Gauge:
+    return Gauge(memoryview(cells), 0)
+
+
+def circuit(
+    api: Api | None = None,
+    concurrency: int = 100,
+    *,
+    doubt: float = LONG,
+    clock: Callable[[], float] = time.monotonic,
+    high: bool = True,
+) -> Circuit:
+    return Circuit(
+        (api or Api()).ask,
+        gauge_of(array("d", [0.0])),
+        concurrency,
+        doubt=doubt,
+        clock=clock,
+        draw=lambda least, most: most if high else least,
+    )
+
+
+async def some_turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def judging(circuit: Circuit, order_id: str, fault: Fault, asked_at: float) -> "asyncio.Task[None]":
+    """A judgement that has begun; done, if it needs no waiting."""
+    task = asyncio.create_task(circuit.judge(order_id, fault, asked_at))
+    await some_turns()
+    return task
+
+
+async def verdict(task: "asyncio.Task[None]", within: float = 10.0) -> str:
+    """Who is to blame."""
+    try:
+        async with asyncio.timeout(within):
+            await task
+    except ApiAway:
+        return "API"
+    return "order"
+
+
+async def drop(*tasks: "asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def opened(watched: Circuit) -> None:
+    """Let it open: many fail, and nothing was ever given."""
+    now = watched._clock()
+    tasks = [await judging(watched, f"order-{number}", REFUSED, now) for number in range(watched._many)]
+    assert {await verdict(task, within=1) for task in tasks} == {"API"}
+    assert watched.is_open

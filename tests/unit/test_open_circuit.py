@@ -1,0 +1,237 @@
+"""An open circuit: nothing is anybody's fault, probes come ever more slowly, and the first answer closes it."""
+
+import time
+from array import array
+
+import pytest
+from unit.evidence import (
+    BROKEN,
+    GONE,
+    LONG,
+    REFUSED,
+    THROTTLED,
+    UNAUTHORIZED,
+    Api,
+    Hand,
+    answering,
+    circuit,
+    drop,
+    gauge_of,
+    judging,
+    opened,
+    verdict,
+)
+
+from ingest.domain.errors import Fault, ThrottledFault
+from ingest.flow.circuit import Circuit
+
+# -- while it is open, and afterwards ---------------------------------------------------------------------------
+
+
+async def test_while_it_is_open_no_failure_is_an_orders() -> None:
+    watched = circuit()
+    await opened(watched)
+
+    for fault in (BROKEN, REFUSED, UNAUTHORIZED, ThrottledFault("HTTP 429", 1.0)):
+        assert await verdict(await judging(watched, "another", fault, time.monotonic()), within=1) == "API"
+
+
+@pytest.mark.parametrize("way", ["answered", "gave"])
+async def test_the_first_answer_closes_it(way: str) -> None:
+    cells = array("d", [0.0])
+    watched = Circuit(Api().ask, gauge_of(cells), 100, doubt=LONG)
+    await opened(watched)
+
+    (watched.answered if way == "answered" else lambda at: watched.gave("good", at))(time.monotonic())
+
+    assert not watched.is_open
+    assert watched.closed.is_set()
+    assert cells[0] == 0.0
+
+
+async def test_what_was_asked_during_the_outage_and_fails_after_it_is_a_victim_of_it() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand)
+    await opened(watched)
+    hand.at += 1
+    during = hand.at
+    hand.at += 1
+    watched.answered(hand.at)
+    hand.at += 1
+
+    late = await judging(watched, "late", BROKEN, during)
+
+    assert await verdict(late, within=1) == "API"
+    assert not watched.is_open
+
+
+async def test_after_an_outage_it_takes_as_many_failures_again() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand)
+    await opened(watched)
+    hand.at += 1
+    watched.answered(hand.at)
+    hand.at += 1
+
+    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(9)]
+
+    assert not watched.is_open
+    assert not any(task.done() for task in failing)
+    await drop(*failing)
+
+
+@pytest.mark.parametrize(("fault", "is_open"), [(None, False), (GONE, False), (BROKEN, True), (UNAUTHORIZED, True)])
+async def test_a_probe_asks_for_what_was_given_before_and_any_answer_closes_it(
+    fault: Fault | None, *, is_open: bool
+) -> None:
+    hand, api = Hand(), answering(fault)
+    watched = circuit(api, clock=hand)
+    watched.gave("had", hand.at)
+    api.fault, hand.at = BROKEN, hand.at + 1
+    for number in range(10):
+        await judging(watched, f"order-{number}", BROKEN, hand.at)
+    assert watched.is_open
+    api.fault, hand.at = fault, hand.at + 1
+
+    await watched.probe()
+
+    assert watched.is_open == is_open
+    assert api.asked == ["had", "had"]
+
+
+async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
+    hand, api = Hand(), answering(BROKEN)
+    watched = circuit(api, clock=hand)
+    watched.gave("had", hand.at)
+    hand.at += 1
+    for number in range(10):
+        await judging(watched, f"order-{number}", BROKEN, hand.at)
+    api.fault = ThrottledFault("HTTP 503 with Retry-After", 20.0)
+
+    await watched.probe()
+
+    assert watched.is_open
+    assert watched.pause() == 20.0
+
+
+# -- being throttled --------------------------------------------------------------------------------------------
+
+
+async def throttle(watched: Circuit, count: int, hand: Hand, after: float | None = None) -> list[str]:
+    """So many orders are told that it is too much."""
+    fault = ThrottledFault("HTTP 429", after)
+    tasks = [await judging(watched, f"throttled-{number}", fault, hand.at) for number in range(count)]
+    assert all(task.done() for task in tasks), "nobody waits for a verdict"
+    return [await verdict(task) for task in tasks]
+
+
+async def test_a_throttled_order_is_never_waited_for() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand, doubt=1.0)
+
+    assert set(await throttle(watched, 100, hand)) == {"order"}
+
+    assert not watched.is_open
+
+
+async def test_throttling_opens_it_when_nothing_else_is_answered_for_a_second() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand, doubt=1.0)
+    await throttle(watched, 100, hand)
+
+    hand.at += 0.9
+    assert set(await throttle(watched, 10, hand)) == {"order"}
+    hand.at += 0.2
+    assert "API" in await throttle(watched, 10, hand)
+
+    assert watched.is_open
+    assert watched.is_throttled
+
+
+async def test_what_was_refused_long_ago_is_no_reason_to_open_it() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand, doubt=1.0)
+    await throttle(watched, 100, hand)
+
+    hand.at += 3600.0
+
+    assert set(await throttle(watched, 100, hand)) == {"order"}
+    assert not watched.is_open
+
+
+async def test_an_api_that_refuses_even_what_it_gave_before_is_left_alone_for_as_long_as_it_asks_for() -> None:
+    hand, api = Hand(), answering(THROTTLED)
+    watched = circuit(api, clock=hand)
+    watched.gave("had", hand.at)
+    hand.at += 1
+
+    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
+
+    assert {await verdict(task, within=1) for task in failing} == {"API"}
+    assert watched.pause() == THROTTLED.after
+
+
+async def test_throttling_with_answers_in_between_never_opens_it() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand, doubt=1.0)
+
+    for _ in range(100):
+        hand.at += 0.1
+        assert set(await throttle(watched, 15, hand)) == {"order"}
+        hand.at += 0.1
+        watched.answered(hand.at - 0.05)
+
+    assert not watched.is_open
+
+
+# -- the pauses between probes ----------------------------------------------------------------------------------
+
+
+async def test_pauses_grow_from_half_a_second_to_four_and_no_further() -> None:
+    watched = circuit()
+    await opened(watched)
+
+    pauses = [watched.pause() for _ in range(1_000)]
+
+    assert pauses[0] == 0.5
+    assert pauses[:7] == sorted(set(pauses[:7]))
+    assert set(pauses[6:]) == {4.0}
+
+
+async def test_pauses_differ_by_chance_but_not_by_much() -> None:
+    watched = circuit(high=False)
+    await opened(watched)
+
+    pauses = [watched.pause() for _ in range(100)]
+
+    assert (pauses[0], pauses[-1]) == (0.375, 3.0)
+
+
+async def test_pauses_are_short_again_in_the_next_outage() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand)
+    await opened(watched)
+    for _ in range(20):
+        watched.pause()
+    hand.at += 1
+    watched.answered(hand.at)
+    hand.at += 1
+
+    await opened(watched)
+
+    assert watched.pause() == 0.5
+
+
+@pytest.mark.parametrize(("told", "pause"), [(7.0, 7.0), (3600.0, 60.0), (0.0, 0.5), (None, 0.5)])
+async def test_the_first_pause_is_as_long_as_the_api_has_asked_for_within_reason(
+    told: float | None, pause: float
+) -> None:
+    hand = Hand()
+    watched = circuit(clock=hand, doubt=1.0)
+    await throttle(watched, 20, hand, told)
+    hand.at += 1.5
+    await throttle(watched, 1, hand, told)
+    assert watched.is_open
+
+    assert watched.pause() == pause
+    assert watched.pause() < 1, "it was asked for once"
