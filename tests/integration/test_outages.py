@@ -145,8 +145,8 @@ async def test_an_outage_in_full_flight_buries_nothing_and_loses_nothing(scene: 
     assert await scene.dead() == []
     rows = await scene.rows()
     assert_right(rows, ORDERS)
-    # What failed just before an answer to somebody else is tried again as its own fault.
-    assert [row["attempts"] for row in rows.values()].count(1) >= 250
+    # Where nobody listens any more, what was under way is cut off, some of it before an answer to what was asked for later.
+    assert [row["attempts"] for row in rows.values()].count(1) >= (280 if way == "refused" else len(ORDERS))
 
 
 async def test_an_api_that_asks_for_time_with_every_answer_gets_it_and_no_order_is_blamed(scene: Scene) -> None:

@@ -15,7 +15,6 @@ from itertools import count
 from typing import Any, TypeVar
 
 import asyncpg
-from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model.look import GROUP, LEASE, Hand, Idle, Look, Token, look_at
 from model.steps import Taken, possible_step
@@ -207,9 +206,7 @@ class Machine(RuleBasedStateMachine):
         self.versions[order_id] += self.fetches % 2
         version = self.versions[order_id]
         updated_at = _T0 + timedelta(minutes=version) if order_id[-1] in "02468" else None
-        order = Order(
-            order_id, f"version {version}", "EUR", _T0, (OrderLine("SKU", 1, Decimal("2.50")),), updated_at
-        )
+        order = Order(order_id, f"version {version}", "EUR", _T0, (OrderLine("SKU", 1, Decimal("2.50")),), updated_at)
         return OrderRow(order, _T0 + timedelta(seconds=self.fetches), delivery.attempt, delivery.enqueued_at)
 
     def finish(self, entry_id: str) -> None:

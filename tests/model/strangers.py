@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 from model.look import AUDIT
 from model.machine import one_of
-from model.steps import LOST, PICK, SOME, step
+from model.steps import LOST, PICK, step
 from model.trouble import Trouble
 
 from ingest.domain.dead_letter import Selection

@@ -18,7 +18,13 @@ class Work(Machine):
 
     # -- producers ------------------------------------------------------------------------------------------
 
-    @step(3, lambda self: len(self.look.stream) < _ENOUGH, new=st.integers(1, 2), again=st.lists(WHICH, max_size=2), lost=LOST)
+    @step(
+        3,
+        lambda self: len(self.look.stream) < _ENOUGH,
+        new=st.integers(1, 2),
+        again=st.lists(WHICH, max_size=2),
+        lost=LOST,
+    )
     def enqueue(self, *, new: int, again: list[int], lost: bool) -> None:
         """New orders, and some that have changed: if there are any, such as somebody has fetched and not stored."""
         in_work = [row.order.id for member in self.members.values() for row in member.rows.values()]
@@ -35,7 +41,9 @@ class Work(Machine):
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    @step(6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)  # an empty read would only wait
+    @step(
+        6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST
+    )  # an empty read would only wait
     def read(self, *, pick: int, count: int, lost: bool) -> None:
         name = one_of(self.awake(), pick)
         had_group = self.look.last is not None
