@@ -169,9 +169,15 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
             stack.callback(lag.cancel)
             await worker.run(shutdown)
 
+    async def to_the_end() -> None:
+        try:
+            await main()
+        finally:
+            _ignore_further_stops()
+
     code = 0
     try:
-        uvloop.run(main())
+        uvloop.run(to_the_end())
     except* UserError as refused:
         _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))
         code = 1
@@ -191,6 +197,7 @@ def _metrics_process(settings: Settings, board: Board, listener: socket.socket, 
             await web.SockSite(runner, listener).start()
             await stopped.wait()
             await runner.cleanup()
+        _ignore_further_stops()
 
     uvloop.run(main())
     return 0
@@ -245,6 +252,11 @@ def _stop_on(lifeline: int, request: Callable[[str], None]) -> None:
         request("the supervisor is gone")
 
     loop.add_reader(lifeline, parent_gone)
+
+
+def _ignore_further_stops() -> None:
+    """The loop puts its handler away as it closes: a signal that comes then would decide the exit code."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:

@@ -94,6 +94,9 @@ class Supervisor:
                     self._stop(signal.Signals(caught).name)
             self._reap()
             self._kill_overdue()
+        # Python puts its handlers away before it ends: a signal that comes then would decide the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        signal.set_wakeup_fd(-1)
         _log.info("stopped", failed=self._failed)
         return 1 if self._failed else 0
 

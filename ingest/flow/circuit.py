@@ -83,6 +83,7 @@ class Circuit:
         self._draw = draw
         self._given: str | None = None
         self._latest_asked = 0.0
+        self._answered_at = 0.0
         self._failed: set[_Failure] = set()
         self._refused: dict[str, float] = {}
         self._is_asking = False
@@ -110,6 +111,7 @@ class Circuit:
     def answered(self, asked_at: float) -> None:
         """The API has answered a request that began at `asked_at`, with whatever only its order is to blame for."""
         self._latest_asked = max(self._latest_asked, asked_at)
+        self._answered_at = self._clock()
         if self._refused:
             self._refused.clear()
         if self.is_open:
@@ -126,7 +128,7 @@ class Circuit:
         """
         if isinstance(fault, ThrottledFault):
             self._note_refusal(order_id, fault)
-        elif not self.is_open and asked_at > self._latest_asked:
+        elif not self.is_open and not self._has_just_answered_later(asked_at):
             await self._until_judged(_Failure(order_id, asked_at), fault)
         # What began during an outage fails for the outage's sake, however late.
         if self.is_open or asked_at < self._closed_at:
@@ -155,6 +157,10 @@ class Circuit:
         self._pauses += 1
         told, self._told = self._told, 0.0
         return max(told, self._draw(0.75 * longest, longest))
+
+    def _has_just_answered_later(self, asked_at: float) -> bool:
+        """Whether a request that began no earlier was answered lately: what hung through the beginning of an outage fails long after."""
+        return asked_at <= self._latest_asked and self._clock() <= self._answered_at + self._doubt
 
     async def _until_judged(self, failure: _Failure, fault: Fault) -> None:
         """Wait until the failure is no longer in question: acquitted, convicted with the API, or alone at fault."""

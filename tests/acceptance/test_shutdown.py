@@ -14,6 +14,7 @@ from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually
 
 from ingest.demo.servers import EmbeddedServers
+from ingest.demo.servers.server import free_port
 from ingest.supervisor import KILL_MARGIN
 
 ORDERS = ids(200)
@@ -248,6 +249,25 @@ async def test_asked_all_at_once_and_again_and_again_it_still_gives_everything_b
     assert (counted(command, "given_back"), counted(command, "orphans")) == (20, 0)
     assert {entry.deliveries for entry in await scene.pending()} == {0}
     await others_finish(scene, workers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_until_its_very_end_do_not_change_how_it_ends(
+    scene: Scene, workers: Workers, number: signal.Signals
+) -> None:
+    await scene.enqueue("first")
+    command = workers.start(metrics_port=free_port())
+    await scene.stored_at_least(1)
+
+    async def ended() -> bool:
+        with suppress(ProcessLookupError):
+            command.ask_group(number)
+        return command.process.poll() is not None
+
+    # Python's own way out, where it has put its handlers away, takes some milliseconds.
+    await eventually(ended, within=30, every=0.001)
+
+    await ends_well(command)
 
 
 async def test_asked_at_any_moment_of_its_start_it_ends_well(scene: Scene, workers: Workers) -> None:

@@ -93,7 +93,7 @@ async def door(scene: Scene) -> AsyncIterator[Door]:
 
 async def sit_an_outage_out(scene: Scene, door: Door, way: str) -> None:
     """The promise of the next two tests."""
-    async with scene.worker(upstream_timeout=0.5) as worker:
+    async with scene.worker(upstream_timeout=2) as worker:
         await scene.enqueue("before")
         await scene.finished()
         await door.shut(way)
@@ -133,8 +133,8 @@ async def test_an_outage_in_full_flight_buries_nothing_and_loses_nothing(scene: 
     await scene.enqueue(*ORDERS)
 
     async with (
-        scene.worker("a", upstream_timeout=0.5, max_attempts=2) as a,
-        scene.worker("b", upstream_timeout=0.5) as b,
+        scene.worker("a", upstream_timeout=2, max_attempts=2) as a,
+        scene.worker("b", upstream_timeout=2) as b,
     ):
         await scene.stored_at_least(50)
         await door.shut(way)

@@ -305,10 +305,11 @@ async def test_a_transient_fault_goes_to_the_retry_set_and_ends_stored(scene: Sc
     rows = await scene.rows()
     assert_right(rows, ids(10))
     assert 0 < retried < 10
-    assert {order_id: row["attempts"] for order_id, row in rows.items()} == asked, (
-        "an attempt for each time it was asked for"
-    )
-    assert sum(asked.values()) == 10 + retried
+    attempts = {order_id: row["attempts"] for order_id, row in rows.items()}
+    assert sum(attempts.values()) == 10 + retried
+    # One that has come may be asked for again, to see whether the external API works.
+    assert all(attempts[order_id] <= times for order_id, times in asked.items())
+    assert sum(asked.values()) - sum(attempts.values()) <= retried
 
 
 @pytest.mark.parametrize("fault", ["reset_rate", "truncate_rate", "unavailable_rate", "hang_rate"])
