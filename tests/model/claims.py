@@ -14,17 +14,17 @@ class Claims(Machine):
     def beat(self, *, pick: int, lost: bool) -> None:
         name = one_of(sorted(set(self.awake()) - self.beating), pick)
         consumer = self.members[name].consumer
-        is_first = self.run(consumer.beat(LIFETIME)).is_first
 
-        assert is_first == (name not in self.beating), "it learns whether others may have taken it for dead"
+        assert self.run(consumer.beat(LIFETIME)).is_first, "it learns that others may have taken it for dead"
         assert not lost or not self.run(consumer.beat(LIFETIME)).is_first
         self.beating.add(name)
-        if is_first:
-            self.standing.discard(name)
 
     @step(3, lambda self: self.beating - self.standing, pick=PICK)
     def keep_beating_for_a_lifetime(self, *, pick: int) -> None:
-        self.mature(one_of(sorted(self.beating - self.standing), pick))
+        name = one_of(sorted(self.beating - self.standing), pick)
+
+        assert not self.run(self.members[name].consumer.beat(LIFETIME)).is_first, "nobody has taken it for dead"
+        self.mature(name)
 
     @step(3, lambda self: self.holders(), pick=PICK, lost=LOST)
     def renew(self, *, pick: int, lost: bool) -> None:

@@ -39,14 +39,18 @@ _T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class World:
-    """The real servers, and the loop in which all of it runs."""
+    """The real servers, and the loop in which all of it runs.
+
+    Attributes:
+        clerk: as `redis`, for another user, who may be forbidden commands.
+    """
 
     loop: asyncio.AbstractEventLoop
     server: ValkeyServer
     redis: Redis
+    clerk: Redis
     store: OrderStore
     sql: asyncpg.Connection
-    clerk: Redis
     capabilities: Capabilities
 
 
@@ -85,6 +89,7 @@ class Machine(RuleBasedStateMachine):
         beating: who has a heartbeat.
         standing: whose heartbeat has been kept for its lifetime.
         unread: what the auditor, a group of its own, has not read; None while there is none.
+        torn: what a refused move has left without fields or without a time.
         newest: the last entry that was added.
     """
 
@@ -234,7 +239,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.world.redis.zadd(self.keys.standing + GROUP, {name: 0}, xx=True))
         self.standing.add(name)
 
-    # -- who can do what: a rule that changes nothing is a step wasted ---------------------------------------
+    # -- who can do what -------------------------------------------------------------------------------------
 
     def awake(self) -> list[str]:
         return [name for name, member in self.members.items() if not member.is_frozen]

@@ -2,11 +2,11 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 
 from model.claims import Claims
 from model.strangers import Strangers
+from model.trouble import Move
 from model.work import Work
 
 from ingest.domain.delivery import DeadReason
@@ -18,13 +18,22 @@ _ALL = 1000
 class QueueMachine(Work, Claims, Strangers):
     """Nothing is lost, doubled, or finished that is not stored, whatever happens in whatever order."""
 
-    def moves(self) -> list[Callable[[], None]]:
-        return [
-            *([partial(self.move_due, pick=0, most=2, much_later=False)] if self.look.due else []),
-            *([partial(self.replay, pick=0, lost=False)] if self.look.dead else []),
-            *([partial(self.reschedule, pick=0, which=0, later=0.0, lost=False)] if self.undecided() else []),
-            *([partial(self.bury, pick=0, which=0, lost=False)] if self.undecided() else []),
-        ]
+    def moves(self) -> list[Move]:
+        """Those that can be made now."""
+        reschedule = partial(self.reschedule, pick=0, which=0, later=0.0, lost=False)
+        possible = (
+            (
+                self.look.due,
+                Move("move_due", partial(self.move_due, pick=0, most=2, much_later=False), ("xadd", "hdel", "zrem")),
+            ),
+            (self.look.dead, Move("replay", partial(self.replay, pick=0, lost=False), ("xadd", "xdel"))),
+            (self.undecided(), Move("reschedule", reschedule, ("hset", "zadd", "xack", "xdel", "xclaim"))),
+            (
+                self.undecided(),
+                Move("bury", partial(self.bury, pick=0, which=0, lost=False), ("xadd", "xack", "xdel", "xclaim")),
+            ),
+        )
+        return [move for condition, move in possible if condition]
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is None:

@@ -31,12 +31,12 @@ class Step:
     arguments: st.SearchStrategy[dict[str, Any]]
 
 
-@dataclass(frozen=True)
 class Taken:
     """A step with its arguments, as failures print it."""
 
-    name: str
-    arguments: dict[str, Any]
+    def __init__(self, name: str, arguments: dict[str, Any]) -> None:
+        self.name = name
+        self.arguments = arguments
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.arguments.items())})"

@@ -1,14 +1,15 @@
 """What goes wrong: workers die, freeze, leave and are cut off; Redis is stopped, killed, full, flushed."""
 
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import note
 from hypothesis import strategies as st
 from model.look import GROUP, position
 from model.machine import NAMES, Machine, one_of
-from model.steps import PICK, step
+from model.steps import PICK, WHICH, step
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import QueueFull, QueueRefused
@@ -16,7 +17,15 @@ from ingest.queue.dead_letters import DeadLetters
 
 _TIDIED = ("", "trim", "remove_silent")
 CLERK = ("clerk", "on", ">secret", "~*", "&*")
-_WRITES = ("xadd", "xdel", "xack", "zadd", "zrem", "hset", "hdel")
+
+
+@dataclass(frozen=True)
+class Move:
+    """An entry's way from one place to another, with the commands that change something there."""
+
+    name: str
+    make: Callable[[], None]
+    commands: tuple[str, ...]
 
 
 class Trouble(Machine):
@@ -64,7 +73,7 @@ class Trouble(Machine):
 
     # -- Redis ----------------------------------------------------------------------------------------------
 
-    @step(1, lambda self: not self.was_restarted, end=st.sampled_from(("kill", "stop")), is_long=st.booleans())
+    @step(1, lambda self: not self.was_restarted, end=st.sampled_from(("kill", "kill", "stop")), is_long=st.booleans())
     def restart(self, *, end: str, is_long: bool) -> None:
         self.was_restarted = True
         getattr(self.world.server, end)()
@@ -81,36 +90,41 @@ class Trouble(Machine):
     def run_out_of_memory(self, *, pick: int) -> None:
         """A move is made as ever, or refused and has changed nothing."""
         move = one_of(self.moves(), pick)
+        note(f"  -- {move.name} at the memory limit")
         self.run(self.world.redis.config_set("maxmemory", 1))
         try:
             with suppress(QueueFull):
-                move()
+                move.make()
         finally:
             self.run(self.world.redis.config_set("maxmemory", 0))
 
-    @step(2, lambda self: self.moves(), pick=PICK, command=st.sampled_from(_WRITES))
-    def be_refused_half_way(self, *, pick: int, command: str) -> None:
-        """A command that a move consists of is not allowed: what moves may then be in two places, not in none."""
+    @step(3, lambda self: self.moves(), pick=PICK, which=WHICH)
+    def be_refused_half_way(self, *, pick: int, which: int) -> None:
+        """A command that a move is made of is not allowed: what moves may then be in two places, not in none."""
         move = one_of(self.moves(), pick)
-        clerk = self.world.clerk
-        forbidden = [f"-{command}"]
-        if command == "xack" and self.world.capabilities.acks_and_deletes:
-            forbidden.append("-xackdel")
-        self.run(self.world.redis.execute_command("ACL", "SETUSER", *CLERK, "+@all", *forbidden))
-        consumers = {name: member.consumer for name, member in self.members.items()}
-        letters, self.letters = self.letters, DeadLetters(clerk, "orders")
-        for member in self.members.values():
-            member.consumer = self.consumer_on(clerk, member.consumer.name)
-        try:
-            move()
-            is_refused = False
-        except QueueRefused:
-            is_refused = True
+        command = one_of(move.commands, which)
+        note(f"  -- {move.name} without {command}")
+        is_refused = False
+        with self.as_a_clerk_without(command):
+            try:
+                move.make()
+            except QueueRefused:
+                is_refused = True
+        if is_refused:
+            self.see_what_was_doubled()
+
+    @contextmanager
+    def as_a_clerk_without(self, command: str) -> Iterator[None]:
+        """All act as a user of Redis who may not do that."""
+        self.run(self.allow_all_but(command))
+        consumers, letters = {name: member.consumer for name, member in self.members.items()}, self.letters
+        for name, member in self.members.items():
+            member.consumer = self.consumer_on(self.world.clerk, name)
+        self.letters = DeadLetters(self.world.clerk, "orders")
+        yield
         self.letters = letters
         for name, consumer in consumers.items():
             self.members[name].consumer = consumer
-        if is_refused:
-            self.see_what_was_doubled()
 
     def see_what_was_doubled(self) -> None:
         look = self.see()
@@ -120,7 +134,13 @@ class Trouble(Machine):
         self.here, self.pending, self.torn = look.tokens(), look.pending, look.torn
         self.keeps_finished = True
 
-    def moves(self) -> list[Callable[[], None]]:
+    async def allow_all_but(self, command: str) -> None:
+        forbidden = [f"-{command}"]
+        if command == "xack" and self.world.capabilities.acks_and_deletes:
+            forbidden.append("-xackdel")
+        await self.world.redis.execute_command("ACL", "SETUSER", *CLERK, "+@all", *forbidden)
+
+    def moves(self) -> list[Move]:
         raise NotImplementedError
 
     @step(1, lambda self: not self.was_flushed and self.pending, pick=PICK, tidied=st.sampled_from(_TIDIED))

@@ -41,9 +41,8 @@ class Work(Machine):
 
     # -- reading --------------------------------------------------------------------------------------------
 
-    @step(
-        6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST
-    )  # an empty read would only wait
+    # An empty read would only wait.
+    @step(6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)
     def read(self, *, pick: int, count: int, lost: bool) -> None:
         name = one_of(self.awake(), pick)
         had_group = self.look.last is not None
