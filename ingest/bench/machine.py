@@ -1,0 +1,60 @@
+"""On what a bench was run: figures without it mean little."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine as it was when the bench began.
+
+    Attributes:
+        cores: logical processors that this process may use.
+        memory: bytes.
+        load: mean length of the run queue over the last minute, from before the bench.
+    """
+
+    processor: str
+    cores: int
+    memory: int
+    system: str
+    python: str
+    load: float
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine, now."""
+        return cls(
+            processor=_processor(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            memory=psutil.virtual_memory().total,
+            system=f"{platform.system()} {platform.release()}",
+            python=platform.python_version(),
+            load=round(os.getloadavg()[0], 2),
+        )
+
+    def sentence(self) -> str:
+        """For below a table."""
+        gigabytes = self.memory / 2**30
+        return (
+            f"{self.cores} cores ({self.processor}), {gigabytes:.0f} GiB, {self.system}, Python {self.python}; "
+            f"load before: {self.load}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for scripts."""
+        return asdict(self)
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

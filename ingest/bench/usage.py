@@ -1,0 +1,93 @@
+"""What process trees use: CPU time and memory.
+
+CPU time is the kernel's, of each process and of its children that have ended and been waited for. Memory is the
+proportional set size, which counts a page that several processes share only once in their sum; where the system does not tell
+it, the resident set size stands in.
+"""
+
+from __future__ import annotations
+
+from threading import Event, Thread
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and its descendants; none if it has ended."""
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its descendants so far, ended ones included; 0.0 if it has ended itself."""
+    return sum(map(_cpu, family(pid)))
+
+
+def memory_bytes(pid: int) -> int:
+    """Memory of a process and its descendants now."""
+    return sum(map(_memory, family(pid)))
+
+
+class PeakMemory:
+    """Samples the memory of process trees on a thread of its own while its block runs.
+
+    Attributes:
+        peak: most bytes of all of them together, so far.
+
+    Args:
+        pids: the trees' roots.
+        every: seconds between samples.
+    """
+
+    def __init__(self, pids: Sequence[int], every: float = 0.25) -> None:
+        self._pids = pids
+        self._every = every
+        self._done = Event()
+        self._thread = Thread(target=self._run, name="peak-memory", daemon=True)
+        self.peak = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        due = monotonic()
+        while True:
+            self.peak = max(self.peak, sum(map(memory_bytes, self._pids)))
+            due += self._every
+            if self._done.wait(max(0.0, due - monotonic())):
+                return
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(
+        times.user + times.system + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+    )
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        info = process.memory_full_info()
+    except psutil.Error:
+        return 0
+    return int(getattr(info, "pss", info.rss))

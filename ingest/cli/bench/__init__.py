@@ -1,0 +1,17 @@
+"""`ingest bench`: measures the service, and what could be used in its place."""
+
+COMMANDS = ("pipeline", "patterns", "backpressure", "select")
+
+EPILOG = """
+Examples:
+
+`ingest bench pipeline --vs bare --runs 5` measures the service beside the least that does the same work.
+
+`ingest bench patterns --output results` writes a table, JSON and a chart into a directory.
+
+Every bench needs the extra 'bench', starts its own servers, and removes them at the end.
+"""
+
+
+def bench() -> None:
+    """Measure the service on real servers: throughput, CPU, memory, latency, loss."""
