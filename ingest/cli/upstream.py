@@ -80,6 +80,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     any_id: Annotated[
         bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
     ] = _DEFAULT.any_id,
+    any_bytes: Annotated[
+        int | None, _option(_ORDERS, "Serve them as orders of about so many bytes.", min=1)
+    ] = _DEFAULT.any_bytes,
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id}, with faults on demand.
 

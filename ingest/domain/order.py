@@ -1,6 +1,7 @@
 """The order document: parsed once at the border, checked, immutable."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import (
     Clamped,
@@ -12,9 +13,7 @@ from decimal import (
     InvalidOperation,
     Overflow,
     Rounded,
-    localcontext,
 )
-from functools import cached_property
 from typing import Annotated
 
 import msgspec
@@ -69,16 +68,27 @@ class Order(msgspec.Struct, frozen=True, dict=True):
     customer_id: str | None = None
     country: str | None = None
 
-    @cached_property
+    @property
     def total(self) -> Decimal:
         """The exact sum of quantity times unit price over all lines."""
-        with localcontext(_EXACT):
-            # The plus applies the context to the price itself: with a quantity of 0 its digits would go unnoticed.
-            return sum((+line.unit_price * line.quantity for line in self.lines), _ZERO)
+        # Computed once; functools.cached_property takes a lock before Python 3.12.
+        total: Decimal | None = self.__dict__.get("total")
+        if total is None:
+            total = self.__dict__["total"] = _exact_total(self.lines)
+        return total
 
     def lines_json(self) -> bytes:
         """The lines as a JSON array, prices as strings, so that no reader makes floats of them."""
         return msgspec.json.encode(self.lines)
+
+
+def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
+    total, add, multiply = _ZERO, _EXACT.add, _EXACT.multiply
+    for line in lines:
+        # The plus applies the context to the price itself: with a quantity of 0 its digits would go unnoticed.
+        price = line.unit_price if line.quantity else _EXACT.plus(line.unit_price)
+        total = add(total, multiply(price, line.quantity))
+    return total
 
 
 _decoder = msgspec.json.Decoder(Order)

@@ -64,19 +64,19 @@ class Handler:
         self._draw = draw
         self._clock = clock
 
-    async def handle(self, delivery: Delivery) -> Outcome:
-        """The outcome of one delivery. Cancelled or killed here, it has changed nothing.
+    def handle(self, delivery: Delivery) -> Awaitable[Outcome]:
+        """The outcome of one delivery. Cancelled or killed there, it has changed nothing.
 
         Raises:
             ApiAway: if the order could not be had, and that is not its fault.
         """
         if self._circuit.is_open:
             raise ApiAway("the circuit is open")
-        return await self._decide(delivery, self._upstream.fetch)
+        return self._decide(delivery, self._upstream.fetch)
 
-    async def probe(self, delivery: Delivery) -> Outcome:
+    def probe(self, delivery: Delivery) -> Awaitable[Outcome]:
         """As `handle`, with a single request, whatever the circuit says."""
-        return await self._decide(delivery, self._upstream.fetch_once)
+        return self._decide(delivery, self._upstream.fetch_once)
 
     async def _decide(self, delivery: Delivery, fetch: Callable[[str], Awaitable[Fetched]]) -> Outcome:
         if delivery.order_id is None:

@@ -7,9 +7,11 @@ order they would be lost.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, Outcome, RetryLater, Store
 from ingest.domain.errors import RowsRefused
@@ -33,8 +35,7 @@ _OUTCOME = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(msgspec.Struct, frozen=True, gc=False):
     delivery: Delivery
     row: OrderRow
 
@@ -66,7 +67,9 @@ class Settlement:
         self._leases = leases
         self._metrics = metrics
         self._now = now
-        self._room = asyncio.Semaphore(batch_rows)
+        self._most = batch_rows
+        self._unsettled = 0
+        self._room = asyncio.Event()
         self._gathered: list[_Item] = []
         self._wake = asyncio.Event()
         self._finishing = False
@@ -76,7 +79,10 @@ class Settlement:
         """Apply an outcome. An order to store is taken over: it is stored and acked with its batch."""
         match outcome:
             case Store(order, fetched_at):
-                await self._room.acquire()
+                while self._unsettled >= self._most:
+                    self._room.clear()
+                    await self._room.wait()
+                self._unsettled += 1
                 row = OrderRow(order, fetched_at, delivery.attempt, delivery.enqueued_at)
                 self._gathered.append(_Item(delivery, row))
                 self._wake.set()
@@ -108,8 +114,8 @@ class Settlement:
             stored = await self._commit(self._ours(items))
             await self._leases.confirm()
             await self._ack(self._ours(stored))
-            for _ in items:
-                self._room.release()
+            self._unsettled -= len(items)
+            self._room.set()
 
     def _ours(self, items: Sequence[_Item]) -> list[_Item]:
         return [item for item in items if self._leases.holds(item.delivery.entry_id)]
@@ -127,9 +133,9 @@ class Settlement:
             half = len(items) // 2
             return [*await self._commit(items[:half]), *await self._commit(items[half:])]
         now = self._now()
-        for item, effect in zip(items, effects, strict=True):
-            self._metrics.orders[_OUTCOME[effect]].inc()
-            self._metrics.order_latency.observe(max(0.0, now - item.delivery.enqueued_at))
+        for effect, count in Counter(effects).items():
+            self._metrics.orders[_OUTCOME[effect]].inc(count)
+        self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in items])
         return list(items)
 
     async def _upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:

@@ -85,26 +85,35 @@ class Worker:
         """
         if not await self._has_announced_itself(shutdown):
             return
-        async with asyncio.TaskGroup() as parts:
-            storing = parts.create_task(self._settlement.run())
-            background = [
-                parts.create_task(self._leases.run()),
-                parts.create_task(return_due(self._queue)),
-                parts.create_task(tidy(self._queue)),
-                parts.create_task(self._wake_on_stop(shutdown)),
-            ]
-            while not shutdown.requested.is_set():
-                if self._circuit.is_open:
-                    await self._wait_for_the_api(shutdown, parts)
-                    self._limit.forget()
-                elif await self._give_back_undecided():
-                    await self._take_in(shutdown, parts)
-                else:
-                    await shutdown.pause(BLOCK / 2)
-            await self._finish(shutdown, storing)
-            for task in background:
-                task.cancel()
+        try:
+            async with asyncio.TaskGroup() as parts:
+                storing = parts.create_task(self._settlement.run())
+                background = [
+                    parts.create_task(self._leases.run()),
+                    parts.create_task(return_due(self._queue)),
+                    parts.create_task(tidy(self._queue)),
+                    parts.create_task(self._wake_on_stop(shutdown)),
+                ]
+                await self._work(shutdown)
+                await self._finish(shutdown, storing)
+                for task in background:
+                    task.cancel()
+        finally:
+            # Not in the group, which would cost each of them another callback.
+            for delivery in self._deliveries:
+                delivery.cancel()
+            await _all_ended(list(self._deliveries))
         await self._give_back()
+
+    async def _work(self, shutdown: Shutdown) -> None:
+        while not shutdown.requested.is_set():
+            if self._circuit.is_open:
+                await self._wait_for_the_api(shutdown)
+                self._limit.forget()
+            elif await self._give_back_undecided():
+                await self._take_in(shutdown)
+            else:
+                await shutdown.pause(BLOCK / 2)
 
     async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
         """Send the first heartbeat, before anything is read; False if a stop was asked for before Redis could take it."""
@@ -117,7 +126,7 @@ class Worker:
 
     # -- taking in ------------------------------------------------------------------------------------------
 
-    async def _take_in(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> None:
+    async def _take_in(self, shutdown: Shutdown) -> None:
         """Take slots and read until there is something else to do: a stop, an outage of the API, something to give back."""
         backlog = False
         while not self._must_turn(shutdown):
@@ -128,10 +137,10 @@ class Worker:
             backlog = len(taken) == free
             self._settlement.expect_more(backlog=backlog)
             if taken and self._intake.is_suspect(taken[0]):
-                await self._run_alone(shutdown, parts, taken[0])
+                await self._run_alone(shutdown, taken[0])
                 continue
             for delivery in taken:
-                self._start(parts, delivery, self._handler.handle)
+                self._start(delivery, self._handler.handle)
 
     def _must_turn(self, shutdown: Shutdown) -> bool:
         return shutdown.requested.is_set() or self._circuit.is_open or self._withheld
@@ -175,10 +184,8 @@ class Worker:
 
     # -- one delivery ---------------------------------------------------------------------------------------
 
-    def _start(
-        self, parts: asyncio.TaskGroup, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]
-    ) -> asyncio.Task[None]:
-        task = parts.create_task(self._deliver(delivery, decide))
+    def _start(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._deliver(delivery, decide))
         self._leases.take(delivery, task)
         self._deliveries.add(task)
         self._in_flight.set(len(self._deliveries))
@@ -204,10 +211,10 @@ class Worker:
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry_id)
             self._leases.drop(delivery.entry_id)
 
-    async def _run_alone(self, shutdown: Shutdown, parts: asyncio.TaskGroup, delivery: Delivery) -> None:
+    async def _run_alone(self, shutdown: Shutdown, delivery: Delivery) -> None:
         """Run an entry that may be what kills its workers while nothing else is in hand that would go down with it."""
         _log.warning("suspect_runs_alone", entry_id=delivery.entry_id, deliveries=delivery.count)
-        await _first_of([self._start(parts, delivery, self._when_alone)], shutdown.requested)
+        await _first_of([self._start(delivery, self._when_alone)], shutdown.requested)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
         while len(self._leases) > 1:
@@ -218,7 +225,7 @@ class Worker:
 
     # -- while the API is away ------------------------------------------------------------------------------
 
-    async def _wait_for_the_api(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> None:
+    async def _wait_for_the_api(self, shutdown: Shutdown) -> None:
         """Leave the external API in peace, but for single orders as probes, until it answers one."""
         under_way = list(self._leases.undecided().values())
         if not self._circuit.is_throttled:
@@ -234,22 +241,22 @@ class Worker:
                 break
             if len(probes) == _MOST_PROBES:
                 probes.pop(0).cancel()
-            probes += await self._probe(shutdown, parts)
+            probes += await self._probe(shutdown)
         # One was answered: those that hang would only keep their slots from working.
         for probe in probes:
             probe.cancel()
         await _all_ended(probes)
 
-    async def _probe(self, shutdown: Shutdown, parts: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+    async def _probe(self, shutdown: Shutdown) -> list[asyncio.Task[None]]:
         """Ask the API for one order: one that it has given before, or one from the queue, in turn.
 
         Those in the queue may be what fails; the one that was given may have gone bad.
         """
         self._turn = not self._turn
         if self._turn and self._circuit.has_an_order_to_ask_for:
-            return [parts.create_task(self._circuit.probe())]
+            return [asyncio.create_task(self._circuit.probe())]
         taken = await self._taken(shutdown, self._intake.one())
-        return [self._start(parts, delivery, self._handler.probe) for delivery in taken]
+        return [self._start(delivery, self._handler.probe) for delivery in taken]
 
     def _still_cancellable(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
         """Those that go on, and are not about to settle an outcome."""

@@ -49,19 +49,6 @@ def control_client(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-def blocking_client(url: str, block: float) -> Redis:
-    """A client for one task that blocks for up to `block` seconds in a command."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=1,
-        timeout=None,
-        socket_timeout=block + COMMAND_TIMEOUT,
-        socket_connect_timeout=COMMAND_TIMEOUT,
-        retry=Retry(NoBackoff(), 0),
-    )
-    return Redis.from_pool(pool)
-
-
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.

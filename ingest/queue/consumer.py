@@ -15,9 +15,10 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.delivery import Beat, DeadReason, Delivery
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.connection import NoGroup, blocking_client, control_client, translated
+from ingest.queue.connection import COMMAND_TIMEOUT, NoGroup, control_client, translated
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
+from ingest.queue.line import Line
 from ingest.queue.scripts import Scripts
 from ingest.telemetry.logs import get_logger
 
@@ -38,7 +39,8 @@ class Consumer:
     def __init__(
         self,
         control: Redis,
-        blocking: Redis,
+        reading: Line,
+        acking: Line,
         keys: Keys,
         group: str,
         name: str,
@@ -47,7 +49,8 @@ class Consumer:
     ) -> None:
         self._scripts = Scripts.on(control, capabilities)
         self._control = control
-        self._blocking = blocking
+        self._reading = reading
+        self._acking = acking
         self._keys = keys
         self._group = group
         self._alive = [keys.alive + group, keys.standing + group]
@@ -58,10 +61,14 @@ class Consumer:
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, queue: str, group: str, name: str, block: float) -> AsyncIterator[Self]:
-        """A consumer with its two connections: one that blocks in reads, one for all else."""
+        """A consumer with its connections: one that blocks in reads, one for acks, some for all else."""
         keys = Keys.of(queue)
-        async with control_client(url) as control, blocking_client(url, block) as blocking:
-            yield cls(control, blocking, keys, group, name, capabilities=await probe(control, keys.probe))
+        async with (
+            control_client(url) as control,
+            Line.open(url, block + COMMAND_TIMEOUT) as reading,
+            Line.open(url, COMMAND_TIMEOUT) as acking,
+        ):
+            yield cls(control, reading, acking, keys, group, name, capabilities=await probe(control, keys.probe))
 
     async def ensure_group(self) -> bool:
         """Make the stream and the group where they are missing; return whether they were."""
@@ -85,25 +92,20 @@ class Consumer:
             block: seconds.
             idle: where the server can, take over entries idle for so many seconds with the same command, first.
         """
-        claims = self._claims_as_it_reads and idle is not None
+        command: list[str | int] = ["XREADGROUP", "GROUP", self._group, self.name, "COUNT", count]
+        command += ["BLOCK", max(1, int(block * 1000))]
+        if self._claims_as_it_reads and idle is not None:
+            command += ["CLAIM", int(idle * 1000)]
         try:
             with translated():
-                reply: Any = await self._blocking.xreadgroup(
-                    self._group,
-                    self.name,
-                    {self._keys.stream: ">"},
-                    count=count,
-                    block=max(1, int(block * 1000)),
-                    claim_min_idle_time=int(idle * 1000) if claims and idle is not None else None,
-                )
+                reply = await self._reading.call(*command, "STREAMS", self._keys.stream, ">")
         except NoGroup:
             await self._restore_group()
             return []
         # A claiming read tells the idle time and the earlier deliveries of each entry, too.
         return [
-            to_delivery(entry_id, fields, more[1] + 1 if more else 1)
-            for _, entries in reply
-            for entry_id, fields, *more in entries
+            to_delivery(entry_id, pairs(fields), more[1] + 1 if more else 1)
+            for entry_id, fields, *more in _entries(reply)
         ]
 
     async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
@@ -146,7 +148,7 @@ class Consumer:
         for start in range(0, len(entry_ids), _MOST_IDS):
             arguments = [self._group, *entry_ids[start : start + _MOST_IDS]]
             with translated():
-                acked += await self._scripts.ack([self._keys.stream], arguments)
+                acked += await self._acking.run(self._scripts.ack, [self._keys.stream], arguments)
         return acked
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
@@ -223,6 +225,13 @@ class Consumer:
     async def _restore_group(self) -> None:
         if await self.ensure_group():
             _log.warning("group_restored", stream=self._keys.stream, group=self._group)
+
+
+def _entries(reply: Any) -> Any:
+    """The entries in a reply about one stream, in the form of either protocol."""
+    if not reply:
+        return []
+    return next(iter(reply.values())) if isinstance(reply, dict) else reply[0][1]
 
 
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:

@@ -15,20 +15,15 @@ def to_delivery(entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> D
     """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
     name = entry_id.decode()
     milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or int(name.partition("-")[0])
-    return Delivery(
-        entry_id=name,
-        order_id=_order_id(fields.get(ORDER_ID)),
-        enqueued_at=milliseconds / 1000,
-        attempt=_whole_number(fields.get(ATTEMPT), digits=6) or 1,
-        count=count,
-        document=fields.get(DOCUMENT),
-        fields=fields,
-    )
+    attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
+    order_id = _order_id(fields.get(ORDER_ID))
+    return Delivery(name, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry as a script returns them: name, value, name, value."""
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+    parts = iter(flat)
+    return dict(zip(parts, parts, strict=True))
 
 
 def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:

@@ -7,7 +7,7 @@ either all of the batch is there or nothing, and sending it again changes nothin
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Self
 
 import asyncpg
@@ -26,10 +26,9 @@ _UPSERT = """
 WITH incoming AS (
     SELECT *
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
-                $8::integer[], $9::numeric[], $10::text[], $11::timestamptz[], $12::timestamptz[], $13::integer[],
-                $14::timestamptz[])
+                $8::integer[], $9::text[], $10::text[], $11::timestamptz[], $12::integer[], $13::float8[])
         AS t (order_id, status, currency, customer_id, country, placed_at, updated_at,
-              line_count, total, lines, version, fetched_at, attempts, enqueued_at)
+              line_count, total, lines, fetched_at, attempts, enqueued_at)
 ), erased AS (
     SELECT order_id FROM erased_orders WHERE order_id = ANY ($1::text[])
 ), written AS (
@@ -37,7 +36,8 @@ WITH incoming AS (
            (order_id, status, currency, customer_id, country, placed_at, updated_at,
             line_count, total, lines, version, fetched_at, attempts, enqueued_at, ingested_at)
     SELECT order_id, status, currency, customer_id, country, placed_at, updated_at,
-           line_count, total, lines::jsonb, version, fetched_at, attempts, enqueued_at, clock_timestamp()
+           line_count, total::numeric, lines::jsonb, coalesce(updated_at, fetched_at), fetched_at, attempts,
+           to_timestamp(enqueued_at), clock_timestamp()
     FROM incoming
     WHERE order_id NOT IN (SELECT order_id FROM erased)
     ORDER BY order_id COLLATE "C"
@@ -58,6 +58,9 @@ SELECT order_id, CASE WHEN inserted THEN 'inserted' ELSE 'changed' END AS effect
 UNION ALL
 SELECT order_id, 'erased' FROM erased
 """
+
+
+_EFFECTS = {effect.value: effect for effect in Effect}
 
 
 class OrderStore:
@@ -103,7 +106,7 @@ class OrderStore:
         except StoreRefused as error:
             # It worked at the start: a person is changing something, and will see to it. The batch can wait.
             raise StoreUnavailable(str(error)) from error
-        effects = {record["order_id"]: Effect(record["effect"]) for record in records}
+        effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]
 
@@ -125,12 +128,8 @@ def _cut_off_if_unanswered(connection: Any) -> Iterator[None]:
         raise
 
 
-def _version(row: OrderRow) -> datetime:
-    return row.order.updated_at or row.fetched_at
-
-
 def _age(row: OrderRow) -> tuple[datetime, datetime]:
-    return _version(row), row.fetched_at
+    return row.order.updated_at or row.fetched_at, row.fetched_at
 
 
 def _columns(rows: Sequence[OrderRow]) -> tuple[list[Any], ...]:
@@ -144,10 +143,9 @@ def _columns(rows: Sequence[OrderRow]) -> tuple[list[Any], ...]:
         [order.placed_at for order in orders],
         [order.updated_at for order in orders],
         [len(order.lines) for order in orders],
-        [order.total for order in orders],
+        [str(order.total) for order in orders],  # as text: asyncpg takes a Decimal apart in Python
         [order.lines_json().decode() for order in orders],
-        [_version(row) for row in rows],
         [row.fetched_at for row in rows],
         [row.attempts for row in rows],
-        [datetime.fromtimestamp(row.enqueued_at, UTC) for row in rows],
+        [row.enqueued_at for row in rows],
     )

@@ -64,6 +64,13 @@ class Histogram:
         self._cells[self._at + bisect_left(self._bounds, value)] += 1.0
         self._cells[self._sum_at] += value
 
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Count each of `values` into its bucket."""
+        cells, at, bounds = self._cells, self._at, self._bounds
+        for value in values:
+            cells[at + bisect_left(bounds, value)] += 1.0
+        cells[self._sum_at] += sum(values)
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:

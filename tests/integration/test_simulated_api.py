@@ -837,3 +837,17 @@ async def test_the_command_exits_with_2_for_a_behaviour_that_cannot_be(options: 
     assert out == b""
     assert err.decode().count("\n") == 1
     assert names in err.decode()
+
+
+async def test_any_id_can_have_an_order_of_a_given_size() -> None:
+    async with SimulatedApi(any_id_of(1000)) as api, aiohttp.ClientSession() as session:
+        sizes = []
+        for number in range(20):
+            async with session.get(api.url_template.replace("{order_id}", f"made-up-{number}")) as response:
+                sizes.append(len(await response.read()))
+
+    assert all(900 < size < 1100 for size in sizes)
+
+
+def any_id_of(size: int) -> Behaviour:
+    return Behaviour(any_id=True, any_bytes=size)

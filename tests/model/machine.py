@@ -28,6 +28,7 @@ from ingest.queue.capabilities import Capabilities
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
+from ingest.queue.line import Line
 from ingest.queue.producer import Producer
 from ingest.store.orders import OrderStore
 
@@ -43,12 +44,16 @@ class World:
 
     Attributes:
         clerk: as `redis`, for another user, who may be forbidden commands.
+        line: of the user of `redis`, for consumers.
+        clerk_line: of the other user.
     """
 
     loop: asyncio.AbstractEventLoop
     server: ValkeyServer
     redis: Redis
     clerk: Redis
+    line: Line
+    clerk_line: Line
     store: OrderStore
     sql: asyncpg.Connection
     capabilities: Capabilities
@@ -146,7 +151,8 @@ class Machine(RuleBasedStateMachine):
 
     def consumer_on(self, redis: Redis, name: str) -> Consumer:
         # One connection for all: none of these reads waits long.
-        return Consumer(redis, redis, self.keys, GROUP, name, capabilities=self.world.capabilities)
+        line = self.world.line if redis is self.world.redis else self.world.clerk_line
+        return Consumer(redis, line, line, self.keys, GROUP, name, capabilities=self.world.capabilities)
 
     # -- what always holds ----------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from ingest.demo.servers import ValkeyServer
 from ingest.queue.capabilities import probe
-from ingest.queue.connection import control_client
+from ingest.queue.connection import COMMAND_TIMEOUT, control_client
+from ingest.queue.line import Line
 from ingest.store.orders import OrderStore
 
 # Where a disk need not be waited for: a killed server loses nothing there.
@@ -49,11 +50,14 @@ def server(kind: Kind) -> Iterator[ValkeyServer]:
 
 async def the_world(stack: AsyncExitStack, runner: asyncio.Runner, server: ValkeyServer, dsn: str) -> World:
     redis = await stack.enter_async_context(control_client(server.url))
-    clerk = await stack.enter_async_context(control_client(f"redis://clerk:secret@127.0.0.1:{server.port}/0"))
+    clerk_url = f"redis://clerk:secret@127.0.0.1:{server.port}/0"
+    clerk = await stack.enter_async_context(control_client(clerk_url))
+    line = await stack.enter_async_context(Line.open(server.url, COMMAND_TIMEOUT))
+    clerk_line = await stack.enter_async_context(Line.open(clerk_url, COMMAND_TIMEOUT))
     store = await stack.enter_async_context(OrderStore.open(dsn))
     sql = await asyncpg.connect(dsn)
     stack.push_async_callback(sql.close)
-    return World(runner.get_loop(), server, redis, clerk, store, sql, await probe(redis, "none"))
+    return World(runner.get_loop(), server, redis, clerk, line, clerk_line, store, sql, await probe(redis, "none"))
 
 
 @pytest.mark.timeout(600)  # a failure is made as short as it goes, which takes minutes

@@ -82,6 +82,8 @@ class Trouble(Machine):
         self.world.server.start()
         for client in (self.world.redis, self.world.clerk):
             self.run(client.connection_pool.disconnect())
+        for line in (self.world.line, self.world.clerk_line):
+            self.run(line.hang_up())
         if is_long:
             for name in NAMES:
                 self.silence(name)

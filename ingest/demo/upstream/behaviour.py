@@ -63,6 +63,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         token: requests without `Authorization: Bearer TOKEN` get 401; null lets everyone in.
         updated_at: the `updated_at` of every bundled order; null leaves it out.
         any_id: serve any well-formed ID, with a bundled order under its name.
+        any_bytes: for such IDs, only the hundred bundled orders whose documents come nearest to so many bytes.
     """
 
     latency: str = "0"
@@ -88,6 +89,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     any_id: bool = False
+    any_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def __post_init__(self) -> None:
         """Check what no single field can."""

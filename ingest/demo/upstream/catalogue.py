@@ -15,6 +15,7 @@ ORDERS = b"/orders/"
 """How the path of every order begins; the whole path is the key everywhere."""
 
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_ALIKE = 100  # documents that `any_bytes` leaves
 
 
 def order_id_of(key: bytes) -> str:
@@ -32,12 +33,11 @@ class Catalogue:
 
     def behave(self, behaviour: Behaviour) -> None:
         """Follow a change of what documents depend on."""
-        if (behaviour.updated_at, behaviour.any_id) != (self._updated_at, self._any_id):
+        if _of_documents(behaviour) != _of_documents(self._behaviour):
             self._behave(behaviour)
 
     def _behave(self, behaviour: Behaviour) -> None:
-        self._updated_at = behaviour.updated_at
-        self._any_id = behaviour.any_id
+        self._behaviour = behaviour
         stamp = _stamp(behaviour.updated_at)
         self._answers = {
             ORDERS + order_id.encode(): answer(HTTPStatus.OK, _stamped(document, stamp))
@@ -46,7 +46,11 @@ class Catalogue:
         for key, replacement in self._replaced.items():
             self._put(key, replacement)
         # What follows the ID in each sample, to be served under any ID.
-        self._rests = [_stamped(document, stamp).split(b",", 1)[1] for document in self._samples.values()]
+        documents = list(self._samples.values())
+        if behaviour.any_bytes is not None:
+            wanted = behaviour.any_bytes
+            documents = sorted(documents, key=lambda document: abs(len(document) - wanted))[:_ALIKE]
+        self._rests = [_stamped(document, stamp).split(b",", 1)[1] for document in documents]
 
     def put(self, key: bytes, document: bytes) -> None:
         """Serve these very bytes for an order from now on."""
@@ -70,13 +74,18 @@ class Catalogue:
 
     def _other(self, key: bytes) -> Answer:
         order_id = key[len(ORDERS) :]
-        if not self._any_id or key in self._replaced or not _ID.fullmatch(order_id):
+        if not self._behaviour.any_id or key in self._replaced or not _ID.fullmatch(order_id):
             return not_found(order_id_of(key))
         body = b'{"id":"%s",%s' % (order_id, self._rests[crc32(order_id) % len(self._rests)])
         return Answer(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
             "200",
         )
+
+
+def _of_documents(behaviour: Behaviour) -> tuple[object, ...]:
+    """What the documents depend on."""
+    return behaviour.updated_at, behaviour.any_id, behaviour.any_bytes
 
 
 def _stamp(updated_at: datetime | None) -> bytes:
