@@ -12,11 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
-from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
-from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.errors import UserError
 from ingest.flow.circuit import Circuit
 from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
@@ -35,11 +32,13 @@ from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.store.schema import check_schema, migrations
 from ingest.supervisor import Child, Supervisor
-from ingest.telemetry.board import Board, BoardCollector
+from ingest.telemetry.board import Board
 from ingest.telemetry.logs import get_logger
-from ingest.telemetry.looplag import watch_loop_lag
-from ingest.telemetry.metrics import IN_FLIGHT, QueueCollector, WorkerMetrics, worker_board
-from ingest.upstream.client import UpstreamClient, UpstreamLimits
+from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_board
+from ingest.upstream.client import UpstreamClient, require
+from ingest.upstream.proxy import proxy_for
+from ingest.upstream.transport import UpstreamLimits
 
 _T = TypeVar("_T")
 _log = get_logger("app")
@@ -55,6 +54,9 @@ class AddressTaken(UserError):
 
 def run_worker(settings: Settings) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
+    # Whatever is wrong with these two is said now, by one line, and not by each process.
+    require(settings.upstream_client)
+    _proxy(settings)
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0
@@ -114,7 +116,15 @@ async def open_worker(stack: AsyncExitStack, settings: Settings, metrics: Worker
     token = settings.upstream_token.get_secret_value() if settings.upstream_token else None
     clock = SharedClock()
     upstream = await stack.enter_async_context(
-        UpstreamClient.open(settings.upstream_url, token, _limits(settings), metrics.upstream_request, clock.utc)
+        UpstreamClient.open(
+            settings.upstream_url,
+            token,
+            _limits(settings),
+            metrics.upstream_request,
+            clock.utc,
+            kind=settings.upstream_client,
+            proxy=_proxy(settings),
+        )
     )
     return _worker(settings, metrics, consumer, store, upstream, clock)
 
@@ -156,6 +166,10 @@ def _limits(settings: Settings) -> UpstreamLimits:
     )
 
 
+def _proxy(settings: Settings) -> str | None:
+    return proxy_for(settings.upstream_url, os.environ)
+
+
 def _worker_process(settings: Settings, board: Board, slot: int, name: str, lifeline: int) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
@@ -165,8 +179,7 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
             worker = await _unless(shutdown.requested, open_worker(stack, settings, metrics, name))
             if worker is None:
                 return
-            lag = asyncio.create_task(watch_loop_lag(metrics.loop_lag))
-            stack.callback(lag.cancel)
+            stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
             await worker.run(shutdown)
 
     async def to_the_end() -> None:
@@ -185,34 +198,18 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
 
 
 def _metrics_process(settings: Settings, board: Board, listener: socket.socket, lifeline: int) -> int:
+    # The workers, which share the parent's memory, need no HTTP server.
+    from ingest.exposition import serving  # noqa: PLC0415
+
     async def main() -> None:
         stopped = asyncio.Event()
         _stop_on(lifeline, lambda _: stopped.set())
-        async with control_client(settings.redis_url.get_secret_value()) as client:
-            monitor = Monitor(client, settings.stream, settings.group)
-            application = web.Application()
-            application.router.add_get("/metrics", partial(_metrics, board, monitor, settings.stream))
-            runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-            await runner.setup()
-            await web.SockSite(runner, listener).start()
+        async with serving(settings, board, listener):
             await stopped.wait()
-            await runner.cleanup()
         _ignore_further_stops()
 
     uvloop.run(main())
     return 0
-
-
-async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
-    registry = CollectorRegistry()
-    registry.register(BoardCollector(board))
-    try:
-        registry.register(QueueCollector(stream, await monitor.state()))
-    except (QueueUnavailable, UserError) as error:
-        # The workers' own counts are still worth showing; the group's gauges are absent, not stale.
-        _log.warning("unavailable", server="redis", error=str(error))
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
 def _note_death(board: Board, slot: int) -> None:

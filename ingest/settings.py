@@ -21,6 +21,8 @@ from ingest.domain.errors import ConfigError
 
 PREFIX = "INGEST_"
 _URLS = ("_url", "_dsn")
+# Looking more often for shorter blocks would cost more than it tells; they are in the lag's histogram.
+_SHORTEST_BLOCK = 0.1
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0)]
@@ -61,6 +63,9 @@ class Settings(BaseSettings):
     upstream_timeout: Seconds = Field(30.0, description="One request to the external API, all in all")
     upstream_tries: Positive = Field(3, description="Quick tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Largest order document, in bytes")
+    upstream_client: Annotated[Literal["aiohttp", "curl"], BeforeValidator(_lower)] = Field(
+        "aiohttp", description="What asks the external API: aiohttp, or curl (extra `curl`; less processor time)"
+    )
     heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
         6.0, description="A worker process silent this long is taken for dead, and others take over at once"
     )
@@ -77,6 +82,11 @@ class Settings(BaseSettings):
     backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: none")
     metrics_host: str = Field("127.0.0.1", description="Address that /metrics listens on")
+    # Long before a heartbeat is missed: a loop that is blocked for `heartbeat_ttl` looks like a dead process.
+    loop_block_warning: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        1.0,
+        description="Warn, with the stack, when the event loop is blocked for longer than this (at least 0.1); 0: never",
+    )
     log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
         "console", description="json or console"
     )
@@ -113,6 +123,13 @@ class Settings(BaseSettings):
         if value is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
             raise ValueError("must be printable ASCII without spaces, as it goes into a header")
         return SecretStr(token) if value is not None else None
+
+    @field_validator("loop_block_warning")
+    @classmethod
+    def _no_tiny_block(cls, value: float) -> float:
+        if 0 < value < _SHORTEST_BLOCK:
+            raise ValueError(f"must be at least {_SHORTEST_BLOCK}, or 0 for no warning")
+        return value
 
     @field_validator("upstream_url")
     @classmethod

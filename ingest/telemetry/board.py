@@ -11,11 +11,8 @@ collectors, and an observation costs it an order of magnitude more than here.
 
 import mmap
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 _CELL = 8
 
@@ -167,42 +164,3 @@ class Row:
             value: Histogram(self.cells, at + index * spec.width, spec.bounds)
             for index, value in enumerate(spec.values)
         }
-
-
-class BoardCollector(Collector):
-    """Shows the board to prometheus_client, all processes added up."""
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    def collect(self) -> Iterator[Metric]:
-        """One metric family for each declared metric."""
-        for spec in self._board.specs:
-            labels = [spec.label] if spec.label else []
-            family = _family(spec, labels)
-            for index, value in enumerate(spec.values):
-                cells = self._board.total(spec.name, index)
-                named = [value] if spec.label else []
-                if isinstance(family, HistogramMetricFamily):
-                    family.add_metric(named, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])
-                else:
-                    family.add_metric(named, cells[0])
-            yield family
-
-
-def _family(spec: Spec, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    match spec.kind:
-        case "counter":
-            return CounterMetricFamily(spec.name, spec.help, labels=labels)
-        case "gauge":
-            return GaugeMetricFamily(spec.name, spec.help, labels=labels)
-        case _:
-            return HistogramMetricFamily(spec.name, spec.help, labels=labels)
-
-
-def _cumulate(bounds: Sequence[float], cells: Sequence[float]) -> list[tuple[str, float]]:
-    buckets, seen = [], 0.0
-    for bound, cell in zip([*map(str, bounds), "+Inf"], cells, strict=False):
-        seen += cell
-        buckets.append((bound, seen))
-    return buckets

@@ -1,16 +1,41 @@
 """How late the event loop runs what is due: the first sign of a process with too much to do."""
 
 import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from ingest.telemetry.board import Histogram
+from ingest.telemetry.loopblocks import BlockWatch
 
 _EVERY = 0.5
 
 
-async def watch_loop_lag(lag: Histogram) -> None:
-    """Measure twice a second, until cancelled."""
-    loop = asyncio.get_running_loop()
+@contextmanager
+def watching_loop(lag: Histogram, block_warning: float) -> Iterator[None]:
+    """Measure the running loop's lag; warn when it is blocked for longer than `block_warning` seconds (0: never)."""
+    every = _EVERY
+    expect: Callable[[float], None] = _nobody
+    with ExitStack() as stack:
+        if block_warning:
+            # A block counts from when the loop was due: whatever lasts one and a half times the threshold is seen.
+            every = min(_EVERY, block_warning / 2)
+            watch = BlockWatch(block_warning)
+            watch.start()
+            stack.callback(watch.stop)
+            expect = watch.expect
+        measuring = asyncio.create_task(_measure(lag, every, expect))
+        stack.callback(measuring.cancel)
+        yield
+
+
+async def _measure(lag: Histogram, every: float, expect: Callable[[float], None]) -> None:
     while True:
-        due = loop.time() + _EVERY
-        await asyncio.sleep(_EVERY)
-        lag.observe(max(0.0, loop.time() - due))
+        due = time.monotonic() + every
+        expect(due)
+        await asyncio.sleep(every)
+        lag.observe(max(0.0, time.monotonic() - due))
+
+
+def _nobody(_due: float) -> None:
+    """Nobody waits for the loop."""

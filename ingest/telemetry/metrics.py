@@ -1,14 +1,10 @@
 """Every metric of the service, declared once.
 
 `WORKER_METRICS` are counted by the worker processes on the shared board; what is true of the group as a
-whole (queue depth and so on) is asked of Redis at the scrape, see `QueueCollector`.
+whole (queue depth and so on) is asked of Redis at the scrape, see `QueueState`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from ingest.telemetry.board import Board, Counter, Gauge, Histogram, Spec
 
@@ -110,27 +106,3 @@ class QueueState:
     consumers: int
     retries: int
     dead: int
-
-
-class QueueCollector(Collector):
-    """Shows one `QueueState`; the group is one, so with several workers dashboards take the maximum."""
-
-    def __init__(self, stream: str, state: QueueState) -> None:
-        self._stream = stream
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """The gauges of the group; no sample for what is unknown."""
-        state = self._state
-        for name, text, value in (
-            ("ingest_queue_depth", "Entries not yet delivered to any worker.", state.depth),
-            ("ingest_queue_pending", "Entries delivered and not yet acked.", state.pending),
-            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age),
-            ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
-            ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
-            ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
-        ):
-            family = GaugeMetricFamily(name, text, labels=["stream"])
-            if value is not None:
-                family.add_metric([self._stream], value)
-            yield family

@@ -22,16 +22,14 @@ def code_of(status: int) -> Code:
     return "2xx" if 200 <= status < 300 else "4xx"
 
 
-def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault | None:
-    """The fault that a status is, None if it is none.
+def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
+    """The fault that a status which is not of the 200s is.
 
     Args:
         status: of the answer.
         headers: its headers. Its Date goes before `now`: a Retry-After date is by the API's clock.
         now: our clock.
     """
-    if 200 <= status < 300:
-        return None
     told = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
     match status:
         case 404 | 410:

@@ -29,7 +29,7 @@ from ingest.queue.producer import Producer
 from ingest.settings import Settings, load_settings
 from ingest.store.orders import OrderStore
 from ingest.store.schema import migrate, migrations
-from ingest.telemetry.board import BoardCollector
+from ingest.telemetry.collectors import BoardCollector
 from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_board
 from ingest.upstream.client import UpstreamClient
 

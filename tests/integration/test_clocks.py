@@ -18,7 +18,7 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
-from ingest.telemetry.board import BoardCollector
+from ingest.telemetry.collectors import BoardCollector
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
 from ingest.upstream.client import UpstreamClient
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.telemetry.board import Board, BoardCollector, Spec
+from ingest.telemetry.board import Board, Spec
+from ingest.telemetry.collectors import BoardCollector
 
 EVENTS = Spec("test_events_total", "counter", "Events.", "kind", ("good", "bad"))
 HELD = Spec("test_held", "gauge", "Held.")

@@ -5,7 +5,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from ingest.settings import PREFIX, Settings
-from ingest.telemetry.metrics import WORKER_METRICS, QueueCollector, QueueState
+from ingest.telemetry.collectors import QueueCollector
+from ingest.telemetry.metrics import WORKER_METRICS, QueueState
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -1,0 +1,46 @@
+"""Serves /metrics: what the worker processes count, and what Redis says of the queue."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.queue.connection import control_client
+from ingest.queue.monitor import Monitor
+from ingest.settings import Settings
+from ingest.telemetry.board import Board
+from ingest.telemetry.collectors import BoardCollector, QueueCollector
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("exposition")
+
+
+@asynccontextmanager
+async def serving(settings: Settings, board: Board, listener: socket.socket) -> AsyncIterator[None]:
+    """Answer on `listener` while the block runs."""
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        monitor = Monitor(client, settings.stream, settings.group)
+        application = web.Application()
+        application.router.add_get("/metrics", partial(_metrics, board, monitor, settings.stream))
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        yield
+        await runner.cleanup()
+
+
+async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    try:
+        registry.register(QueueCollector(stream, await monitor.state()))
+    except (QueueUnavailable, UserError) as error:
+        # The workers' own counts are still worth showing; the group's gauges are absent, not stale.
+        _log.warning("unavailable", server="redis", error=str(error))
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return web.Response(body=encode(registry), headers={"Content-Type": content_type})

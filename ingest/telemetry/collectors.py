@@ -1,0 +1,72 @@
+"""Shows what is counted to prometheus_client; only the process that serves /metrics needs it."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ingest.telemetry.board import Board, Spec
+from ingest.telemetry.metrics import QueueState
+
+
+class BoardCollector(Collector):
+    """Shows the board to prometheus_client, all processes added up."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        """One metric family for each declared metric."""
+        for spec in self._board.specs:
+            labels = [spec.label] if spec.label else []
+            family = _family(spec, labels)
+            for index, value in enumerate(spec.values):
+                cells = self._board.total(spec.name, index)
+                named = [value] if spec.label else []
+                if isinstance(family, HistogramMetricFamily):
+                    family.add_metric(named, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])
+                else:
+                    family.add_metric(named, cells[0])
+            yield family
+
+
+class QueueCollector(Collector):
+    """Shows one `QueueState`; the group is one, so with several workers dashboards take the maximum."""
+
+    def __init__(self, stream: str, state: QueueState) -> None:
+        self._stream = stream
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges of the group; no sample for what is unknown."""
+        state = self._state
+        for name, text, value in (
+            ("ingest_queue_depth", "Entries not yet delivered to any worker.", state.depth),
+            ("ingest_queue_pending", "Entries delivered and not yet acked.", state.pending),
+            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age),
+            ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
+            ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
+            ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["stream"])
+            if value is not None:
+                family.add_metric([self._stream], value)
+            yield family
+
+
+def _family(spec: Spec, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    match spec.kind:
+        case "counter":
+            return CounterMetricFamily(spec.name, spec.help, labels=labels)
+        case "gauge":
+            return GaugeMetricFamily(spec.name, spec.help, labels=labels)
+        case _:
+            return HistogramMetricFamily(spec.name, spec.help, labels=labels)
+
+
+def _cumulate(bounds: Sequence[float], cells: Sequence[float]) -> list[tuple[str, float]]:
+    buckets, seen = [], 0.0
+    for bound, cell in zip([*map(str, bounds), "+Inf"], cells, strict=False):
+        seen += cell
+        buckets.append((bound, seen))
+    return buckets

@@ -1,0 +1,159 @@
+"""One request by libcurl: a handle that is used again and again, and what it has received."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pycurl
+
+from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, REDIRECTS, Declined, NoAnswer, Options, TooLarge
+
+# The options that say which certificates are trusted.
+Trust = Sequence[tuple[int, str]]
+# An error of libcurl: its number and text.
+Problem = tuple[int, str]
+Ended = asyncio.Future[Problem | None]
+
+_UNREACHED = {
+    pycurl.E_COULDNT_RESOLVE_PROXY,
+    pycurl.E_COULDNT_RESOLVE_HOST,
+    pycurl.E_COULDNT_CONNECT,
+    pycurl.E_SSL_CONNECT_ERROR,
+    pycurl.E_PEER_FAILED_VERIFICATION,
+    97,  # CURLE_PROXY, for which pycurl has no name: a SOCKS proxy's refusal
+}
+_LONGEST_MS = 2**31 - 1
+_HTTP = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
+_HAS_HTTP2 = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
+
+
+class Call:
+    """One reusable request.
+
+    Attributes:
+        curl: its handle.
+        ended: what became of the running request: None if libcurl is content with it.
+        marks: how much had come when somebody last looked.
+        heard_at: when something new had come by then, in the loop's time.
+        is_sent: whether the request had gone out by then.
+    """
+
+    __slots__ = (
+        "_body", "_getinfo", "_headers", "_limit", "_overflown", "_size", "_url", "curl", "ended", "heard_at", "is_sent", "marks",
+    )  # fmt: skip
+
+    def __init__(self, options: Options, trust: Trust) -> None:
+        self.curl = curl = pycurl.Curl()
+        # A handle looks its attributes up among all constants of libcurl first: what every request needs is kept.
+        self._url = curl.setopt
+        self._getinfo = curl.getinfo
+        self._limit = options.limits.body
+        self._body: list[bytes] = []
+        self._headers: list[bytes] = []
+        self._size = 0
+        self._overflown = False
+        self.ended: Ended
+        self.marks = (0, 0)
+        self.heard_at = 0.0
+        self.is_sent = False
+        for option, value in [*_settings(options), *trust]:
+            curl.setopt(option, value)
+        curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
+        curl.setopt(pycurl.WRITEFUNCTION, self._receive)
+
+    def aim(self, url: str, ended: Ended) -> None:
+        """Get ready for a request."""
+        self._url(pycurl.URL, url.encode())
+        self.ended = ended
+        self._headers.clear()
+        self._body.clear()
+        self._size = 0
+        self._overflown = False
+        self.heard_at = 0.0
+        self.is_sent = False
+
+    def body(self, problem: Problem | None) -> bytes:
+        """What the request that has ended in `problem` brought, see `Transport.get`."""
+        status = self._getinfo(pycurl.RESPONSE_CODE)
+        if problem is None and 200 <= status < 300 and (self._body or self._has_whole_head()):
+            return self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        raise self._failure(status, problem)
+
+    def is_silent(self, now: float, patience: float) -> bool:
+        """Whether nothing came for `patience` seconds, as far as one can tell by looking now and then."""
+        marks = len(self._headers), self._size
+        self.is_sent = self.is_sent or self._is_sent()
+        if marks != self.marks or not self.is_sent or self.heard_at == 0.0:
+            self.marks, self.heard_at = marks, now
+        return now - self.heard_at >= patience
+
+    def _receive(self, chunk: bytes) -> int | None:
+        self._size += len(chunk)
+        if self._size > self._limit:
+            self._overflown = True
+            return 0  # less than what came: libcurl breaks off
+        self._body.append(chunk)
+        return None
+
+    def _has_whole_head(self) -> bool:
+        """Whether the empty line was there: libcurl is content with the end of the connection instead."""
+        return bool(self._headers) and self._headers[-1].isspace()
+
+    def _is_sent(self) -> bool:
+        # libcurl's times of connecting are set even if it could not.
+        return bool(self._getinfo(pycurl.REQUEST_SIZE))
+
+    def _failure(self, status: int, problem: Problem | None) -> Exception:
+        number, text = problem or (pycurl.E_OK, "")
+        has_status = (problem is None or status >= 400) and self._has_whole_head()
+        if has_status and not 200 <= status < 300:
+            # It says enough, even if the rest of the answer did not come.
+            return Declined(status, _headers(self._headers))
+        if self._overflown or number == pycurl.E_FILESIZE_EXCEEDED:
+            return TooLarge()
+        if number == pycurl.E_OPERATION_TIMEDOUT:
+            return NoAnswer(text, in_time=False, reached=self._is_sent())
+        refused_by_proxy = self._getinfo(pycurl.HTTP_CONNECTCODE) >= 300
+        text = f"curl {number}: {text}" if problem is not None else "the answer ended before its body"
+        return NoAnswer(text, reached=not refused_by_proxy and number not in _UNREACHED)
+
+
+def _settings(options: Options) -> list[tuple[int, Any]]:
+    limits = options.limits
+    return [
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.PROTOCOLS, _HTTP),
+        (pycurl.REDIR_PROTOCOLS, _HTTP),
+        # HTTP/2 where TLS offers it. Without PIPEWAIT: libcurl 8.23 lets what waited for a first connection to tell whether
+        # it can be shared wait on when it cannot, until a request ends.
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if _HAS_HTTP2 else pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.PATH_AS_IS, 1),
+        (pycurl.FOLLOWLOCATION, 1),
+        (pycurl.MAXREDIRS, REDIRECTS),
+        (pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in options.headers.items()]),
+        (pycurl.ACCEPT_ENCODING, ""),  # all that libcurl can unpack
+        (pycurl.PROXY, options.proxy or ""),  # unset, libcurl would look into the environment
+        (pycurl.NOPROXY, ""),
+        (pycurl.CONNECTTIMEOUT_MS, _milliseconds(limits.connect)),
+        (pycurl.TIMEOUT_MS, _milliseconds(limits.total)),
+        (pycurl.MAXFILESIZE_LARGE, limits.body),
+        (pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE),
+        (pycurl.MAXAGE_CONN, KEEP_ALIVE),
+    ]
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, min(math.ceil(seconds * 1000), _LONGEST_MS))
+
+
+def _headers(lines: Sequence[bytes]) -> dict[str, str]:
+    """The headers of the last answer: those of redirects and of interim answers come before it."""
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(b"HTTP/"):
+            headers.clear()
+        name, colon, value = line.decode("latin-1").partition(":")
+        if colon:
+            headers.setdefault(name.strip().title(), value.strip())
+    return headers

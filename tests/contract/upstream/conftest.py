@@ -1,0 +1,73 @@
+"""For the tests of the client of the external API: each is run with each transport there is."""
+
+import asyncio
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+from raw_http import Connect, connecting
+
+from ingest.demo.upstream import Behaviour, SimulatedApi
+from ingest.telemetry.board import Board
+from ingest.telemetry.metrics import worker_board
+from ingest.upstream.transport import Kind
+
+# libcurl is driven by an epoll.
+KINDS: list[Kind] = ["aiohttp", "curl"] if sys.platform == "linux" else ["aiohttp"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def loaded_api() -> SimulatedApi:
+    """Ten thousand orders, loaded once."""
+    return SimulatedApi(seed=1)
+
+
+@pytest.fixture
+async def api(loaded_api: SimulatedApi) -> AsyncIterator[SimulatedApi]:
+    loaded_api.behave(**msgspec.structs.asdict(Behaviour()))
+    loaded_api.reset_stats()
+    async with loaded_api as api:
+        yield api
+
+
+@pytest.fixture
+def board() -> Board:
+    return worker_board(1)
+
+
+@pytest.fixture
+def connect(board: Board, kind: Kind) -> Connect:
+    return connecting(board, kind)
+
+
+@pytest.fixture(autouse=True)
+async def no_complaints() -> AsyncIterator[None]:
+    """What fails where nobody waits for it, in a callback, fails the test."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    yield
+    assert complaints == []
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def server_tls(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """What a server called localhost needs; clients are told to trust its authority as a user would tell them."""
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    return context

@@ -1,0 +1,95 @@
+"""A client of the external API to test, and servers that answer with any bytes at all."""
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from ingest.demo.upstream.samples import sample_orders
+from ingest.telemetry.board import Board
+from ingest.telemetry.collectors import BoardCollector
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.client import UpstreamClient
+from ingest.upstream.transport import Kind, UpstreamLimits
+
+TOKEN = "s3cr3t-t0ken"
+LIMITS = UpstreamLimits(connect=5, read=10, total=20, body=4 * 1024 * 1024, tries=1)
+QUICK = replace(LIMITS, tries=3)
+IMPATIENT = replace(LIMITS, total=0.3, read=0.3)
+(ORDER, DOCUMENT), (OTHER, _) = list(sample_orders().items())[:2]
+
+Connect = Callable[..., AbstractAsyncContextManager[UpstreamClient]]
+
+
+def connecting(board: Board, kind: Kind) -> Connect:
+    """Opens clients with this transport that count on `board`."""
+
+    def open_client(
+        template: str, limits: UpstreamLimits = LIMITS, token: str | None = None, proxy: str | None = None
+    ) -> AbstractAsyncContextManager[UpstreamClient]:
+        seconds = WorkerMetrics.on(board, 0).upstream_request
+        return UpstreamClient.open(template, token, limits, seconds, kind=kind, proxy=proxy)
+
+    return open_client
+
+
+def counted(board: Board) -> dict[str, float]:
+    """Requests by code."""
+    registry = CollectorRegistry()
+    registry.register(BoardCollector(board))
+    samples = (sample for family in registry.collect() for sample in family.samples)
+    return {
+        sample.labels["code"]: sample.value
+        for sample in samples
+        if sample.name == "ingest_upstream_request_seconds_count" and sample.value
+    }
+
+
+def http(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", *headers, "", ""]).encode() + body
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[bytes, StreamReader, StreamWriter], Awaitable[None]], tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """A server on the port that it yields; `answer` is given the head of each request, and the connection."""
+    writers: list[StreamWriter] = []
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        writers.append(writer)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while not writer.is_closing():
+                await answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+
+@asynccontextmanager
+async def answering(
+    answer: bytes, *, to_other: bytes = b"", then_close: bool = True
+) -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A server that gives these very bytes, others for `OTHER`; and what it was asked."""
+    asked: list[bytes] = []
+
+    async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
+        asked.append(head)
+        writer.write(to_other if to_other and OTHER.encode() in head else answer)
+        await writer.drain()
+        if then_close:
+            writer.close()
+
+    async with serving(write) as port:
+        yield f"http://127.0.0.1:{port}/orders/{{order_id}}", asked

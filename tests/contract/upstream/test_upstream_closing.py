@@ -1,0 +1,168 @@
+"""Cancelling and closing: what is given up leaves nothing behind."""
+
+import asyncio
+import gc
+import time
+from asyncio import StreamReader, StreamWriter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from raw_http import DOCUMENT, IMPATIENT, LIMITS, ORDER, Connect, http, serving
+from support import eventually
+
+from ingest.demo.upstream import SimulatedApi
+from ingest.domain.errors import TransientFault
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def objects_of_the_clients() -> int:
+    gc.collect()
+    return sum(
+        str(type(thing).__module__).startswith(("aiohttp", "pycurl", "ingest.upstream")) for thing in gc.get_objects()
+    )
+
+
+async def concurrency_is(api: SimulatedApi, wanted: int) -> bool:
+    return api.stats().concurrency == wanted
+
+
+async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(latency="600")
+
+    async with connect(api.url_template) as client:
+        fetching = [asyncio.create_task(client.fetch(ORDER)) for _ in range(10)]
+        await eventually(lambda: concurrency_is(api, 10))
+        for task in fetching:
+            task.cancel()
+        results = await asyncio.gather(*fetching, return_exceptions=True)
+        api.behave(latency="0")
+
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+        assert (await client.fetch(ORDER)).body == DOCUMENT
+        await eventually(lambda: concurrency_is(api, 0))
+
+
+async def test_cancelling_ends_the_pause_between_quick_tries(api: SimulatedApi, connect: Connect) -> None:
+    async def has_failed() -> bool:
+        return api.stats().by_status.get("500", 0) >= 2
+
+    api.behave(error_rate=1)
+
+    async with connect(api.url_template, replace(LIMITS, tries=10_000)) as client:
+        fetching = asyncio.create_task(client.fetch(ORDER))
+        await eventually(has_failed)
+        cancelled_at = time.monotonic()
+        fetching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await fetching
+
+    assert time.monotonic() - cancelled_at < 10
+
+
+async def test_a_fetch_that_is_cancelled_at_any_moment_does_no_harm_to_others(
+    api: SimulatedApi, connect: Connect
+) -> None:
+    async def give_up(turns: int) -> None:
+        fetching = asyncio.create_task(client.fetch(ORDER))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        fetching.cancel()
+        await asyncio.wait([fetching])
+
+    async with connect(api.url_template) as client:
+        for turns in range(12):
+            _, *fetched = await asyncio.gather(give_up(turns), *(client.fetch(ORDER) for _ in range(5)))
+
+            assert {document.body for document in fetched} == {DOCUMENT}
+
+
+@pytest.mark.parametrize(
+    ("answer", "then_close"),
+    [
+        (http(b"{}", "Content-Length: 2"), False),
+        (http(b"{", "Content-Length: 2"), True),
+        (b"", False),
+    ],
+    ids=["whole", "broken off", "none"],
+)
+async def test_nothing_is_left_of_many_requests_however_they_ended(
+    connect: Connect, answer: bytes, *, then_close: bool
+) -> None:
+    async def wave() -> None:
+        fetching = [asyncio.create_task(client.fetch(ORDER)) for _ in range(20)]
+        await asyncio.wait(fetching, timeout=0.02)
+        for task in fetching:
+            task.cancel()
+        await asyncio.gather(*fetching, return_exceptions=True)
+
+    async def as_few_as_before() -> bool:
+        return open_files() <= before
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(answer)
+        if then_close:
+            writer.close()
+
+    before = open_files()
+    async with serving(write) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}") as client:
+        for _ in range(3):
+            await wave()
+        held = objects_of_the_clients()
+        for _ in range(7):
+            await wave()
+
+        assert objects_of_the_clients() <= held + 10
+    await eventually(as_few_as_before)
+
+
+async def test_closing_ends_what_is_under_way(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(latency="600")
+
+    async with connect(api.url_template) as client:
+        fetching = [asyncio.create_task(client.fetch_once(ORDER)) for _ in range(10)]
+        await eventually(lambda: concurrency_is(api, 10))
+
+    async with asyncio.timeout(15):
+        results = await asyncio.gather(*fetching, return_exceptions=True)
+    assert [type(result) for result in results] == [TransientFault] * 10
+    await eventually(lambda: concurrency_is(api, 0))
+
+
+async def test_connections_are_kept_for_as_many_requests_as_there_were_at_once(
+    api: SimulatedApi, connect: Connect
+) -> None:
+    api.behave(latency="0.1")
+
+    async with connect(api.url_template) as client:
+        for _ in range(3):
+            await asyncio.gather(*(client.fetch(ORDER) for _ in range(100)))
+
+        assert api.stats().open_connections == 100
+        await client.fetch(ORDER)
+        assert api.stats().open_connections == 100
+
+
+async def test_a_connection_that_the_api_closed_meanwhile_is_no_fault(api: SimulatedApi, connect: Connect) -> None:
+    async with connect(api.url_template) as client:
+        await client.fetch(ORDER)
+        api.behave(reset_rate=1)
+        with pytest.raises(TransientFault):
+            await client.fetch_once(ORDER)
+        api.behave(reset_rate=0)
+
+        assert (await client.fetch_once(ORDER)).body == DOCUMENT
+
+
+async def test_a_client_that_timed_out_often_goes_on(api: SimulatedApi, connect: Connect) -> None:
+    async with connect(api.url_template, replace(IMPATIENT, total=0.1)) as client:
+        api.behave(hang_rate=1)
+        results = await asyncio.gather(*(client.fetch_once(ORDER) for _ in range(50)), return_exceptions=True)
+        api.behave(hang_rate=0)
+
+        assert all(isinstance(result, TransientFault) for result in results)
+    async with connect(api.url_template) as client:
+        assert (await client.fetch(ORDER)).body == DOCUMENT

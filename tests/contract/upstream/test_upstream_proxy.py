@@ -1,0 +1,143 @@
+"""Through a proxy: a real one, small, for plain and for tunnelled requests; and which one the environment names."""
+
+import asyncio
+import base64
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
+
+from ingest.domain.errors import ConfigError, TransientFault
+from ingest.upstream.proxy import proxy_for
+
+
+@asynccontextmanager
+async def proxying(refusal: bytes = b"") -> AsyncIterator[tuple[str, list[bytes]]]:
+    """A proxy, and the heads of the requests that it was sent."""
+    heads: list[bytes] = []
+
+    async def forward(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:
+        heads.append(head)
+        if refusal:
+            writer.write(refusal)
+            return
+        method, target, _ = head.split(b" ", 2)
+        host, _, port = target.removeprefix(b"http://").split(b"/")[0].partition(b":")
+        from_target, to_target = await asyncio.open_connection(host.decode(), int(port))
+        if method == b"CONNECT":
+            writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+        else:
+            to_target.write(head.replace(b"http://" + host + b":" + port, b"", 1))
+        await asyncio.gather(_pump(reader, to_target), _pump(from_target, writer))
+        writer.close()
+
+    async with serving(forward) as port:
+        yield f"http://127.0.0.1:{port}", heads
+
+
+async def _pump(source: StreamReader, sink: StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await source.read(65_536):
+            sink.write(chunk)
+            await sink.drain()
+    sink.close()
+
+
+async def test_a_plain_request_goes_through_the_proxy(connect: Connect) -> None:
+    async with (
+        answering(http(b"{}", "Content-Length: 2")) as (template, asked),
+        proxying() as (proxy, heads),
+        connect(template, LIMITS, TOKEN, proxy) as client,
+    ):
+        body = (await client.fetch("shop:1")).body
+
+    assert body == b"{}"
+    assert heads[0].startswith(b"GET " + template.replace("{order_id}", "shop%3A1").encode() + b" HTTP/1.1\r\n")
+    assert len(asked) == 1
+
+
+async def test_a_request_under_tls_goes_through_a_tunnel_that_does_not_see_the_token(
+    connect: Connect, server_tls: ssl.SSLContext
+) -> None:
+    async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(b"{}", "Content-Length: 2"))
+
+    async with (
+        serving(answer, server_tls) as port,
+        proxying() as (proxy, heads),
+        connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN, proxy) as client,
+    ):
+        body = (await client.fetch(ORDER)).body
+
+    assert body == b"{}"
+    assert heads[0].startswith(f"CONNECT localhost:{port} HTTP/1.1\r\n".encode())
+    assert TOKEN.encode() not in heads[0]
+
+
+async def test_a_proxy_is_given_its_password_and_no_fault_tells_it(connect: Connect) -> None:
+    refusal = http(b"", "Content-Length: 0", status="407 Who are you")
+    async with proxying(refusal) as (proxy, heads):
+        with_password = proxy.replace("http://", "http://us%65r:s3cr3t@")
+        async with connect("https://shop.example/{order_id}", LIMITS, None, with_password) as client:
+            with pytest.raises(TransientFault) as fault:
+                await client.fetch(ORDER)
+
+    assert base64.b64encode(b"user:s3cr3t") in heads[0]
+    assert not fault.value.reached
+    assert "s3cr3t" not in str(fault.value)
+
+
+async def test_a_proxy_that_is_away_is_a_passing_fault(connect: Connect) -> None:
+    async with proxying() as (proxy, _):
+        pass
+
+    async with connect("http://shop.example/{order_id}", LIMITS, None, proxy) as client:
+        with pytest.raises(TransientFault) as fault:
+            await client.fetch(ORDER)
+
+    assert not fault.value.reached
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY"])
+async def test_the_environment_does_not_decide_behind_the_clients_back(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with proxying() as (proxy, heads), answering(http(b"{}", "Content-Length: 2")) as (template, _):
+        monkeypatch.setenv(name, proxy)
+        async with connect(template) as client:
+            await client.fetch(ORDER)
+
+    assert heads == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "proxy"),
+    [
+        ({}, None),
+        ({"https_proxy": "http://p:3128"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "p:3128"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "http://p:3128", "https_proxy": "http://q"}, "http://q"),
+        ({"HTTP_PROXY": "http://p:3128"}, None),
+        ({"HTTPS_PROXY": "http://p", "NO_PROXY": "other.example, .shop.example"}, None),
+        ({"HTTPS_PROXY": "http://p", "no_proxy": "shop.example:443"}, "http://p"),
+        ({"HTTPS_PROXY": "http://p", "no_proxy": "api.shop.example:8443"}, None),
+        ({"HTTPS_PROXY": "http://p", "no_proxy": "*"}, None),
+        ({"HTTPS_PROXY": "http://p", "no_proxy": "shop.exam"}, "http://p"),
+    ],
+)
+def test_the_environment_names_the_proxy_and_what_needs_none(environ: Mapping[str, str], proxy: str | None) -> None:
+    assert proxy_for("https://user:password@api.shop.example:8443/{order_id}", environ) == proxy
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
+def test_this_machine_is_not_reached_through_a_proxy(host: str) -> None:
+    assert proxy_for(f"http://{host}:8081/{{order_id}}", {"http_proxy": "http://p"}) is None
+
+
+def test_a_proxy_that_one_of_the_clients_does_not_know_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^HTTP_PROXY: .* http://proxy\.example:3128$"):
+        proxy_for("http://shop.example/{order_id}", {"http_proxy": "socks5://p"})

@@ -1,0 +1,167 @@
+"""Real event loops under watch, in processes of their own: which blocks are told, and what is not mistaken for one."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import eventually_sync
+
+SCRIPT = Path(__file__).with_name("looping.py")
+# Above what a busy machine makes of a healthy loop.
+THRESHOLD = 0.4
+
+
+@dataclass
+class Looping:
+    """A process with a loop of a kind, and what it says."""
+
+    process: subprocess.Popen[str]
+    _said: "queue.Queue[str]" = field(default_factory=queue.Queue)
+    _log: list[dict[str, Any]] = field(default_factory=list)
+    _readers: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for stream, take in (
+            (self.process.stdout, lambda line: self._said.put(line.strip())),
+            (self.process.stderr, lambda line: self._log.append(json.loads(line))),
+        ):
+            reader = threading.Thread(target=self._read, args=(stream, take), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    @staticmethod
+    def _read(stream: Any, take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line)
+
+    def hear(self, word: str, times: int = 1) -> str:
+        """The last of so many next lines that begin with this word."""
+        until = time.monotonic() + 30
+        while True:
+            line = self._said.get(timeout=max(0.01, until - time.monotonic()))
+            times -= line.startswith(word)
+            if not times:
+                return line
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under this name."""
+        return [event for event in list(self._log) if event["event"] == name]
+
+    def says(self, name: str, times: int = 1) -> dict[str, Any]:
+        """Wait until it has logged an event so many times; the last of them."""
+        return eventually_sync(lambda: self.events(name)[times - 1 :], within=60)[0]
+
+    def freeze(self, seconds: float) -> None:
+        """Stop it as a suspended machine would, for a while."""
+        process = psutil.Process(self.process.pid)
+        process.suspend()
+        eventually_sync(lambda: process.status() == psutil.STATUS_STOPPED)
+        time.sleep(seconds)
+        process.resume()
+
+    def end(self) -> None:
+        """Let it end, and hear it out."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(20) == 0, self._log
+        for reader in self._readers:
+            reader.join(20)
+
+
+@contextmanager
+def looping(kind: str, threshold: float = THRESHOLD) -> Iterator[Looping]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, str(SCRIPT), kind, str(threshold)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield Looping(process)
+        finally:
+            process.kill()
+
+
+def test_a_call_that_waits_in_the_loop_is_shown_while_it_waits_and_once() -> None:
+    with looping("waits_once") as loop:
+        blocked = loop.says("event_loop_blocked")
+        freed_then = loop.events("event_loop_free_again")
+        free = loop.says("event_loop_free_again")
+        loop.end()
+
+    assert freed_then == []
+    innermost = blocked["stack"].split("  File ")[-1]
+    assert "in holds_the_loop" in innermost
+    assert "time.sleep(seconds)" in innermost
+    assert "in waits_once" in blocked["stack"]
+    assert blocked["level"] == "warning"
+    assert THRESHOLD <= blocked["seconds"] <= free["seconds"]
+    assert blocked["cpu_seconds"] < blocked["seconds"] / 2
+    assert free["seconds"] > 2 * THRESHOLD
+    assert len(loop.events("event_loop_blocked")) == len(loop.events("event_loop_free_again")) == 1
+    assert "run_until_complete" not in blocked["stack"]  # it begins within what the loop runs
+
+
+def test_a_computation_that_keeps_the_gil_is_shown_when_it_lets_go() -> None:
+    with looping("computes") as loop:
+        blocked = loop.says("event_loop_blocked")
+
+    assert "in takes_all_cpu" in blocked["stack"]
+    assert blocked["cpu_seconds"] > blocked["seconds"] / 10  # as much as a busy machine lets it have
+
+
+def test_the_same_block_again_is_counted_and_shown_again_only_after_a_while() -> None:
+    with looping("waits_often", 0.2) as loop:
+        first = loop.says("event_loop_blocked")
+        second = loop.says("event_loop_blocked", times=2)
+        loop.end()
+
+    assert first["not_shown"] == 0
+    assert second["not_shown"] > 0
+
+
+def test_a_loop_with_more_to_do_than_it_can_is_not_blocked() -> None:
+    with looping("toils") as loop:
+        loop.hear("turn", times=75)
+        loop.end()
+
+    assert loop.events("event_loop_blocked") == []
+
+
+@pytest.mark.parametrize("kind", ["idles", "toils"])
+def test_a_process_that_was_stopped_is_not_taken_for_a_blocked_loop(kind: str) -> None:
+    with looping(kind) as loop:
+        for _ in range(2):
+            loop.hear("turn", times=5)
+            loop.freeze(2 * THRESHOLD)
+        loop.hear("turn", times=40)
+        loop.end()
+
+    assert loop.events("event_loop_blocked") == []
+
+
+def test_without_a_threshold_there_is_no_thread_and_no_warning() -> None:
+    with looping("waits_once", 0) as loop:
+        threads = loop.hear("threads")
+        loop.hear("turn")
+        loop.end()
+
+    assert threads == "threads 1"
+    assert loop.events("event_loop_blocked") == []
+
+
+def test_the_thread_ends_with_the_watching() -> None:
+    with looping("idles") as loop:
+        during = loop.hear("threads")
+        loop.hear("turn")
+        loop.end()
+        after = loop.hear("threads")
+
+    assert (during, after) == ("threads 2", "threads 1")
