@@ -14,6 +14,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,4 +91,11 @@ def bars(
     axis.invert_yaxis()
     axis.set_xlabel(label)
     axis.grid(visible=False, axis="y")
-    axis.margins(x=0.14)
+    axis.margins(x=0.16)
+    thousands(axis.xaxis)
+
+
+def thousands(axis: Any) -> None:
+    """Few ticks on an x or y axis, with commas between thousands."""
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))

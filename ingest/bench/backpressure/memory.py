@@ -1,0 +1,145 @@
+"""What stands at the flow's seams in this bench: a queue and a table in memory, and an external API that sleeps.
+
+It is the worker's admission that is measured here. What Redis, HTTP and PostgreSQL add is not in it, while all that the flow
+does for each delivery is: its lease, the checks of its document, its batch, its ack, its metrics.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ingest.domain.delivery import Beat, DeadReason, Delivery, Effect, Fetched, OrderRow
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ingest.bench.backpressure.calls import Calls
+    from ingest.flow.shutdown import Shutdown
+
+_DOCUMENT = (
+    '{"id":"%s","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","customer_id":"17850",'
+    '"lines":[{"sku":"85123A","description":"WHITE HANGING HEART T-LIGHT HOLDER","quantity":6,"unit_price":"2.55"}]}'
+)
+
+
+class MemoryQueue:
+    """Keeps the contract of `ingest.flow.seams.Queue` for deliveries that are made as they are read.
+
+    Args:
+        count: deliveries; their order IDs are numbers from 0.
+        shutdown: asked for a stop when all of them are acked.
+    """
+
+    def __init__(self, count: int, shutdown: Shutdown) -> None:
+        self._numbers = iter(range(count))
+        self._unfinished = count
+        self._shutdown = shutdown
+
+    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
+        """Up to `count` deliveries; at the end none, after waiting."""
+        del idle
+        now = time.time()
+        taken = [_delivery(str(number), now) for number in islice(self._numbers, count)]
+        if not taken:
+            await self._shutdown.pause(block)
+        return taken
+
+    async def ack(self, entry_ids: Sequence[str]) -> int:
+        """Count what is finished."""
+        self._unfinished -= len(entry_ids)
+        if self._unfinished == 0:
+            self._shutdown.request("all calls are made")
+        return len(entry_ids)
+
+    async def beat(self, lifetime: float) -> Beat:
+        """Our own clock will do."""
+        del lifetime
+        return Beat(time.time(), is_first=False)
+
+    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
+        """Nothing is left behind."""
+        del count, known
+        return []
+
+    async def claim_dead(self, count: int) -> list[Delivery]:
+        """Nobody else is there."""
+        del count
+        return []
+
+    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
+        """Nobody else is there."""
+        del count, idle
+        return [], True
+
+    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+        """No call fails."""
+        raise NotImplementedError(f"order {delivery.order_id} was to be retried: {after=} {attempt=}")
+
+    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """No order is faulty."""
+        raise NotImplementedError(f"order {delivery.order_id} was to be buried: {reason}, {error}")
+
+    async def move_due(self, most: int) -> int:
+        """No call is made again."""
+        del most
+        return 0
+
+    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
+        """No lease is lost."""
+        del entry_ids
+        return set()
+
+    async def release(self, entry_ids: Sequence[str]) -> int:
+        """Nothing is given back before the end."""
+        return len(entry_ids)
+
+    async def trim(self) -> int:
+        """Nothing is kept."""
+        return 0
+
+    async def remove_silent(self, idle: float) -> int:
+        """Nobody else is there."""
+        del idle
+        return 0
+
+    async def leave(self) -> int:
+        """Nobody stays."""
+        return 0
+
+
+class SleepingApi:
+    """Keeps the contract of `ingest.flow.seams.Upstream`: a call, then a document of one line."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def fetch(self, order_id: str) -> Fetched:
+        """Make the call of that number."""
+        asked_at = datetime.now(UTC)
+        await self._calls.make(int(order_id))
+        return Fetched((_DOCUMENT % order_id).encode(), asked_at)
+
+    fetch_once = fetch
+
+
+class MemoryStore:
+    """Keeps the contract of `ingest.flow.seams.Store`, and forgets the rows."""
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """All are new."""
+        return [Effect.INSERTED] * len(rows)
+
+
+def _delivery(number: str, now: float) -> Delivery:
+    return Delivery(
+        entry_id=f"{number}-0",
+        order_id=number,
+        enqueued_at=now,
+        attempt=1,
+        count=1,
+        document=None,
+        fields={b"order_id": number.encode()},
+    )

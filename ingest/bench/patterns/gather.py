@@ -1,0 +1,39 @@
+"""Pattern 1: `asyncio.gather` of everything at once.
+
+All orders are tasks from the first moment, so memory and open connections grow with their number. What is to be done, and
+what has been fetched but not stored, is in this process alone.
+"""
+
+import asyncio
+
+import aiohttp
+import asyncpg
+
+from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, complain, order_ids, postgres_dsn, row_of, url_of
+
+
+async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
+    """Fetch and store one order."""
+    async with session.get(url_of(order_id)) as response:
+        response.raise_for_status()
+        body = await response.read()
+    await pool.execute(INSERT_ASYNCPG, *row_of(body, order_id))
+
+
+async def main() -> None:
+    """Fetch and store all orders."""
+    ids = order_ids()
+    unbounded = aiohttp.TCPConnector(limit=0)  # aiohttp's own limit is 100
+    timeout = aiohttp.ClientTimeout(TIMEOUT)
+    async with (
+        aiohttp.ClientSession(connector=unbounded, timeout=timeout) as session,
+        asyncpg.create_pool(postgres_dsn()) as pool,
+    ):
+        results = await asyncio.gather(*(process(order_id, session, pool) for order_id in ids), return_exceptions=True)
+    for order_id, result in zip(ids, results, strict=True):
+        if result is not None:
+            complain(order_id, result)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,49 @@
+"""Pattern 3: a pool of processes with blocking calls.
+
+Each process waits for one answer at a time, so eight processes are eight orders in flight, and each has an interpreter of
+its own in memory. When one of them dies, the pool gives up everything (`BrokenProcessPool`).
+"""
+
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+import psycopg
+import requests
+
+from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, complain, order_ids, postgres_dsn, row_of, url_of
+
+PROCESSES = 8
+CHUNK = 5  # orders handed to a process at a time
+
+
+@cache
+def session() -> requests.Session:
+    """This process's connections to the API."""
+    return requests.Session()
+
+
+@cache
+def database() -> psycopg.Connection:
+    """This process's connection to PostgreSQL."""
+    return psycopg.connect(postgres_dsn(), autocommit=True)
+
+
+def process(order_id: str) -> None:
+    """Fetch and store one order."""
+    try:
+        response = session().get(url_of(order_id), timeout=TIMEOUT)
+        response.raise_for_status()
+        database().execute(INSERT_PSYCOPG, row_of(response.content, order_id))
+    except requests.RequestException as error:
+        complain(order_id, error)
+
+
+def main() -> None:
+    """Fetch and store all orders."""
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        for _ in pool.map(process, order_ids(), chunksize=CHUNK):
+            pass  # what broke in a process is raised here
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What is known beforehand of the external API's latency, and quantiles of what was measured."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from ingest.demo.upstream.behaviour import parse_latency
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def mean_of(latency: str) -> float:
+    """The mean of a latency as `ingest upstream` takes it, in seconds."""
+    median, sigma = _lognormal(latency)
+    if sigma is not None:
+        return median * math.exp(sigma**2 / 2)
+    low, high = _bounds(latency)
+    return (low + high) / 2
+
+
+def quantile_of(latency: str, share: float) -> float:
+    """A quantile of it, in seconds."""
+    median, sigma = _lognormal(latency)
+    if sigma is not None:
+        return median * math.exp(sigma * NormalDist().inv_cdf(share))
+    low, high = _bounds(latency)
+    return low + (high - low) * share
+
+
+def check_latency(latency: str) -> None:
+    """See that it can be read.
+
+    Raises:
+        ValueError: naming the three forms.
+    """
+    draw = parse_latency(latency)
+    if draw is not None:
+        draw(Random(0))
+
+
+def quantile(sorted_values: Sequence[float], share: float) -> float | None:
+    """A quantile of sorted values, interpolated between neighbours; None of none."""
+    if not sorted_values:
+        return None
+    place = share * (len(sorted_values) - 1)
+    below = int(place)
+    above = min(below + 1, len(sorted_values) - 1)
+    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (place - below)
+
+
+def _lognormal(latency: str) -> tuple[float, float | None]:
+    if not latency.startswith("lognormal:"):
+        return 0.0, None
+    median, _, sigma = latency.removeprefix("lognormal:").partition(",")
+    return float(median), float(sigma)
+
+
+def _bounds(latency: str) -> tuple[float, float]:
+    low, dash, high = latency.partition("-")
+    return float(low), float(high) if dash else float(low)

@@ -1,0 +1,107 @@
+"""What a run is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from ingest.bench.pipeline.latency import check_latency, mean_of
+from ingest.domain.errors import ConfigError
+
+SERVICE = "service"
+BARE = "bare"
+RIVALS = (BARE,)
+"""Whom the service can be run beside."""
+
+Kill = Literal["worker", "command"]
+
+_LEAST_PER_PROCESS = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run, whoever does the work.
+
+    Attributes:
+        orders: to enqueue, each another one.
+        latency: of the external API, as `ingest upstream` takes it.
+        in_flight: most orders in flight, over all processes.
+        processes: worker processes of the service.
+        rate: orders per second that arrive, as a Poisson process; 0 for all of them at once.
+        kill_at: share of stored orders at which something is killed with SIGKILL; None for never.
+        kill: one worker process, which its supervisor replaces; or a whole `ingest worker` command of two.
+        client: INGEST_UPSTREAM_CLIENT; None for the default.
+        batch_rows: INGEST_BATCH_ROWS; None for the default.
+        api_limit: requests at a time above which the external API answers 429; 0 for never.
+        api_retry_after: seconds that such an answer tells to wait.
+        seed: of the arrivals and of the latencies.
+    """
+
+    orders: int = 10_000
+    latency: str = "0.1-0.2"
+    in_flight: int = 500
+    processes: int = 2
+    rate: float = 0.0
+    kill_at: float | None = None
+    kill: Kill = "worker"
+    client: str | None = None
+    batch_rows: int | None = None
+    api_limit: int = 0
+    api_retry_after: int = 1
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Check what belongs together.
+
+        Raises:
+            ConfigError: naming the options.
+        """
+        try:
+            check_latency(self.latency)
+        except ValueError as error:
+            raise ConfigError(f"--latency: {error}") from error
+        if self.in_flight < self.processes:
+            raise ConfigError(f"--in-flight {self.in_flight} is less than one for each of {self.processes} processes")
+        if self.kill == "command" and self.processes % 2:
+            raise ConfigError("--kill command needs an even number of --processes, half of them in each command")
+
+    @property
+    def commands(self) -> int:
+        """How many `ingest worker` commands run beside each other."""
+        return 2 if self.kill_at is not None and self.kill == "command" else 1
+
+    @property
+    def concurrency(self) -> int:
+        """Orders in flight in each process of the service."""
+        return round(self.in_flight / self.processes)
+
+    @property
+    def ideal(self) -> float | None:
+        """Seconds if every slot fetched without a pause; None where that says nothing."""
+        slots = min(self.in_flight, self.api_limit or self.in_flight)
+        ideal = mean_of(self.latency) * max(1.0, self.orders / slots)
+        return ideal if ideal > 0 and not self.rate else None
+
+    def api_options(self) -> list[str]:
+        """The options of `ingest upstream`."""
+        options = {
+            "latency": self.latency,
+            "concurrency-limit": self.api_limit,
+            "retry-after": self.api_retry_after,
+            "seed": self.seed,
+        }
+        return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+
+    def worker_settings(self) -> dict[str, str]:
+        """The settings of `ingest worker` that differ from their defaults."""
+        settings: dict[str, Any] = {
+            "INGEST_PROCESSES": self.processes // self.commands,
+            "INGEST_CONCURRENCY": self.concurrency,
+            "INGEST_BATCH_ROWS": self.batch_rows,
+            "INGEST_UPSTREAM_CLIENT": self.client,
+        }
+        return {name: str(value) for name, value in settings.items() if value is not None}
+
+    def as_dict(self) -> dict[str, Any]:
+        """By option name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,150 @@
+"""The tables of a comparison, and what a reader has to know beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ingest.bench.pipeline.plan import SERVICE
+from ingest.bench.report import Cell, Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.bench.pipeline.figures import Figures
+    from ingest.bench.pipeline.plan import Plan
+
+_WHO = Column("contender", "contender")
+_SPEED = (
+    _WHO,
+    Column("orders_per_s", "orders/s"),
+    Column("seconds", "first request to last commit, s", 2),
+    Column("ratio_to_ideal", "x ideal", 3),
+    Column("peak_concurrency", "at once at the API"),
+    Column("lost", "lost"),
+    Column("dead_letters", "dead letters"),
+    Column("wrong", "wrong rows"),
+    Column("duplicate_fetches", "duplicate fetches"),
+    Column("refused_requests", "429 and 503"),
+)
+_COST = (
+    _WHO,
+    Column("own_cpu_us_per_order", "own CPU, us/order"),
+    Column("own_cpu_us_per_order_without_startup", "without start-up"),
+    Column("redis_cpu_us_per_order", "Redis"),
+    Column("postgres_cpu_us_per_order", "PostgreSQL"),
+    Column("redis_round_trips_per_order", "Redis round trips/order", 2),
+    Column("peak_pss_mb", "peak memory (PSS), MB", 1),
+)
+_KILL = (
+    _WHO,
+    Column("seconds_from_kill_to_recovered", "kill to all of its orders stored, s", 2),
+    Column("seconds_from_kill_to_done", "kill to all stored, s", 2),
+    Column("lost", "lost"),
+    Column("duplicate_fetches", "duplicate fetches"),
+)
+_RATIOS = (
+    "orders_per_s",
+    "own_cpu_us_per_order",
+    "own_cpu_us_per_order_without_startup",
+    "redis_cpu_us_per_order",
+    "postgres_cpu_us_per_order",
+    "peak_pss_mb",
+)
+
+
+def tables(plan: Plan, rows: Sequence[Figures]) -> list[Table]:
+    """All tables, a row for each contender."""
+    found = [
+        Table("Speed and account", _SPEED, rows),
+        Table("Cost", _COST, rows),
+        Table("Latency, ms", _latency_columns(plan), rows),
+    ]
+    if plan.kill_at is not None:
+        found.append(Table("After the kill", _KILL, rows))
+    if len(rows) > 1:
+        found.append(_ratios(rows))
+    return found
+
+
+def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str]:
+    """What the tables do not say."""
+    clock = (
+        "PostgreSQL's commit timestamps"
+        if "commit" in runs[0]["commit_clock"]
+        else "ingested_at, which is a little earlier"
+    )
+    count = sum(run["contender"] == SERVICE for run in runs)
+    found = [
+        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s.",
+        f"The service: {', '.join(_service(plan))}.",
+        f"Moments of commits are {clock}.",
+        "CPU is counted from the go to the empty queue; start-up is what the contender used until it was ready to read.",
+        f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in runs):.2f} cores in the worst run.",
+    ]
+    if count > 1:
+        found.insert(
+            0, f"Medians of {count} runs each, contenders in turn; of lost, dead letters and wrong rows the worst."
+        )
+    if plan.ideal is not None:
+        found.append(f"The ideal, every slot fetching without a pause, is {plan.ideal:.2f} s.")
+    if plan.rate:
+        found.append(
+            "Latency counts from the moment at which the announcement was sent; the load was late by "
+            f"{max(run['load_late_p99_ms'] or 0.0 for run in runs):.1f} ms at p99 in the worst run."
+        )
+    if queued is not None:
+        found.append(f"An order that waits takes {queued:.0f} bytes in Redis.")
+    stopped = {code for run in runs for code in run["exit_codes"]} - {0}
+    if stopped:
+        found.append(f"Not every process stopped with exit code 0: {sorted(map(str, stopped))}.")
+    return found
+
+
+def _latency_columns(plan: Plan) -> tuple[Column, ...]:
+    # With a backlog, the age of an order at its commit says how long the backlog was.
+    kind = "latency" if plan.rate else "request_to_commit"
+    name = "announced to committed" if plan.rate else "requested to committed"
+    shown = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
+    return (
+        _WHO,
+        *(
+            Column(f"{kind}_{share}_ms", f"{name}, {title}" if share == "p50" else title, 1)
+            for share, title in shown.items()
+        ),
+        *(
+            Column(f"{kind}_{share}_above_api_ms", f"less the API's own: {title}" if share == "p50" else title, 1)
+            for share, title in shown.items()
+        ),
+    )
+
+
+def _ratios(rows: Sequence[Figures]) -> Table:
+    """The service divided by each rival."""
+    service, *rivals = rows
+    columns = [Column("ratio", "service / rival"), *(Column(name, name.replace("_", " "), 3) for name in _RATIOS)]
+    found: list[dict[str, Cell]] = [
+        {"ratio": f"service / {rival['contender']}", **{name: _divided(service[name], rival[name]) for name in _RATIOS}}
+        for rival in rivals
+    ]
+    return Table("Ratios of the medians", columns, found)
+
+
+def _divided(one: float | None, other: float | None) -> float | None:
+    return round(one / other, 4) if one is not None and other else None
+
+
+def _service(plan: Plan) -> list[str]:
+    found = [
+        f"{plan.processes} {'process' if plan.processes == 1 else 'processes'}, {plan.concurrency} orders in flight in each"
+    ]
+    if plan.commands > 1:
+        found.append(f"in {plan.commands} commands")
+    if plan.client is not None:
+        found.append(f"client {plan.client}")
+    if plan.batch_rows is not None:
+        found.append(f"at most {plan.batch_rows:,} rows in a transaction")
+    return found
+
+
+def _arrival(plan: Plan) -> str:
+    return f"arriving at {plan.rate:g} a second (Poisson)" if plan.rate else "all queued at once"

@@ -1,0 +1,32 @@
+"""Fills the table with real orders, through the service's own store."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from itertools import islice
+
+from ingest.demo.upstream.samples import sample_orders
+from ingest.domain.delivery import OrderRow
+from ingest.domain.order import decode_order
+from ingest.store.connection import connect
+from ingest.store.orders import OrderStore
+
+_BATCH = 500
+
+
+def fill(dsn: str, count: int) -> list[str]:
+    """Store so many of the bundled orders; return their IDs."""
+    documents = dict(islice(sample_orders().items(), count))
+    now = datetime.now(UTC)
+    rows = [OrderRow(decode_order(body, order_id), now, 1, now.timestamp()) for order_id, body in documents.items()]
+    asyncio.run(_store(dsn, rows))
+    return list(documents)
+
+
+async def _store(dsn: str, rows: list[OrderRow]) -> None:
+    async with OrderStore.open(dsn) as store:
+        for first in range(0, len(rows), _BATCH):
+            await store.upsert(rows[first : first + _BATCH])
+    async with connect(dsn) as connection:
+        await connection.execute("VACUUM ANALYZE orders")

@@ -1,0 +1,220 @@
+"""The clients: so many connections, each sending its next request when it has the answer to the last one.
+
+`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` once each client has been answered, and in
+the end a line of JSON (`Measured`). HTTP is spoken by hand, so that the clients take little from what they measure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from array import array
+from contextlib import suppress
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import uvloop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CONNECT_AT_ONCE = 100
+# A server that starves some clients is measured all the same.
+_LONGEST_WARM_UP = 20.0
+# On a machine that is busy with something else, a short time may bring no answer at all.
+_LONGEST_WAIT = 20.0
+_BEFORE_RECONNECTING = 0.1
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What to send.
+
+    Attributes:
+        clients: connections.
+        seconds: for which to measure; longer, if there is no answer yet.
+        order_ids: asked for, drawn at random.
+        seed: of the draws.
+    """
+
+    port: int
+    clients: int
+    seconds: float
+    order_ids: list[str]
+    seed: int
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What came back while it was measured.
+
+    Attributes:
+        answered: right answers.
+        errors: wrong answers, and connections lost.
+        cpu_seconds: of the clients' process.
+    """
+
+    seconds: float
+    answered: int
+    errors: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    cpu_seconds: float
+
+
+class Clients:
+    """All clients, and what they have seen.
+
+    Args:
+        load: what to send.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._order_ids = [order_id.encode() for order_id in load.order_ids]
+        self._draw = Random(load.seed).choice
+        self._latencies = array("d")
+        self._errors = 0
+        self._unanswered = load.clients
+        self._warm = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._reconnecting: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Measured:
+        """Connect, warm up, measure."""
+        connected = []
+        for first in range(0, self._load.clients, _CONNECT_AT_ONCE):
+            more = range(min(_CONNECT_AT_ONCE, self._load.clients - first))
+            connected += await asyncio.gather(*(self._connect() for _ in more))
+        for client in connected:
+            client.ask()
+        await _at_most(_LONGEST_WARM_UP, self._warm)
+        return await self._measure()
+
+    async def _measure(self) -> Measured:
+        sys.stdout.write("measuring\n")
+        sys.stdout.flush()
+        del self._latencies[:]
+        self._errors = 0
+        self._answered.clear()
+        started, worked = time.perf_counter(), time.process_time()
+        await asyncio.sleep(self._load.seconds)
+        await _at_most(_LONGEST_WAIT, self._answered)
+        latencies, errors = sorted(self._latencies), self._errors
+        return Measured(
+            seconds=time.perf_counter() - started,
+            answered=len(latencies),
+            errors=errors,
+            p50_ms=percentile(latencies, 0.5),
+            p95_ms=percentile(latencies, 0.95),
+            p99_ms=percentile(latencies, 0.99),
+            cpu_seconds=time.process_time() - worked,
+        )
+
+    def draw(self) -> bytes:
+        """The next order to ask for."""
+        return self._draw(self._order_ids)
+
+    def answered(self, seconds: float, *, is_right: bool, is_first: bool) -> None:
+        """A client has its answer."""
+        if is_right:
+            self._latencies.append(seconds)
+        else:
+            self._errors += 1
+        self._answered.set()
+        if is_first:
+            self._unanswered -= 1
+            if self._unanswered == 0:
+                self._warm.set()
+
+    def lost(self) -> None:
+        """A client has lost its connection; another takes its place."""
+        self._errors += 1
+        task = asyncio.get_running_loop().create_task(self._reconnect())
+        self._reconnecting.add(task)
+        task.add_done_callback(self._reconnecting.discard)
+
+    async def _connect(self) -> _Client:
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_connection(lambda: _Client(self), "127.0.0.1", self._load.port)
+        return client
+
+    async def _reconnect(self) -> None:
+        await asyncio.sleep(_BEFORE_RECONNECTING)
+        try:
+            (await self._connect()).ask()
+        except OSError:
+            self.lost()
+
+
+class _Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._answer = b""
+        self._length = 0
+        self._order_id = b""
+        self._sent_at = 0.0
+        self._is_first = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._clients.lost()
+
+    def ask(self) -> None:
+        """Send the next request."""
+        self._answer, self._length = b"", 0
+        self._order_id = self._clients.draw()
+        self._sent_at = time.perf_counter()
+        self._transport.write(b"GET /orders/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % self._order_id)
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        if not self._length:
+            self._length = _length(self._answer)
+        if self._length and len(self._answer) >= self._length:
+            self._end()
+
+    def _end(self) -> None:
+        seconds = time.perf_counter() - self._sent_at
+        is_right = (
+            self._answer.startswith(b"HTTP/1.1 200 ") and b'\r\n\r\n{"order_id":"%s",' % self._order_id in self._answer
+        )
+        self._clients.answered(seconds, is_right=is_right, is_first=self._is_first)
+        self._is_first = False
+        self.ask()
+
+
+def _length(answer: bytes) -> int:
+    """Bytes of an answer with its head, which may not be there yet; 0 until that is known."""
+    head, blank, _ = answer.partition(b"\r\n\r\n")
+    if not blank:
+        return 0
+    _, _, rest = head.partition(b"\r\nContent-Length: ")
+    return len(head) + len(blank) + int(rest.partition(b"\r\n")[0])
+
+
+def percentile(ascending: Sequence[float], share: float) -> float | None:
+    """Milliseconds within which that share was answered; None if nothing was."""
+    return ascending[max(0, ceil(share * len(ascending)) - 1)] * 1000 if ascending else None
+
+
+async def _at_most(seconds: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+async def _main(load: Load) -> Measured:
+    return await Clients(load).run()
+
+
+if __name__ == "__main__":
+    measured = uvloop.run(_main(msgspec.json.decode(sys.stdin.readline(), type=Load)))
+    sys.stdout.write(f"{msgspec.json.encode(measured).decode()}\n")

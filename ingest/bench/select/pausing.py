@@ -1,0 +1,61 @@
+"""A slow call in some of the requests, done in three ways: what the others notice of it is what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+PAUSES = {
+    "none": "no slow call",
+    "blocking": "time.sleep in the handler",
+    "awaited": "await asyncio.sleep",
+    "thread": "await to_thread(time.sleep)",
+}
+"""What each is, by its name."""
+
+
+async def _none(seconds: float) -> None:
+    """The measure for the others."""
+    del seconds
+
+
+async def _blocking(seconds: float) -> None:
+    time.sleep(seconds)  # noqa: ASYNC251  the mistake that is measured
+
+
+async def _thread(seconds: float) -> None:
+    await asyncio.to_thread(time.sleep, seconds)
+
+
+_CALLS: dict[str, Callable[[float], Awaitable[Any]]] = {
+    "none": _none,
+    "blocking": _blocking,
+    "awaited": asyncio.sleep,
+    "thread": _thread,
+}
+
+
+class Pause:
+    """Takes `seconds` in every `every`-th request.
+
+    Args:
+        name: of the way.
+        every: requests.
+        seconds: of the call.
+    """
+
+    def __init__(self, name: str, every: int, seconds: float) -> None:
+        self._call = _CALLS[name]
+        self._every = every
+        self._seconds = seconds
+        self._requests = count(1)
+
+    async def __call__(self) -> None:
+        """Once for each request."""
+        if next(self._requests) % self._every == 0:
+            await self._call(self._seconds)

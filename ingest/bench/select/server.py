@@ -1,0 +1,76 @@
+"""One process of the HTTP server: `GET /orders/{order_id}` by aiohttp on uvloop, whatever the way of reading.
+
+`python -m ingest.bench.select.server` reads a line of JSON (`Serve`), writes the port that it listens on, and runs until it is
+killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+import uvloop
+from aiohttp import web
+
+from ingest.bench.select.pausing import Pause
+from ingest.bench.select.readers import encode, open_reader
+
+if TYPE_CHECKING:
+    from ingest.bench.select.readers import Reader
+
+_BACKLOG = 4096
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """What to serve.
+
+    Attributes:
+        kind: of reader.
+        dsn: of PostgreSQL.
+        pool: connections.
+        port: shared with other processes; 0 for any.
+        pause: the way of a slow call.
+        pause_every: requests.
+        pause_seconds: of the call.
+    """
+
+    kind: str
+    dsn: str
+    pool: int
+    port: int
+    pause: str
+    pause_every: int
+    pause_seconds: float
+
+
+async def serve(wanted: Serve) -> None:
+    """Listen, say where, and serve until cancelled."""
+    pause = Pause(wanted.pause, wanted.pause_every, wanted.pause_seconds)
+    async with open_reader(wanted.kind, wanted.dsn, wanted.pool) as reader:
+        application = web.Application()
+        application.router.add_get("/orders/{order_id}", _Handler(reader, pause).get)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", wanted.port, reuse_port=True, backlog=_BACKLOG).start()
+        sys.stdout.write(f"{runner.addresses[0][1]}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+class _Handler:
+    def __init__(self, reader: Reader, pause: Pause) -> None:
+        self._reader = reader
+        self._pause = pause
+
+    async def get(self, request: web.Request) -> web.Response:
+        await self._pause()
+        row = await self._reader.read(request.match_info["order_id"])
+        if row is None:
+            return web.Response(status=404)
+        return web.Response(body=encode(row), content_type="application/json")
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(msgspec.json.decode(sys.stdin.readline(), type=Serve)))

@@ -1,0 +1,63 @@
+"""`ingest bench backpressure`: ways to keep a fixed number of calls in flight."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_LATENCIES = ("100-200", "100-110")
+
+EPILOG = """
+Examples:
+
+`ingest bench backpressure` makes 100,000 calls in each way, twice, for two ranges of latencies: about 10 minutes.
+
+`ingest bench backpressure --calls 20000 --latency 100-200` takes about a minute.
+
+`ingest bench backpressure --output results` also writes a table, JSON and a chart into a directory.
+"""
+
+
+def backpressure(
+    *,
+    calls: Annotated[int, typer.Option(help="Calls to make in each way.", min=1, max=10_000_000)] = 100_000,
+    limit: Annotated[int, typer.Option(help="Calls in flight, at most.", min=1, max=100_000)] = 500,
+    latency: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LOW-HIGH", help="Milliseconds that a call takes; repeatable.", show_default="100-200 and 100-110"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the drawn latencies, the same for every way.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Write the table, JSON and a chart there.", file_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Time and memory of five ways to make many calls with a fixed number in flight, ours among them.
+
+    The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
+    """
+    from ingest.bench.backpressure.calls import Latency
+    from ingest.bench.backpressure.compare import Plan, compare
+    from ingest.bench.backpressure.summary import summary
+    from ingest.bench.machine import Machine
+    from ingest.cli.common import say
+
+    try:
+        latencies = [Latency.parse(text) for text in dict.fromkeys(latency or _LATENCIES)]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--latency") from error
+    machine = Machine.here()
+    plan = Plan(latencies, calls, limit, seed)
+    pairs = compare(plan, say)
+    report = summary(plan, pairs, shlex.join(["ingest", *sys.argv[1:]]), machine)
+    typer.echo(report.json() if as_json else report.markdown())
+    if output is not None:
+        from ingest.bench.backpressure.picture import draw
+
+        report.write(output)
+        draw(plan, pairs, output)
+        say(f"written to {output}")

@@ -1,0 +1,57 @@
+"""`ingest bench patterns`: sets the service beside the usual ways of doing its work."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.bench.patterns.plan import Pattern, Plan
+
+EPILOG = """
+Examples:
+
+`ingest bench patterns --orders 1000` takes about two minutes.
+
+`ingest bench patterns --output results` takes about 20 minutes, and writes tables, JSON and a chart.
+
+`ingest bench patterns --only semaphore --only service --no-kill` compares two.
+
+`ingest bench patterns --throttle 500 --no-kill` has the API refuse more than 500 requests at a time.
+"""
+
+
+def patterns(
+    *,
+    orders: Annotated[int, typer.Option(help="Orders for each pattern.", min=1, max=100_000)] = 10_000,
+    latency: Annotated[float, typer.Option(help="Seconds until the simulated API answers.", min=0, max=60)] = 0.3,
+    throttle: Annotated[
+        int, typer.Option(help="Requests at a time above which the API answers 429; 0: none.", min=0)
+    ] = 0,
+    kill: Annotated[
+        bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")
+    ] = True,
+    only: Annotated[list[Pattern] | None, typer.Option(help="A pattern to run; may be repeated. [all]")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Directory for patterns.md, .json, .svg and .png.", file_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Fetch and store the same orders in six ways: time, memory, errors, and what a killed process loses.
+
+    Five are ways that tutorials show: asyncio.gather without and with a semaphore, a pool of processes, threads, and
+    plain Redis Streams workers. The sixth is `ingest worker`. All of them work on the same servers and the same
+    simulated API, one after the other.
+    """
+    from ingest.bench.patterns.measure import measure
+    from ingest.bench.patterns.picture import draw
+
+    chosen = tuple(pattern for pattern in Pattern if not only or pattern in only)
+    result = measure(Plan(orders, latency, throttle, kill, chosen))
+    report = result.report(shlex.join(["ingest", *sys.argv[1:]]))
+    typer.echo(report.json() if as_json else report.markdown())
+    if output is not None:
+        draw(result, output / report.name)
+        for file in report.write(output):
+            typer.echo(f"written: {file}", err=True)

@@ -1,0 +1,111 @@
+"""`ingest bench patterns`: its counts are right, whatever its times are."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support import Cli, closing_cli
+
+from ingest.bench.errors import BenchFailed
+from ingest.bench.patterns.plan import PROFILES, Pattern
+from ingest.bench.patterns.streams import WORKERS
+from ingest.bench.patterns.trial import Track
+from ingest.bench.stage import order_ids, stage
+
+PATIENCE = 100.0
+
+
+@pytest.fixture
+def bench() -> Iterator[Cli]:
+    """The command in an environment of no use: none of it may reach the bench."""
+    with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "INGEST_PROCESSES": "99"}) as cli:
+        yield cli
+
+
+@contextmanager
+def track(redis_url: str, dsn: str, orders: int, *api_options: str, sql: str = "SELECT") -> Iterator[Track]:
+    with stage(redis_url=redis_url, postgres_dsn=dsn) as on:
+        on.sql(sql)
+        yield Track(on, on.api(*api_options), order_ids(orders, ()))
+
+
+def unwatched(stored: int) -> None:
+    del stored
+
+
+def test_each_way_stores_every_order_and_is_measured(bench: Cli, tmp_path: Path) -> None:
+    done = bench.run(
+        "bench", "patterns", "--orders", "60", "--latency", "0.02", "--no-kill", "--json", "--output", str(tmp_path)
+    )
+
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report == json.loads((tmp_path / "patterns.json").read_text())
+    (table,) = report["tables"]
+    rows = {row["name"]: row for row in table["rows"]}
+    assert list(rows) == [pattern.value for pattern in Pattern]
+    for name, row in rows.items():
+        assert (row["stored"], row["requests"], row["refused"], row["errors_percent"]) == (60, 60, 0, 0), name
+        assert 0 < row["peak_concurrency"] <= (PROFILES[Pattern(name)].in_flight or 60), name
+        assert row["seconds"] > row["waiting_seconds"] > 0, name
+        assert row["memory_mb"] > 0, name
+        assert row["cpu_percent"] > 0, name
+        assert ("published_seconds" in row) is (name != "service")
+    assert (tmp_path / "patterns.png").read_bytes().startswith(b"\x89PNG")
+    assert "ingest worker" in (tmp_path / "patterns.svg").read_text() + (tmp_path / "patterns.md").read_text()
+
+
+def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url: str, dsn: str) -> None:
+    with track(redis_url, dsn, 600, "--latency", "0.02") as ground:
+        killed = ground.kill(Pattern.STREAMS, PATIENCE, unwatched)
+
+    assert killed.process is not None
+    assert killed.lost > 0
+    # A worker may die between its row and its XACK.
+    assert killed.lost <= killed.pending <= killed.lost + WORKERS
+    assert (killed.stored, killed.waiting) == (600 - killed.lost, 0)
+
+
+def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) -> None:
+    # More than are in flight, so that some are still to come when half are stored.
+    with track(redis_url, dsn, 1500, "--latency", "0.05") as ground:
+        killed = ground.kill(Pattern.SERVICE, PATIENCE, unwatched)
+
+    assert killed.process is not None
+    assert (killed.stored, killed.lost, killed.waiting, killed.pending) == (1500, 0, 0, 0)
+
+
+def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: str) -> None:
+    with track(redis_url, dsn, 240, "--latency", "0.05") as ground:
+        alone, pool = (ground.kill(pattern, PATIENCE, unwatched) for pattern in (Pattern.SEMAPHORE, Pattern.PROCESSES))
+
+    for killed in (alone, pool):
+        assert killed.process is not None
+        assert 120 <= killed.stored_before <= killed.stored < 240
+        assert killed.lost == 240 - killed.stored
+
+
+def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(redis_url: str, dsn: str) -> None:
+    with track(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as ground:
+        measured = ground.measure(Pattern.GATHER, PATIENCE, unwatched)
+
+    assert 0 < measured.refused < 100
+    assert measured.stored == 100 - measured.refused
+    assert measured.requests == 100
+
+
+def test_a_program_that_breaks_is_no_result(redis_url: str, dsn: str) -> None:
+    refusing = "ALTER TABLE orders ADD CHECK (false)"
+
+    with (
+        track(redis_url, dsn, 10, sql=refusing) as ground,
+        pytest.raises(BenchFailed, match="did not succeed") as failed,
+    ):
+        ground.measure(Pattern.PROCESSES, PATIENCE, unwatched)
+
+    kept = Path(str(failed.value).rpartition(" ")[2])
+    assert "CheckViolation" in kept.read_text()
+    kept.unlink()

@@ -1,0 +1,176 @@
+"""`ingest bench pipeline` at small sizes: the real command, on servers of its own. It is about the account, never about times."""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Cli, closing_cli, connected
+
+from ingest.bench.pipeline.figures import medians
+from ingest.bench.pipeline.session import in_turn
+from ingest.cli.bench.pipeline import pipeline
+from ingest.domain.errors import ConfigError
+
+COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
+
+
+@pytest.fixture
+def cli() -> Iterator[Cli]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
+    with closing_cli(inherited) as running:
+        yield running
+
+
+@pytest.fixture
+def given(redis_url: str, dsn: str) -> tuple[str, ...]:
+    """Servers that are there already."""
+    return "--redis-url", redis_url, "--postgres-dsn", dsn
+
+
+def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def assert_all_stored(run: dict[str, Any], orders: int) -> None:
+    account = {name: run[name] for name in ("stored", "lost", "dead_letters", "still_queued", "wrong", "exit_codes")}
+    assert account == {
+        "stored": orders,
+        "lost": 0,
+        "dead_letters": 0,
+        "still_queued": 0,
+        "wrong": 0,
+        "exit_codes": [0],
+    }
+    assert run["compared"] > 0
+
+
+def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_account_for_every_order(
+    cli: Cli, tmp_path: Path
+) -> None:
+    small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", "bare")
+
+    said = report(cli.run("bench", "pipeline", *small, "--json", "--output", str(tmp_path)))
+
+    assert [run["contender"] for run in said["runs"]] == ["service", "bare"]
+    for run in said["runs"]:
+        assert_all_stored(run, 300)
+        assert run["requests"] == 300
+        assert run["duplicate_fetches"] == 0
+        assert run["peak_concurrency"] <= 50
+        assert all(run[name] > 0 for name in COST)
+        assert run["own_cpu_us_per_order_without_startup"] < run["own_cpu_us_per_order"]
+        assert 0 < run["redis_round_trips_per_order"] < 10
+        assert run["commit_clock"] == "pg_xact_commit_timestamp(xmin)"
+        assert 0 < run["request_to_commit_p50_ms"] <= run["request_to_commit_p99_ms"]
+    assert json.loads((tmp_path / "pipeline.json").read_text()) == said
+    assert "| service   |" in (tmp_path / "pipeline.md").read_text()
+    assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_contenders_take_turns_there_and_back_again() -> None:
+    assert in_turn(["service", "bare"], 3) == ["service", "bare", "bare", "service", "service", "bare"]
+
+
+def test_of_several_runs_the_median_is_shown_but_of_losses_the_worst() -> None:
+    runs = [
+        {"contender": "service", "orders_per_s": rate, "lost": lost} for rate, lost in ((3.0, 0), (9.0, 1), (4.0, 0))
+    ]
+
+    assert medians(runs) == {"contender": "service", "orders_per_s": 4.0, "lost": 1}
+
+
+def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement(cli: Cli, given: tuple[str, ...]) -> None:
+    arriving = ("--orders", "150", "--rate", "300", "--latency", "0.02", "--in-flight", "50", "--processes", "1")
+
+    (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json"))["runs"]
+
+    assert_all_stored(run, 150)
+    # None can be stored before the external API has answered, and none waits for a backlog that is not there.
+    assert 19 < run["latency_p50_ms"] <= run["latency_p99_ms"] <= run["latency_p999_ms"]
+    assert run["latency_p50_above_api_ms"] == pytest.approx(run["latency_p50_ms"] - 20, abs=0.02)
+    assert run["request_to_commit_p50_ms"] < run["latency_p50_ms"]
+    assert run["load_late_p99_ms"] > 0
+
+
+@pytest.mark.parametrize("kill", ["worker", "command"])
+def test_a_kill_on_the_way_is_timed_and_what_it_cost_is_counted(cli: Cli, given: tuple[str, ...], kill: str) -> None:
+    doomed = ("--orders", "300", "--latency", "0.05-0.1", "--in-flight", "60", "--kill-at", "0.3", "--kill", kill)
+
+    (run,) = report(cli.run("bench", "pipeline", *given, *doomed, "--json"))["runs"]
+
+    assert_all_stored(run, 300)
+    assert run["requests"] - run["duplicate_fetches"] == 300
+    # What the killed one had asked for, and not acked, was asked for once more.
+    assert 0 < run["duplicate_fetches"] < 300
+    assert 0 < run["seconds_from_kill_to_recovered"] <= run["seconds_from_kill_to_done"]
+
+
+def test_a_table_that_is_not_empty_is_left_alone(cli: Cli, given: tuple[str, ...], dsn: str) -> None:
+    asyncio.run(_store_an_order(dsn))
+
+    refused = cli.run("bench", "pipeline", *given, "--orders", "10")
+
+    assert refused.returncode == 1
+    assert "the table 'orders' of the given database is not empty" in refused.stderr
+    assert asyncio.run(_count(dsn)) == 1
+
+
+async def _store_an_order(dsn: str) -> None:
+    async with connected(dsn) as connection:
+        await connection.execute(
+            "INSERT INTO orders VALUES ('1', 'placed', 'GBP', NULL, NULL, now(), NULL, 0, 0, '[]', now(), now(), 1, now(), now())"
+        )
+
+
+async def _count(dsn: str) -> int:
+    async with connected(dsn) as connection:
+        return int(await connection.fetchval("SELECT count(*) FROM orders"))
+
+
+def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, tmp_path: Path) -> None:
+    swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "200", "--latency", "0.01")
+
+    said = report(cli.run("bench", "pipeline", *swept, "--json", "--output", str(tmp_path)))
+
+    (table,) = said["tables"]
+    assert [(row["swept"], row["peak_concurrency"] <= row["swept"]) for row in table["rows"]] == [(2, True), (40, True)]
+    assert said["settings"]["knee"] == 40
+    for run in said["runs"]:
+        assert_all_stored(run, 200)
+    assert (tmp_path / "pipeline-sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli) -> None:
+    refused = cli.run("bench", "pipeline", "--kill-at", "1.5")
+
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "--kill-at" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        ({"kill": "command"}, "--kill goes with --kill-at"),
+        ({"kill_at": 0.5, "vs": ["bare"]}, "--kill-at and --vs"),
+        ({"kill_at": 0.5, "kill": "command", "processes": 3}, "--processes"),
+        ({"api_limit": 10, "vs": ["bare"]}, "--api-limit and --vs"),
+        ({"vs": ["wrk"]}, "--vs wrk"),
+        ({"sweep": "orders=1,2"}, "--sweep"),
+        ({"sweep": "in-flight=1,two"}, "--sweep in-flight"),
+        ({"sweep": "in-flight=100"}, "two or more"),
+        ({"sweep": "rate=100,200", "vs": ["bare"]}, "--sweep"),
+        ({"latency": "slow"}, "--latency"),
+        ({"in_flight": 2, "processes": 3}, "--in-flight"),
+    ],
+)
+def test_options_that_mean_nothing_together_are_refused(wrong: dict[str, Any], names: str) -> None:
+    with pytest.raises(ConfigError, match=names):
+        pipeline(**wrong)
