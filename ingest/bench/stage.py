@@ -127,7 +127,8 @@ class Stage:
         if postgres_dsn is not None:
             self._refuse_if_used()
             self._postgres_pid = _local_postmaster(postgres_dsn)
-            stack.callback(self.clear)
+        if redis_url is not None or postgres_dsn is not None:
+            stack.callback(self._leave_clean)
         self._watchdog = stack.enter_context(Watchdog())
         self.commands = stack.enter_context(Commands(home))
         self.commands.configure(
@@ -159,8 +160,8 @@ class Stage:
         return program
 
     def clear(self) -> None:
-        """Empty the tables and the queue, dead letters included, so that the next run finds what the first one found."""
-        self.sql("TRUNCATE orders, erased_orders")
+        """Empty the table of orders and the queue, dead letters included: the next run finds what the first one found."""
+        self.sql("TRUNCATE orders")
         with suppress(asyncpg.InsufficientPrivilegeError):
             self.sql("CHECKPOINT")
         for key in self.redis.scan_iter(f"ingest:{{{self.stream}}}:*", count=1000):
@@ -176,6 +177,10 @@ class Stage:
     def sql(self, statement: str, *arguments: Any) -> list[Any]:
         """Run one statement over a connection of its own; return its rows."""
         return asyncio.run(_fetch(self.postgres_dsn, statement, *arguments))
+
+    def _leave_clean(self) -> None:
+        with suppress(asyncpg.UndefinedTableError):
+            self.clear()
 
     def _refuse_if_used(self) -> None:
         exists = self.sql("SELECT to_regclass('orders') IS NOT NULL AS found")[0]["found"]

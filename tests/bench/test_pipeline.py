@@ -5,18 +5,28 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from redis import Redis
 from support import Cli, closing_cli, connected
 
 from ingest.bench.pipeline.figures import medians
+from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.session import in_turn
+from ingest.bench.pipeline.sweep import knee
 from ingest.cli.bench.pipeline import pipeline
+from ingest.demo.upstream.behaviour import parse_latency
 from ingest.domain.errors import ConfigError
 
 COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
+
+_AN_ORDER = """
+INSERT INTO orders VALUES ('1', 'placed', 'GBP', NULL, NULL, now(), NULL, 0, 0, '[]', now(), now(), 1, now(), now())
+"""
 
 
 @pytest.fixture
@@ -30,6 +40,16 @@ def cli() -> Iterator[Cli]:
 def given(redis_url: str, dsn: str) -> tuple[str, ...]:
     """Servers that are there already."""
     return "--redis-url", redis_url, "--postgres-dsn", dsn
+
+
+def sql(dsn: str, statement: str) -> list[Any]:
+    """The first column of what a statement returns."""
+
+    async def fetch() -> list[Any]:
+        async with connected(dsn) as connection:
+            return [row[0] for row in await connection.fetch(statement)]
+
+    return asyncio.run(fetch())
 
 
 def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -86,7 +106,35 @@ def test_of_several_runs_the_median_is_shown_but_of_losses_the_worst() -> None:
     assert medians(runs) == {"contender": "service", "orders_per_s": 4.0, "lost": 1}
 
 
-def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement(cli: Cli, given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("latency", "mean", "median", "p99"),
+    [("0.1", 0.1, 0.1, 0.1), ("0.1-0.2", 0.15, 0.15, 0.199), ("lognormal:0.1,0.5", 0.11331, 0.1, 0.32)],
+)
+def test_what_the_api_is_known_to_take_is_computed_as_it_draws_it(
+    latency: str, mean: float, median: float, p99: float
+) -> None:
+    draw, chance = parse_latency(latency), Random(1)
+    assert draw is not None
+    drawn = sorted(draw(chance) for _ in range(20_000))
+
+    assert [mean_of(latency), quantile_of(latency, 0.5), quantile_of(latency, 0.99)] == pytest.approx(
+        [mean, median, p99], rel=1e-3
+    )
+    assert [sum(drawn) / len(drawn), quantile(drawn, 0.5), quantile(drawn, 0.99)] == pytest.approx(
+        [mean, median, p99], rel=0.03
+    )
+
+
+def test_the_knee_is_the_first_value_that_is_good_enough_or_the_last_one_where_more_is_worse() -> None:
+    assert knee([1, 2, 4, 8], [100.0, 190.0, 200.0, 150.0]) == 2
+    assert knee([1, 2, 4], [100.0, 200.0, 400.0]) == 4
+    assert knee(["0.1", "0.2", "0.4"], [400.0, 390.0, 200.0]) == "0.2"
+
+
+def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_given_servers_left_clean(
+    cli: Cli, given: tuple[str, ...], redis_url: str, dsn: str
+) -> None:
+    sql(dsn, "INSERT INTO erased_orders VALUES ('for-good')")
     arriving = ("--orders", "150", "--rate", "300", "--latency", "0.02", "--in-flight", "50", "--processes", "1")
 
     (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json"))["runs"]
@@ -95,8 +143,10 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement(cli: Cl
     # None can be stored before the external API has answered, and none waits for a backlog that is not there.
     assert 19 < run["latency_p50_ms"] <= run["latency_p99_ms"] <= run["latency_p999_ms"]
     assert run["latency_p50_above_api_ms"] == pytest.approx(run["latency_p50_ms"] - 20, abs=0.02)
-    assert run["request_to_commit_p50_ms"] < run["latency_p50_ms"]
     assert run["load_late_p99_ms"] > 0
+    assert sql(dsn, "SELECT order_id FROM orders UNION SELECT order_id FROM erased_orders") == ["for-good"]
+    with closing(Redis.from_url(redis_url)) as client:
+        assert not client.keys("ingest:{ingest-bench}:*")
 
 
 @pytest.mark.parametrize("kill", ["worker", "command"])
@@ -113,29 +163,17 @@ def test_a_kill_on_the_way_is_timed_and_what_it_cost_is_counted(cli: Cli, given:
 
 
 def test_a_table_that_is_not_empty_is_left_alone(cli: Cli, given: tuple[str, ...], dsn: str) -> None:
-    asyncio.run(_store_an_order(dsn))
+    sql(dsn, _AN_ORDER)
 
     refused = cli.run("bench", "pipeline", *given, "--orders", "10")
 
     assert refused.returncode == 1
     assert "the table 'orders' of the given database is not empty" in refused.stderr
-    assert asyncio.run(_count(dsn)) == 1
-
-
-async def _store_an_order(dsn: str) -> None:
-    async with connected(dsn) as connection:
-        await connection.execute(
-            "INSERT INTO orders VALUES ('1', 'placed', 'GBP', NULL, NULL, now(), NULL, 0, 0, '[]', now(), now(), 1, now(), now())"
-        )
-
-
-async def _count(dsn: str) -> int:
-    async with connected(dsn) as connection:
-        return int(await connection.fetchval("SELECT count(*) FROM orders"))
+    assert sql(dsn, "SELECT order_id FROM orders") == ["1"]
 
 
 def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, tmp_path: Path) -> None:
-    swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "200", "--latency", "0.01")
+    swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "100", "--latency", "0.01")
 
     said = report(cli.run("bench", "pipeline", *swept, "--json", "--output", str(tmp_path)))
 
@@ -143,7 +181,7 @@ def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, tmp_path:
     assert [(row["swept"], row["peak_concurrency"] <= row["swept"]) for row in table["rows"]] == [(2, True), (40, True)]
     assert said["settings"]["knee"] == 40
     for run in said["runs"]:
-        assert_all_stored(run, 200)
+        assert_all_stored(run, 100)
     assert (tmp_path / "pipeline-sweep.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -22,14 +22,13 @@ _LINE_EVERY = 10.0
 def announce(plan: Plan) -> None:
     """Say what is going to happen, and how long it will take."""
     seconds = plan.expected_in_all()
-    time_ = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+    about = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
+    ways = f"{len(plan.patterns)} ways" if len(plan.patterns) > 1 else "one way"
+    twice = ", with and without a kill" if plan.kill else ""
     longest = max(plan.patterns, key=plan.expected)
+    one = f"{plan.expected(longest):,.0f} s for one run of '{PROFILES[longest].title}'"
     console = Console(stderr=True, highlight=False)
-    console.print(
-        f"{plan.orders:,} orders by {len(plan.patterns)} pattern{'s' if len(plan.patterns) > 1 else ''}{', with and without a kill' if plan.kill else ''}: "
-        f"about {time_}, {plan.expected(longest):,.0f} s for one run of '{PROFILES[longest].title}'.",
-        soft_wrap=True,
-    )
+    console.print(f"{plan.orders:,} orders in {ways}{twice}: about {about}, {one}.", soft_wrap=True)
     if seconds > 180:
         console.print("--orders 1000 is quicker, --no-kill leaves out the second half.", soft_wrap=True)
 

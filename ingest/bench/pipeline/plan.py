@@ -25,6 +25,7 @@ class Plan:
     Attributes:
         orders: to enqueue, each another one.
         latency: of the external API, as `ingest upstream` takes it.
+        order_bytes: about how long each order's document is; 0 for real orders as they come, of 2 KB in the mean.
         in_flight: most orders in flight, over all processes.
         processes: worker processes of the service.
         rate: orders per second that arrive, as a Poisson process; 0 for all of them at once.
@@ -39,6 +40,7 @@ class Plan:
 
     orders: int = 10_000
     latency: str = "0.1-0.2"
+    order_bytes: int = 1_000
     in_flight: int = 500
     processes: int = 2
     rate: float = 0.0
@@ -84,12 +86,14 @@ class Plan:
 
     def api_options(self) -> list[str]:
         """The options of `ingest upstream`."""
-        options = {
+        options: dict[str, Any] = {
             "latency": self.latency,
             "concurrency-limit": self.api_limit,
             "retry-after": self.api_retry_after,
             "seed": self.seed,
         }
+        if self.order_bytes:
+            options["any-bytes"] = self.order_bytes
         return [part for name, value in options.items() for part in (f"--{name}", str(value))]
 
     def worker_settings(self) -> dict[str, str]:

@@ -75,7 +75,7 @@ def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str
     )
     count = sum(run["contender"] == SERVICE for run in runs)
     found = [
-        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s.",
+        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}.",
         f"The service: {', '.join(_service(plan))}.",
         f"Moments of commits are {clock}.",
         "CPU is counted from the go to the empty queue; start-up is what the contender used until it was ready to read.",
@@ -144,6 +144,10 @@ def _service(plan: Plan) -> list[str]:
     if plan.batch_rows is not None:
         found.append(f"at most {plan.batch_rows:,} rows in a transaction")
     return found
+
+
+def _size(plan: Plan) -> str:
+    return f"with about {plan.order_bytes:,} bytes" if plan.order_bytes else "with real orders, 2 KB in the mean"
 
 
 def _arrival(plan: Plan) -> str:

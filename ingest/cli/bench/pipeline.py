@@ -36,6 +36,10 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     *,
     orders: Annotated[int, _option(_WORK, "Orders to enqueue.", min=1, max=9_999_999)] = 10_000,
     latency: Annotated[str, _option(_WORK, "Of the external API, as `ingest upstream` takes it.")] = "0.1-0.2",
+    order_bytes: Annotated[
+        int,
+        _option(_WORK, "About how long an order's document is; 0: real orders as they come, 2 KB in the mean.", min=0),
+    ] = 1_000,
     rate: Annotated[float, _option(_WORK, "Orders per second, arriving at random; 0: all at once.", min=0)] = 0.0,
     in_flight: Annotated[int, _option(_WHO, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
     processes: Annotated[int, _option(_WHO, "Worker processes of the service.", min=1, max=64)] = 2,
@@ -103,6 +107,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     plan = Plan(
         orders=orders,
         latency=latency,
+        order_bytes=order_bytes,
         in_flight=in_flight,
         processes=processes,
         rate=rate,
