@@ -64,8 +64,8 @@ chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no o
 
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
-	$(compile) --extra embedded --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
-	$(compile) --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(compile) --extra embedded --extra bench --extra curl --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	$(compile) --extra curl --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
 
 .PHONY: python
 python:  ## the interpreter that .venv is made with
