@@ -3,6 +3,7 @@
 Nothing here changes anything anywhere: a fetch that is cancelled or dies has not happened.
 """
 
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -153,14 +154,22 @@ def _opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Trans
 
             return AiohttpTransport.open
         case "curl":
-            try:
-                from ingest.upstream.curl_transport import CurlTransport  # noqa: PLC0415  as above, and it is an extra
-            except ModuleNotFoundError as error:
-                if error.name != "pycurl":
-                    raise
-                raise ConfigError(
-                    "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install 'order-ingest[curl]'"
-                ) from error
+            _require_pycurl()
+            from ingest.upstream.curl_transport import CurlTransport  # noqa: PLC0415  as above, and it is an extra
+
             return CurlTransport.open
         case _:
             assert_never(kind)
+
+
+def _require_pycurl() -> None:
+    if sys.platform != "linux":
+        raise ConfigError("INGEST_UPSTREAM_CLIENT=curl needs Linux: leave it at aiohttp")
+    try:
+        import pycurl  # noqa: F401, PLC0415  to see whether it can be imported
+    except ModuleNotFoundError as error:
+        needed = "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install 'order-ingest[curl]'"
+        raise ConfigError(needed) from error
+    except ImportError as error:
+        # It was built for another TLS library than its libcurl has, say.
+        raise ConfigError(f"INGEST_UPSTREAM_CLIENT=curl: pycurl cannot be loaded: {error}") from error

@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import pycurl
 
@@ -21,6 +20,7 @@ _UNREACHED = {
     pycurl.E_COULDNT_CONNECT,
     pycurl.E_SSL_CONNECT_ERROR,
     pycurl.E_PEER_FAILED_VERIFICATION,
+    pycurl.E_SSL_CACERT_BADFILE,
     97,  # CURLE_PROXY, for which pycurl has no name: a SOCKS proxy's refusal
 }
 _LONGEST_MS = 2**31 - 1
@@ -40,13 +40,13 @@ class Call:
     """
 
     __slots__ = (
-        "_body", "_getinfo", "_headers", "_limit", "_overflown", "_size", "_url", "curl", "ended", "heard_at", "is_sent", "marks",
+        "_body", "_getinfo", "_headers", "_limit", "_overflown", "_set", "_size", "curl", "ended", "heard_at", "is_sent", "marks",
     )  # fmt: skip
 
     def __init__(self, options: Options, trust: Trust) -> None:
         self.curl = curl = pycurl.Curl()
         # A handle looks its attributes up among all constants of libcurl first: what every request needs is kept.
-        self._url = curl.setopt
+        self._set = curl.setopt
         self._getinfo = curl.getinfo
         self._limit = options.limits.body
         self._body: list[bytes] = []
@@ -64,14 +64,17 @@ class Call:
 
     def aim(self, url: str, ended: Ended) -> None:
         """Get ready for a request."""
-        self._url(pycurl.URL, url.encode())
+        self._set(pycurl.URL, url.encode())
         self.ended = ended
+        self.heard_at = 0.0
+        self.is_sent = False
+
+    def clear(self) -> None:
+        """Forget what came: it may be large, and the next request may be long in coming."""
         self._headers.clear()
         self._body.clear()
         self._size = 0
         self._overflown = False
-        self.heard_at = 0.0
-        self.is_sent = False
 
     def body(self, problem: Problem | None) -> bytes:
         """What the request that has ended in `problem` brought, see `Transport.get`."""
@@ -89,6 +92,7 @@ class Call:
         return now - self.heard_at >= patience
 
     def _receive(self, chunk: bytes) -> int | None:
+        # Before 8.4, libcurl knew only announced lengths, and before 8.20 it did not count what it had unpacked.
         self._size += len(chunk)
         if self._size > self._limit:
             self._overflown = True
@@ -114,12 +118,13 @@ class Call:
             return TooLarge()
         if number == pycurl.E_OPERATION_TIMEDOUT:
             return NoAnswer(text, in_time=False, reached=self._is_sent())
+        # libcurl has its own number for that by now; it had that of a broken connection.
         refused_by_proxy = self._getinfo(pycurl.HTTP_CONNECTCODE) >= 300
         text = f"curl {number}: {text}" if problem is not None else "the answer ended before its body"
         return NoAnswer(text, reached=not refused_by_proxy and number not in _UNREACHED)
 
 
-def _settings(options: Options) -> list[tuple[int, Any]]:
+def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
     limits = options.limits
     return [
         (pycurl.NOSIGNAL, 1),

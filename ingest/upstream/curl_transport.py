@@ -54,6 +54,7 @@ class CurlTransport:
             self._running.drop(call)
             raise
         finally:
+            call.clear()
             self._idle.append(call)
 
     def _look(self) -> None:

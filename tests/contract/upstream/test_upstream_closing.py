@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,8 +100,8 @@ async def test_nothing_is_left_of_many_requests_however_they_ended(
             task.cancel()
         await asyncio.gather(*fetching, return_exceptions=True)
 
-    async def as_few_as_before() -> bool:
-        return open_files() <= before
+    async def at_most(limit: int, count: Callable[[], int]) -> bool:
+        return count() <= limit
 
     async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
         writer.write(answer)
@@ -112,11 +113,12 @@ async def test_nothing_is_left_of_many_requests_however_they_ended(
         for _ in range(3):
             await wave()
         held = objects_of_the_clients()
-        for _ in range(7):
+        for _ in range(15):
             await wave()
 
-        assert objects_of_the_clients() <= held + 10
-    await eventually(as_few_as_before)
+        # Connections that are just being closed come and go; a single thing kept of each request would be 300.
+        await eventually(lambda: at_most(held + 150, objects_of_the_clients))
+    await eventually(lambda: at_most(before, open_files))
 
 
 async def test_closing_ends_what_is_under_way(api: SimulatedApi, connect: Connect) -> None:
