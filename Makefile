@@ -54,8 +54,8 @@ fmt: .venv/ready  ## format the code and repair what ruff can
 	.venv/bin/ruff check --fix .
 
 .PHONY: bench
-bench: .venv/ready  ## the demo with 10,000 orders, its measurements as JSON
-	@exec .venv/bin/ingest demo --orders 10000 --json $(ARGS)
+bench: .venv/ready  ## the service measured beside a bare loop; ARGS="patterns --orders 1000" for another bench, ARGS=--help
+	@exec .venv/bin/ingest bench $(or $(ARGS),pipeline --vs bare)
 
 .PHONY: chaos
 chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no order may be lost; SEED=… repeats a plan

@@ -43,7 +43,7 @@ def _draw_time(axis: Any, pairs: Sequence[Pair]) -> None:
 
 def _draw_memory(axis: Any, pairs: Sequence[Pair]) -> None:
     peaks = [(pair.traced.peak_bytes or 0) / 1e6 for pair in pairs]
-    axis.set_xscale("log")
     chart.bars(axis, [""] * len(pairs), peaks, label="peak memory (MB, log scale)", colours=_COLOURS, digits=2)
+    axis.set_xscale("log")
     axis.set_xlim(left=min(peaks) / 4, right=max(peaks) * 4)
     axis.xaxis.set_major_formatter("{x:g}")

@@ -40,6 +40,7 @@ _NOTES = (
         "the peak of memory that Python has handed out; modules and the drawn times are there before and do not count."
     ),
     "Ideal is the sum of all drawn times divided by the limit.",
+    "With the semaphore inside the task, memory grows with the calls that wait; in all other ways with the limit alone.",
     (
         "Ours is the service's own `Worker`, with its default settings, on a queue and a table in memory and an external API that "
         "sleeps: time, CPU and memory are of all that the flow does for a delivery (lease, JSON to a checked order, batch, ack, "

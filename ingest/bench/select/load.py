@@ -1,6 +1,6 @@
 """The clients: so many connections, each sending its next request when it has the answer to the last one.
 
-`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` once each client has been answered, and in
+`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` when all clients are at work, and in
 the end a line of JSON (`Measured`). HTTP is spoken by hand, so that the clients take little from what they measure.
 """
 
@@ -52,6 +52,7 @@ class Measured(msgspec.Struct, frozen=True):
     Attributes:
         answered: right answers.
         errors: wrong answers, and connections lost.
+        longest_ms: the longest wait, also of those who still waited at the end.
         cpu_seconds: of the clients' process.
     """
 
@@ -61,11 +62,15 @@ class Measured(msgspec.Struct, frozen=True):
     p50_ms: float | None
     p95_ms: float | None
     p99_ms: float | None
+    longest_ms: float
     cpu_seconds: float
 
 
 class Clients:
     """All clients, and what they have seen.
+
+    Attributes:
+        round: 0 while each client connects and is answered once, then 1: all of them ask, again and again.
 
     Args:
         load: what to send.
@@ -77,21 +82,31 @@ class Clients:
         self._draw = Random(load.seed).choice
         self._latencies = array("d")
         self._errors = 0
-        self._unanswered = load.clients
-        self._warm = asyncio.Event()
+        self.round = 0
+        self._live: set[_Client] = set()
+        self._waited_for = 0
+        self._nobody_waits = asyncio.Event()
         self._answered = asyncio.Event()
         self._reconnecting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Measured:
         """Connect, warm up, measure."""
-        connected = []
+        # A server under full load may accept new connections so slowly that its first clients have it for themselves.
         for first in range(0, self._load.clients, _CONNECT_AT_ONCE):
-            more = range(min(_CONNECT_AT_ONCE, self._load.clients - first))
-            connected += await asyncio.gather(*(self._connect() for _ in more))
-        for client in connected:
+            more = min(_CONNECT_AT_ONCE, self._load.clients - first)
+            self._waited_for = more
+            await asyncio.gather(*(self._connect() for _ in range(more)))
+            await self._all_answered()
+        self.round = 1
+        self._waited_for = len(self._live)
+        for client in [client for client in self._live if client.is_idle]:
             client.ask()
-        await _at_most(_LONGEST_WARM_UP, self._warm)
+        await self._all_answered()
         return await self._measure()
+
+    async def _all_answered(self) -> None:
+        await _at_most(_LONGEST_WARM_UP, self._nobody_waits)
+        self._nobody_waits.clear()
 
     async def _measure(self) -> Measured:
         sys.stdout.write("measuring\n")
@@ -103,13 +118,16 @@ class Clients:
         await asyncio.sleep(self._load.seconds)
         await _at_most(_LONGEST_WAIT, self._answered)
         latencies, errors = sorted(self._latencies), self._errors
+        now = time.perf_counter()
+        longest = max([*latencies[-1:], *(now - client.sent_at for client in self._live)], default=0.0)
         return Measured(
-            seconds=time.perf_counter() - started,
+            seconds=now - started,
             answered=len(latencies),
             errors=errors,
             p50_ms=percentile(latencies, 0.5),
             p95_ms=percentile(latencies, 0.95),
             p99_ms=percentile(latencies, 0.99),
+            longest_ms=longest * 1000,
             cpu_seconds=time.process_time() - worked,
         )
 
@@ -117,34 +135,41 @@ class Clients:
         """The next order to ask for."""
         return self._draw(self._order_ids)
 
-    def answered(self, seconds: float, *, is_right: bool, is_first: bool) -> None:
+    def answered(self, seconds: float, *, is_right: bool) -> None:
         """A client has its answer."""
         if is_right:
             self._latencies.append(seconds)
         else:
             self._errors += 1
         self._answered.set()
-        if is_first:
-            self._unanswered -= 1
-            if self._unanswered == 0:
-                self._warm.set()
 
-    def lost(self) -> None:
-        """A client has lost its connection; another takes its place."""
+    def first_in_round(self) -> None:
+        """A client has its first answer in this round."""
+        self._waited_for -= 1
+        if self._waited_for == 0:
+            self._nobody_waits.set()
+
+    def joined(self, client: _Client) -> None:
+        """A client is connected."""
+        self._live.add(client)
+        client.ask()
+
+    def lost(self, client: _Client | None = None) -> None:
+        """A client has lost its connection, or got none; another takes its place."""
+        if client is not None:
+            self._live.discard(client)
         self._errors += 1
         task = asyncio.get_running_loop().create_task(self._reconnect())
         self._reconnecting.add(task)
         task.add_done_callback(self._reconnecting.discard)
 
-    async def _connect(self) -> _Client:
-        loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: _Client(self), "127.0.0.1", self._load.port)
-        return client
+    async def _connect(self) -> None:
+        await asyncio.get_running_loop().create_connection(lambda: _Client(self), "127.0.0.1", self._load.port)
 
     async def _reconnect(self) -> None:
         await asyncio.sleep(_BEFORE_RECONNECTING)
         try:
-            (await self._connect()).ask()
+            await self._connect()
         except OSError:
             self.lost()
 
@@ -157,21 +182,27 @@ class _Client(asyncio.Protocol):
         self._answer = b""
         self._length = 0
         self._order_id = b""
-        self._sent_at = 0.0
-        self._is_first = True
+        self.sent_at = 0.0
+        self._round = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._clients.joined(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._clients.lost()
+        self._clients.lost(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has been answered, and waits for the others."""
+        return self._round == 0
 
     def ask(self) -> None:
         """Send the next request."""
         self._answer, self._length = b"", 0
         self._order_id = self._clients.draw()
-        self._sent_at = time.perf_counter()
+        self.sent_at = time.perf_counter()
         self._transport.write(b"GET /orders/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % self._order_id)
 
     def data_received(self, data: bytes) -> None:
@@ -182,13 +213,16 @@ class _Client(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        seconds = time.perf_counter() - self._sent_at
+        seconds = time.perf_counter() - self.sent_at
         is_right = (
             self._answer.startswith(b"HTTP/1.1 200 ") and b'\r\n\r\n{"order_id":"%s",' % self._order_id in self._answer
         )
-        self._clients.answered(seconds, is_right=is_right, is_first=self._is_first)
-        self._is_first = False
-        self.ask()
+        self._clients.answered(seconds, is_right=is_right)
+        if self._round < self._clients.round:
+            self._round = self._clients.round
+            self._clients.first_in_round()
+        if self._round > 0:
+            self.ask()
 
 
 def _length(answer: bytes) -> int:

@@ -28,22 +28,24 @@ def draw(plan: Plan, reading: Sequence[Found], pausing: Sequence[Found], directo
 def _draw_reading(plan: Plan, reading: Sequence[Found], path: Path) -> None:
     columns = len(plan.processes)
     title = f"Reading stored orders, {plan.clients:,} clients: async pool and threads"
-    size = (max(7.5, 1.5 + 4.2 * columns), 6.4)
-    with chart.figure(path, title, rows=2, columns=columns, size=size) as (_, axes):
-        grid = axes.reshape(2, columns)
+    size = (max(7.5, 1.5 + 4.2 * columns), 8.6)
+    with chart.figure(path, title, rows=3, columns=columns, size=size) as (_, axes):
+        grid = axes.reshape(3, columns)
         for column, processes in enumerate(plan.processes):
             mine = [found for found in reading if found.setting.processes == processes]
             _pairs(grid[0, column], plan.pools, mine, lambda found: found.per_second)
             _pairs(grid[1, column], plan.pools, mine, lambda found: found.measured.p95_ms or 0.0)
+            _pairs(grid[2, column], plan.pools, mine, lambda found: found.measured.longest_ms)
             grid[0, column].set_title(f"{processes} server process{'es' * (processes > 1)}")
-            grid[1, column].set_xlabel("connections of each process")
+            grid[2, column].set_xlabel("connections of each process")
         grid[0, 0].set_ylabel("requests/s")
-        grid[1, 0].set_ylabel("p95 (ms)")
+        grid[1, 0].set_ylabel("p95 of the answers (ms)")
+        grid[2, 0].set_ylabel("longest wait (ms)")
         for row in grid:
             top = max(axis.get_ylim()[1] for axis in row)
             for axis in row:
                 axis.set_ylim(0, top)
-        grid[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.06), ncols=2, fontsize=8)
+        grid[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.06), ncols=3, fontsize=8)
 
 
 def _pairs(axis: Any, pools: Sequence[int], mine: Sequence[Found], value: Callable[[Found], float]) -> None:
@@ -56,6 +58,7 @@ def _pairs(axis: Any, pools: Sequence[int], mine: Sequence[Found], value: Callab
     axis.set_xticks(range(len(pools)), [str(pool) for pool in pools])
     axis.grid(visible=False, axis="x")
     axis.margins(y=0.15)
+    chart.thousands(axis.yaxis)
 
 
 def _draw_pausing(plan: Plan, pausing: Sequence[Found], path: Path) -> None:
