@@ -29,7 +29,7 @@ def _draw_reading(plan: Plan, reading: Sequence[Found], path: Path) -> None:
     columns = len(plan.processes)
     title = f"Reading stored orders, {plan.clients:,} clients: async pool and threads"
     size = (max(7.5, 1.5 + 4.2 * columns), 8.6)
-    with chart.figure(path, title, rows=3, columns=columns, size=size) as (_, axes):
+    with chart.figure(path, title, rows=3, columns=columns, size=size) as (drawn, axes):
         grid = axes.reshape(3, columns)
         for column, processes in enumerate(plan.processes):
             mine = [found for found in reading if found.setting.processes == processes]
@@ -45,7 +45,7 @@ def _draw_reading(plan: Plan, reading: Sequence[Found], path: Path) -> None:
             top = max(axis.get_ylim()[1] for axis in row)
             for axis in row:
                 axis.set_ylim(0, top)
-        grid[0, 0].legend(loc="upper left", bbox_to_anchor=(0, -0.06), ncols=3, fontsize=8)
+        drawn.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
 
 
 def _pairs(axis: Any, pools: Sequence[int], mine: Sequence[Found], value: Callable[[Found], float]) -> None:
