@@ -85,7 +85,6 @@ class Supervisor:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         # What exists now is shared with all children: keep the collector from writing to it.
-        gc.collect()
         gc.freeze()
         while not self._stopping or any(child.pid for child in self._children):
             self._start_due()

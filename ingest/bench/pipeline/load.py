@@ -3,8 +3,8 @@
     python -m ingest.bench.pipeline.load IDS_FILE NOTES_FILE QUEUE RATE SEED
 
 It says `ready` when everything is imported and Redis answers, waits for a line, and says `done` with the number of
-batches that it has sent and the CPU seconds that this took. Arrivals are a Poisson process on a schedule made beforehand: what is due is sent together, and being late
-once makes nothing later. The notes have a line for each order: its ID, when it was to be sent, and when it was.
+batches that it has sent and the CPU seconds that this took. Arrivals are a Poisson process on a schedule made beforehand: what is
+due is sent together, and being late once makes nothing later. The notes have a line for each order: its ID, when it was to be sent, and when it was.
 """
 
 from __future__ import annotations

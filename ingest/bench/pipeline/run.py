@@ -1,6 +1,8 @@
 """One run, the same for each contender.
 
-clear ──▶ contender starts, until all of it reads ──▶ go: orders arrive ──▶ (look until the queue is empty) ──▶ stop ──▶ count
+clear ──▶ orders are queued ──▶ contender starts, until all of it reads ──▶ (look until the queue is empty) ──▶ stop ──▶ count
+
+With a rate, orders arrive only when the contender is ready.
 """
 
 from __future__ import annotations
@@ -50,11 +52,11 @@ class Record:
 
     Attributes:
         load_before: length of the machine's run queue before the run.
-        ready: readings when the contender was ready, before the first order.
+        ready: readings when all of the contender had begun to read.
         done: readings when the queue was empty.
         seconds: between these two.
         own_reads: of Redis' reads between these two, how many the bench and its load were the cause of.
-        load_cpu: CPU seconds of the load, from go on.
+        load_cpu: CPU seconds of the load between these two.
         sent: by order.
         killed_at: Unix time of the kill, None without one.
         peak_memory: bytes.
@@ -106,17 +108,21 @@ class Run:
         self._stage.clear()
         self._api.reset()
         load_before = os.getloadavg()[0]
-        load = self._load()
+        load, is_backlog = self._load(), not self._plan.rate
+        if is_backlog:
+            load.tell("go")
+            load.read_line()
         contender = start(self._name, self._stage, self._plan, self._api.url)
         with PeakMemory([part.pid for part in contender.parts], every=_MEMORY_EVERY) as memory:
             contender.wait_until_ready()
             gauges = Gauges(self._stage, contender, self._api)
             ready, began, asked = gauges.read(), time.monotonic(), gauges.asked
-            load.tell("go")
+            if not is_backlog:
+                load.tell("go")
             killed_at = self._watch(contender, gauges, load)
             seconds, asked, done = time.monotonic() - began, gauges.asked - asked, gauges.read()
         codes = contender.stop()
-        _, batches, load_cpu = load.read_line().split()
+        _, batches, load_cpu = ["queued", "0", "0.0"] if is_backlog else load.read_line().split()
         load.kill()
         return Record(
             plan=self._plan,
@@ -153,7 +159,7 @@ class Run:
         killed_at: float | None = None
         before, moved = (-1, -1), time.monotonic()
         while True:
-            is_sent = load.has_written()
+            is_sent = not plan.rate or load.has_written()
             left = gauges.left()
             if is_sent and not any(left):
                 return killed_at

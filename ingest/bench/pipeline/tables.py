@@ -78,7 +78,7 @@ def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str
         f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}.",
         f"The service: {', '.join(_service(plan))}.",
         f"Moments of commits are {clock}.",
-        "CPU is counted from the go to the empty queue; start-up is what the contender used until it was ready to read.",
+        "Start-up is the CPU time that the contender used until all of it had begun to read; the servers' is counted from there.",
         f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in runs):.2f} cores in the worst run.",
     ]
     if count > 1:
