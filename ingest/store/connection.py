@@ -1,5 +1,6 @@
 """Connections to PostgreSQL, with its errors translated into ours, directly or through PgBouncer."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -93,25 +94,55 @@ async def is_behind_pooler(dsn: str) -> bool:
                 return bool(await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid())
 
 
-@asynccontextmanager
-async def open_pool(dsn: str, size: int, *, statement_cache: bool) -> AsyncIterator[asyncpg.Pool]:
-    """A pool of up to `size` connections, made when first needed."""
-    with translated():
-        pool = await asyncpg.create_pool(
-            dsn,
-            min_size=0,
-            max_size=size,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=BATCH_TIMEOUT,
-            statement_cache_size=100 if statement_cache else 0,
-            max_inactive_connection_lifetime=300.0,
-            reset=_keep_as_it_is,
-        )
-    try:
-        yield pool
-    finally:
-        pool.terminate()
+class Reconnecting:
+    """One connection for one statement at a time, made when it is needed, and anew when it was lost.
 
+    A pool would cost a batch of one order a tenth more.
 
-async def _keep_as_it_is(connection: Any) -> None:
-    """Spare the round trip that asyncpg makes after each use: we leave no session state behind."""
+    Args:
+        dsn: where to.
+        pooled: whether each statement may meet another server process: then nothing is prepared beforehand.
+    """
+
+    def __init__(self, dsn: str, *, pooled: bool) -> None:
+        self._dsn = dsn
+        self._pooled = pooled
+        self._connection: asyncpg.Connection | None = None
+        self._turn = asyncio.Lock()
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Run a statement in a transaction of its own; return its rows.
+
+        Raises:
+            StoreUnavailable: if PostgreSQL cannot be used now, or does not answer.
+            StoreRefused: if it refuses us.
+            RowsRefused: if it refuses an argument.
+        """
+        with translated():
+            async with self._turn:
+                connection = await self._connected()
+                try:
+                    if not self._pooled:
+                        return list(await connection.fetch(statement, *arguments))
+                    # A transaction keeps prepare and execute on one server process.
+                    async with connection.transaction():
+                        return list(await connection.fetch(statement, *arguments))
+                except (TimeoutError, asyncio.CancelledError):
+                    # We stop waiting for an answer: asyncpg would first have the server confirm the cancelling.
+                    connection.terminate()
+                    raise
+
+    def hang_up(self) -> None:
+        """Close the connection at once."""
+        if self._connection is not None:
+            self._connection.terminate()
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(
+                self._dsn,
+                timeout=CONNECT_TIMEOUT,
+                command_timeout=BATCH_TIMEOUT,
+                statement_cache_size=0 if self._pooled else 100,
+            )
+        return self._connection

@@ -4,20 +4,14 @@ The statement is its own transaction, so when `upsert` returns, the rows are com
 either all of the batch is there or nothing, and sending it again changes nothing.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Self
 
-import asyncpg
-
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.connection import StoreRefused, is_behind_pooler, open_pool, translated
-
-# One writer at a time, and one connection to spare while a broken one is being replaced.
-_CONNECTIONS = 2
+from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
 
 # A row is touched only if the incoming version is newer and its content differs. Versions that come from the time of
 # a fetch differ at each redelivery; that alone is no change. Rows are locked in the order of their keys, so that two
@@ -69,17 +63,18 @@ class OrderStore:
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; calling again is safe.
     """
 
-    def __init__(self, pool: asyncpg.Pool, *, pooled: bool) -> None:
-        self._pool = pool
-        self._pooled = pooled
+    def __init__(self, connection: Reconnecting) -> None:
+        self._connection = connection
 
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """A store with its own connections."""
-        pooled = await is_behind_pooler(dsn)
-        async with open_pool(dsn, _CONNECTIONS, statement_cache=not pooled) as pool:
-            yield cls(pool, pooled=pooled)
+        """A store with its own connection."""
+        connection = Reconnecting(dsn, pooled=await is_behind_pooler(dsn))
+        try:
+            yield cls(connection)
+        finally:
+            connection.hang_up()
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store a batch in one transaction, committed on return.
@@ -99,33 +94,13 @@ class OrderStore:
                 newest[row.order.id] = row
         columns = _columns([newest[key] for key in sorted(newest)])
         try:
-            with translated():
-                async with self._pool.acquire() as connection:
-                    with _cut_off_if_unanswered(connection):
-                        records = await self._execute(connection, columns)
+            records = await self._connection.fetch(_UPSERT, *columns)
         except StoreRefused as error:
             # It worked at the start: a person is changing something, and will see to it. The batch can wait.
             raise StoreUnavailable(str(error)) from error
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]
-
-    async def _execute(self, connection: Any, columns: Sequence[list[Any]]) -> list[asyncpg.Record]:
-        if not self._pooled:
-            return list(await connection.fetch(_UPSERT, *columns))
-        # A pooler may give each statement to another server process; a transaction keeps prepare and execute together.
-        async with connection.transaction():
-            return list(await connection.fetch(_UPSERT, *columns))
-
-
-@contextmanager
-def _cut_off_if_unanswered(connection: Any) -> Iterator[None]:
-    """Close the connection if we stop waiting for an answer: asyncpg would first have the server confirm the cancelling."""
-    try:
-        yield
-    except (TimeoutError, asyncio.CancelledError):
-        connection.terminate()
-        raise
 
 
 def _age(row: OrderRow) -> tuple[datetime, datetime]:

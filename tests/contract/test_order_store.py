@@ -19,7 +19,7 @@ from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable, UserError
 from ingest.domain.order import Order, OrderLine, decode_order
-from ingest.store.connection import StoreRefused, is_behind_pooler, open_pool
+from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import migrate, migrations
@@ -56,17 +56,21 @@ async def store(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[Order
         async with OrderStore.open(dsn) as store:
             yield store
     else:
-        async with open_pool(dsn, 2, statement_cache=False) as pool:
-            yield OrderStore(pool, pooled=True)
+        connection = Reconnecting(dsn, pooled=True)
+        yield OrderStore(connection)
+        connection.hang_up()
 
 
 async def test_behind_a_pooler_nothing_is_prepared_that_another_server_process_would_not_know(dsn: str) -> None:
-    async with open_pool(dsn, 1, statement_cache=False) as pool:
-        store = OrderStore(pool, pooled=True)
-        await store.upsert([row()])
-        await store.upsert([row()])
+    connection = Reconnecting(dsn, pooled=True)
+    store = OrderStore(connection)
+    await store.upsert([row()])
+    await store.upsert([row()])
 
-        assert await pool.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
+    prepared = await connection.fetch("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''")
+
+    connection.hang_up()
+    assert prepared[0][0] == 0
 
 
 async def test_a_direct_connection_is_not_taken_for_a_pooler(dsn: str) -> None:

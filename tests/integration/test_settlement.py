@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from integration.scene import Parts, Scene, assert_right, document, ids
-from support import eventually
+from support import connected, eventually
 
 from ingest.demo.servers import EmbeddedServers
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, RetryLater, Store
@@ -155,7 +155,7 @@ async def test_nothing_is_acked_before_its_commit(scene: Scene) -> None:
         await scene.finished()
         blocker_waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'orders'::regclass"
 
-        async with OrderStore.open(scene.dsn) as store, store._pool.acquire() as blocker, blocker.transaction():
+        async with connected(scene.dsn) as blocker, blocker.transaction():
             await blocker.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
             await scene.enqueue(*ids(10, "next"))
 

@@ -1,17 +1,15 @@
-"""The event loop speaks to PostgreSQL itself: asyncpg, with the service's own kind of pool."""
+"""The event loop speaks to PostgreSQL itself: asyncpg, with its own pool."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from ingest.bench.select.readers import SQL
-from ingest.store.connection import open_pool
+import asyncpg
 
+from ingest.bench.select.readers import SQL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import asyncpg
 
 
 class AsyncReader:
@@ -29,5 +27,5 @@ class AsyncReader:
 @asynccontextmanager
 async def open_reader(dsn: str, size: int) -> AsyncIterator[AsyncReader]:
     """With a pool of its own."""
-    async with open_pool(dsn, size, statement_cache=True) as pool:
+    async with asyncpg.create_pool(dsn, min_size=size, max_size=size) as pool:
         yield AsyncReader(pool)
