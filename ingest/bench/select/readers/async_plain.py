@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from ingest.bench.select.readers import SQL
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
