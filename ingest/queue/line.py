@@ -36,7 +36,9 @@ class Line:
     async def open(cls, url: str, patience: float) -> AsyncIterator[Self]:
         """A line whose commands are answered within `patience` seconds."""
         # No timeout of the connection's own, which would make a task of each sending.
-        pool = ConnectionPool.from_url(url, socket_connect_timeout=COMMAND_TIMEOUT, retry=Retry(NoBackoff(), 0))
+        pool = ConnectionPool.from_url(
+            url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT, retry=Retry(NoBackoff(), 0)
+        )
         line = cls(pool.make_connection(), patience)  # type: ignore[no-untyped-call]
         try:
             yield line
