@@ -65,6 +65,7 @@ class Program:
                 start_new_session=True,
             )
         self.pid = self._process.pid
+        self._is_gone = False
         try:
             watchdog.watch(self.pid, signal.SIGKILL)
             self.tell("go")
@@ -131,9 +132,12 @@ class Program:
 
     def kill(self) -> None:
         """End it with all its children, at once."""
+        if self._is_gone:
+            return  # its number may be another's by now
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(_KILL_SECONDS)
+        self._is_gone = True
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):

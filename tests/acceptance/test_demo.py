@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -182,10 +181,12 @@ async def store(dsn: str, documents: dict[str, bytes]) -> None:
     """Store all; the first once more as it is, which writes nothing, and the second in another version and back."""
     fetched_at = datetime.now(UTC)
     rows = [OrderRow(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
-    other = replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
+    other = msgspec.structs.replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
     async with OrderStore.open(dsn) as orders:
         await orders.upsert([rows[0], other, rows[2]])
-        await orders.upsert([replace(row, fetched_at=fetched_at + timedelta(seconds=1)) for row in rows[:2]])
+        await orders.upsert(
+            [msgspec.structs.replace(row, fetched_at=fetched_at + timedelta(seconds=1)) for row in rows[:2]]
+        )
 
 
 async def leave_in_queue(redis_url: str, *, waiting: str, retried: str, dead: str) -> None:

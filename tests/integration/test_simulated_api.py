@@ -628,6 +628,7 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "token": "secret",
         "updated_at": "2011-05-01T12:00:00Z",
         "any_id": True,
+        "any_bytes": 500,
     }
 
     async with http.put(f"{api.base_url}/behaviour", json=wanted) as put:
