@@ -81,7 +81,8 @@ def _throughput(axis: Any, places: Sequence[Any], rates: Sequence[float], plans:
         axis.plot(places, ideals, color=OTHER, linewidth=1.3, linestyle="--", label=label)
     axis.plot(places, rates, color=OURS, marker="o", linewidth=2, label="measured")
     for place, rate in zip(places, rates, strict=True):
-        _note(axis, f"{rate:,.0f}", (place, rate), -15)
+        # Above its marker, where below would be the axis.
+        _note(axis, f"{rate:,.0f}", (place, rate), -15 if rate > _NEAR * top else 7)
     axis.set_ylim(0, top * 1.35)
     axis.set_ylabel("orders per second")
     axis.legend(loc="upper left", fontsize=9)
