@@ -20,7 +20,7 @@ from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.patience import until_available
+from ingest.flow.patience import until_ready
 from ingest.flow.reaper import Reaper
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -87,16 +87,16 @@ async def prepare(settings: Settings) -> None:
     Raises:
         UserError: if one refuses us, or the schema is not this release's.
     """
-    await until_available("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
+    await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
 
     async def make_group() -> bool:
         url = settings.redis_url.get_secret_value()
         async with Consumer.open(url, settings.stream, settings.group, "prepare", BLOCK) as consumer:
             return await consumer.ensure_group()
 
-    await until_available("redis", make_group)
+    await until_ready("redis", make_group)
     async with control_client(settings.redis_url.get_secret_value()) as client:
-        for trap in await until_available("redis", Monitor(client, settings.stream, settings.group).traps):
+        for trap in await until_ready("redis", Monitor(client, settings.stream, settings.group).traps):
             _log.warning("redis_configuration", problem=trap)
 
 
@@ -110,9 +110,9 @@ async def open_worker(stack: AsyncExitStack, settings: Settings, metrics: Worker
         url = settings.redis_url.get_secret_value()
         return await stack.enter_async_context(Consumer.open(url, settings.stream, settings.group, name, BLOCK))
 
-    store = await until_available("postgres", open_store)
-    consumer = await until_available("redis", open_consumer)
-    await until_available("redis", consumer.ensure_group)
+    store = await until_ready("postgres", open_store)
+    consumer = await until_ready("redis", open_consumer)
+    await until_ready("redis", consumer.ensure_group)
     token = settings.upstream_token.get_secret_value() if settings.upstream_token else None
     clock = SharedClock()
     upstream = await stack.enter_async_context(
@@ -175,12 +175,12 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
         shutdown = Shutdown(settings.shutdown_grace)
         _stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(board, slot)
-        async with AsyncExitStack() as stack:
-            worker = await _unless(shutdown.requested, open_worker(stack, settings, metrics, name))
-            if worker is None:
-                return
-            stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
-            await worker.run(shutdown)
+        # From the start: the loop's turns also say that this process lives while it waits for a server.
+        with watching_loop(metrics.loop_lag, settings.loop_block_warning):
+            async with AsyncExitStack() as stack:
+                worker = await _unless(shutdown.requested, open_worker(stack, settings, metrics, name))
+                if worker is not None:
+                    await worker.run(shutdown)
 
     async def to_the_end() -> None:
         try:

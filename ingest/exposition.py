@@ -1,9 +1,10 @@
-"""Serves /metrics: what the worker processes count, and what Redis says of the queue."""
+"""Serves /metrics: what the worker processes count, and what Redis says of the queue; and /healthz beside it."""
 
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -15,6 +16,7 @@ from ingest.queue.monitor import Monitor
 from ingest.settings import Settings
 from ingest.telemetry.board import Board
 from ingest.telemetry.collectors import BoardCollector, QueueCollector
+from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("exposition")
@@ -27,6 +29,7 @@ async def serving(settings: Settings, board: Board, listener: socket.socket) -> 
         monitor = Monitor(client, settings.stream, settings.group)
         application = web.Application()
         application.router.add_get("/metrics", partial(_metrics, board, monitor, settings.stream))
+        application.router.add_get("/healthz", partial(_healthz, Liveness(board, settings.heartbeat_ttl)))
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener).start()
@@ -44,3 +47,11 @@ async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Req
         _log.warning("unavailable", server="redis", error=str(error))
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+
+async def _healthz(liveness: Liveness, _: web.Request) -> web.Response:
+    # Of the processes alone: one that waits for a server is well, and restarting it would help nobody.
+    if silent := liveness.silent():
+        names = ", ".join(f"worker-{slot}" for slot in silent)
+        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"silent: {names}\n")
+    return web.Response(text="ok\n")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
@@ -50,6 +50,8 @@ class Settings(BaseSettings):
         SecretStr("postgresql://127.0.0.1:5432/ingest"),
         description="PostgreSQL: postgresql://user:password@host/db",
     )
+    redis_password: SecretStr | None = Field(None, description="The password, if the Redis URL has none")
+    postgres_password: SecretStr | None = Field(None, description="The password, if the PostgreSQL DSN has none")
     upstream_url: str = Field(
         "http://127.0.0.1:8081/orders/{order_id}", description="The external API, a template with {order_id}"
     )
@@ -114,6 +116,13 @@ class Settings(BaseSettings):
         example = "postgresql://user:password@host:5432/database"
         _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example)
         _require_encoded_password(value.get_secret_value())
+        return value
+
+    @field_validator("redis_password", "postgres_password")
+    @classmethod
+    def _password(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value():
+            raise ValueError("is empty")
         return value
 
     @field_validator("upstream_token")
@@ -185,11 +194,27 @@ def load_settings(**overrides: Any) -> Settings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return Settings(**given)
+        return _with_passwords(Settings(**given))
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
     except UnicodeDecodeError as error:
         raise ConfigError(".env is not UTF-8 text") from error
+
+
+def _with_passwords(settings: Settings) -> Settings:
+    """Put the passwords that came by themselves, as mounted secrets do, into the URLs they belong to."""
+    urls = {}
+    for url_name, name in (("redis_url", "redis_password"), ("postgres_dsn", "postgres_password")):
+        password: SecretStr | None = getattr(settings, name)
+        if password is None:
+            continue
+        parts = urlsplit(getattr(settings, url_name).get_secret_value())
+        if parts.password:
+            raise ConfigError(f"{PREFIX}{name.upper()} is set, and {PREFIX}{url_name.upper()} has a password: keep one")
+        user, _, host = parts.netloc.rpartition("@")
+        account = f"{user.removesuffix(':')}:{quote(password.get_secret_value(), safe='')}"
+        urls[url_name] = SecretStr(urlunsplit(parts._replace(netloc=f"{account}@{host}")))
+    return settings.model_copy(update=urls)
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:

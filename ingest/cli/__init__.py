@@ -7,6 +7,7 @@ of such modules.
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -18,7 +19,18 @@ from typer.main import get_command
 
 from ingest.domain.errors import Unavailable, UserError
 
-COMMANDS: tuple[str, ...] = ("demo", "migrate", "enqueue", "worker", "status", "dead", "config", "upstream", "bench")
+COMMANDS: tuple[str, ...] = (
+    "demo",
+    "migrate",
+    "enqueue",
+    "worker",
+    "health",
+    "status",
+    "dead",
+    "config",
+    "upstream",
+    "bench",
+)
 
 _DEBUG = "--debug"
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -127,6 +139,10 @@ def main() -> None:
     """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
     # What imports make stays: looking for garbage among it at every 700th object is a tenth of the start.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    if os.getpid() == 1:
+        # In a container, where the kernel keeps from process 1 every signal that it has no handler for. A command that
+        # ends in order when asked (`worker`, `upstream`) puts its own in place.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         code = _run()
     except typer.Exit as leave:

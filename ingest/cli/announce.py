@@ -30,6 +30,8 @@ _log = get_logger("enqueue")
 _REPORT_EVERY = 5.0
 # So many bad lines are shown one by one; a file of another kind would fill the screen.
 _SHOWN = 100
+# Where a rate is asked for.
+_BATCHES_A_SECOND = 10
 
 
 @dataclass(slots=True)
@@ -62,8 +64,8 @@ class Result:
         return f"{self.accepted:,} accepted{invalid} in {self.seconds:.2f} s{rate}"
 
 
-async def announce(settings: Settings, source: Source, *, quiet: bool) -> Result:
-    """Enqueue all valid IDs of the source, batch by batch, whatever else is in it.
+async def announce(settings: Settings, source: Source, *, quiet: bool, rate: float | None = None) -> Result:
+    """Enqueue all valid IDs of the source, batch by batch, whatever else is in it; at most `rate` of them a second.
 
     Interrupted, it has taken in a whole number of batches from the front.
     """
@@ -74,18 +76,24 @@ async def announce(settings: Settings, source: Source, *, quiet: bool) -> Result
         async with Producer.connect(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
         ) as producer:
+            due = started
+            size = BATCH if rate is None else max(1, min(BATCH, round(rate / _BATCHES_A_SECOND)))
             try:
-                for batch, position in _batches(source, result, display):
+                for batch, position in _batches(source, size, result, display):
                     result.accepted += await producer.enqueue(batch)
                     display.update(result, position)
+                    if rate is not None:
+                        # What was held up, by an outage say, is not made up for by a burst.
+                        due = max(due, time.monotonic() - 1.0) + len(batch) / rate
+                        await asyncio.sleep(due - time.monotonic())
             except asyncio.CancelledError:
-                display.say(f"stopped after {result.accepted:,} accepted; the next {BATCH} may be in as well")
+                display.say(f"stopped after {result.accepted:,} accepted; the next {size} may be in as well")
                 raise
     result.seconds = time.monotonic() - started
     return result
 
 
-def _batches(source: Source, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
+def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
     batch: list[str] = []
     position = 0
     for found in source.read():
@@ -98,7 +106,7 @@ def _batches(source: Source, result: Result, display: "_Display") -> Iterator[tu
                 display.say(f"{source.name}, line {found.line}: {error}")
             elif result.invalid == _SHOWN + 1:
                 display.say(f"{source.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
-        if len(batch) == BATCH:
+        if len(batch) == size:
             yield batch, position
             batch = []
     if batch:

@@ -17,6 +17,8 @@ Examples:
 
 `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin; add `--format csv` or `jsonl` for a column.
 
+`ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
+
 Invalid IDs are reported with their line numbers; all others are taken in, and the exit code is 1. Announcing an
 order again is harmless: it is fetched again and stored once.
 """
@@ -31,6 +33,10 @@ def enqueue(
         str | None,
         typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
     ] = None,
+    sample: Annotated[
+        int | None, typer.Option(help="So many sample orders, from the beginning again after the last.", min=1)
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="At most so many IDs a second.", min=0.1)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
@@ -43,8 +49,8 @@ def enqueue(
     from ingest.cli.sources import Source, pick_source
 
     settings = start()
-    source: Source = pick_source(ids or [], file, column, file_format)
-    result = asyncio.run(announce(settings, source, quiet=quiet))
+    source: Source = pick_source(ids or [], file, sample, column, file_format)
+    result = asyncio.run(announce(settings, source, quiet=quiet, rate=rate))
     if as_json:
         typer.echo(result.as_json())
     else:

@@ -2,9 +2,10 @@
 
 import csv
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import IO, Literal
 
@@ -55,19 +56,23 @@ class Source:
     read: Callable[[], Iterator[Found]]
 
 
-def pick_source(ids: Sequence[str], file: str | None, column: str | None, file_format: str | None) -> Source:
+def pick_source(
+    ids: Sequence[str], file: str | None, sample: int | None, column: str | None, file_format: str | None
+) -> Source:
     """The source that the command line names.
 
     Raises:
-        ConfigError: if it names none, or two, or options that do not fit.
+        ConfigError: if it names none, or several, or options that do not fit.
     """
     if ids == ["-"]:
         ids, file = [], "-"
-    if bool(ids) == (file is not None):
-        raise ConfigError("give either order IDs or --file (`-` for stdin): see `ingest enqueue --help`")
+    if [bool(ids), file is not None, sample is not None].count(True) != 1:
+        raise ConfigError("give order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`")
+    if file is None and (column is not None or file_format is not None):
+        raise ConfigError("--column and --format go with --file or `-`")
+    if sample is not None:
+        return Source("the sample orders", sample, lambda: _arguments(_samples(sample)))
     if ids:
-        if column is not None or file_format is not None:
-            raise ConfigError("--column and --format go with --file or `-`")
         return Source("the arguments", len(ids), lambda: _arguments(ids))
     path = str(file)
     chosen = _format(path, file_format)
@@ -96,7 +101,14 @@ def _size(path: str) -> int | None:
         raise UnreadableSource(f"cannot read {path}: {error.strerror}") from error
 
 
-def _arguments(ids: Sequence[str]) -> Iterator[Found]:
+def _samples(count: int) -> Iterator[str]:
+    # Imported here, as only trying things out needs it.
+    from ingest.demo.upstream.samples import sample_orders
+
+    return islice(cycle(sample_orders()), count)
+
+
+def _arguments(ids: Iterable[str]) -> Iterator[Found]:
     for number, text in enumerate(ids, 1):
         yield Found(number, text, position=number)
 

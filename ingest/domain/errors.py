@@ -1,10 +1,13 @@
 """The errors that cross rooms, named for what the caller should do about them.
 
-Three families, never mixed:
+Three families:
 
 * `UserError`: a person has to change something; the command line prints it as one line and exits.
 * `Fault`: this one delivery cannot be finished now; the handler turns it into an outcome.
 * `Unavailable`: a server is away; whoever meets it waits and tries again, and no order is to blame.
+
+One error is of two families: a server that refuses us. Who has orders in hand waits, as in any outage; who has none ends with one
+line.
 """
 
 from ingest.domain.delivery import DeadReason

@@ -4,9 +4,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
-from ingest.domain.errors import Unavailable
+from ingest.domain.errors import Unavailable, UserError
 from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")
@@ -16,28 +16,57 @@ _LONGEST_PAUSE = 2.0
 
 
 async def until_available(what: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-    """Make the call until the server answers it; only cancelling ends the wait.
+    """Make the call until the server does what it asks for; only cancelling ends the wait.
 
-    Says once when the waiting starts, every ten seconds while it lasts, and once when it is over.
+    A refusal (a right taken away, a table renamed) is waited for as well, and logged as an error: to end with orders in hand,
+    and to come back with them again and again, would make them look like poison.
+    Says so when the waiting starts, every ten seconds while it lasts, and once when it is over.
     """
+    return await _patiently(what, lambda error: isinstance(error, Unavailable), call, arguments)
+
+
+async def until_ready(what: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+    """As `until_available`, for a process that starts and has nothing in hand yet: it is told of a refusal at once.
+
+    Raises:
+        UserError: if the server refuses us.
+    """
+    return await _patiently(
+        what, lambda error: isinstance(error, Unavailable) and not isinstance(error, UserError), call, arguments
+    )
+
+
+async def _patiently(
+    what: str,
+    is_waited_for: Callable[[BaseException], bool],
+    call: Callable[..., Awaitable[_T]],
+    arguments: tuple[Any, ...],
+) -> _T:
     try:
         return await call(*arguments)
     except Unavailable as error:
-        _log.warning("unavailable", server=what, error=str(error))
+        if not is_waited_for(error):
+            raise
+        _say("unavailable", error, server=what)
     started = told = time.monotonic()
 
     def tell(state: RetryCallState) -> None:
         nonlocal told
-        if time.monotonic() - told >= _LOG_EVERY and state.outcome is not None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if time.monotonic() - told >= _LOG_EVERY and error is not None:
             told = time.monotonic()
-            waited = round(told - started)
-            _log.warning("still_unavailable", server=what, seconds=waited, error=str(state.outcome.exception()))
+            _say("still_unavailable", error, server=what, seconds=round(told - started))
 
-    patiently = AsyncRetrying(
-        retry=retry_if_exception_type(Unavailable),
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(is_waited_for),
         wait=wait_random_exponential(multiplier=0.1, max=_LONGEST_PAUSE),
         before_sleep=tell,
     )
-    result: _T = await patiently(call, *arguments)
+    result: _T = await retrying(call, *arguments)
     _log.info("available_again", server=what, seconds=round(time.monotonic() - started, 1))
     return result
+
+
+def _say(event: str, error: BaseException, **fields: object) -> None:
+    # A refusal does not pass by itself: a person is needed.
+    (_log.error if isinstance(error, UserError) else _log.warning)(event, error=str(error), **fields)

@@ -1,6 +1,6 @@
 """What the flow needs of its neighbours; each contract is kept by one class in the room that it names.
 
-Any method may raise `Unavailable`: the server is away, and the same call may be made again.
+Any method may raise `Unavailable`: the server is away or refuses us, and the same call may be made again.
 """
 
 from collections.abc import Collection, Sequence

@@ -28,7 +28,7 @@ class QueueFull(QueueUnavailable):
     """Redis is at its memory limit; reads and acks still work."""
 
 
-class QueueRefused(UserError):
+class QueueRefused(UserError, QueueUnavailable):
     """Redis refuses what we need: wrong credentials, an ACL, a key of another type."""
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
-from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.queue.connection import QueueFull
 
 _T = TypeVar("_T")
@@ -30,12 +30,17 @@ async def patiently(on_wait: Callable[[str], None], call: Callable[..., Awaitabl
             on_wait(reason)
 
     retrying = AsyncRetrying(
-        retry=retry_if_exception_type(Unavailable),
+        retry=retry_if_exception(_passes),
         wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
         before_sleep=tell,
     )
     result: _T = await retrying(call, *arguments)
     return result
+
+
+def _passes(error: BaseException) -> bool:
+    # A refusal does not, and the person who has to do something about it is at the terminal.
+    return isinstance(error, Unavailable) and not isinstance(error, UserError)
 
 
 def _reason(state: RetryCallState) -> str:

@@ -21,7 +21,7 @@ _ROW_CLASSES = ("22", "23", "54")
 _SETUP_CLASSES = ("28", "3D", "42")
 
 
-class StoreRefused(UserError):
+class StoreRefused(UserError, StoreUnavailable):
     """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
 
 

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from ingest.domain.delivery import Effect, OrderRow
-from ingest.domain.errors import StoreUnavailable
-from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
+from ingest.store.connection import Reconnecting, is_behind_pooler
 
 # A row is touched only if the incoming version is newer and its content differs. Versions that come from the time of
 # a fetch differ at each redelivery; that alone is no change. Rows are locked in the order of their keys, so that two
@@ -93,11 +92,7 @@ class OrderStore:
             if other is None or _age(other) < _age(row):
                 newest[row.order.id] = row
         columns = _columns([newest[key] for key in sorted(newest)])
-        try:
-            records = await self._connection.fetch(_UPSERT, *columns)
-        except StoreRefused as error:
-            # It worked at the start: a person is changing something, and will see to it. The batch can wait.
-            raise StoreUnavailable(str(error)) from error
+        records = await self._connection.fetch(_UPSERT, *columns)
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]

@@ -16,6 +16,13 @@ from ingest.store.connection import connect, translated
 
 # Any constant will do; this one is "ingest" in ASCII.
 _LOCK = 0x696E67657374
+# What a runtime role may do; it owns nothing, so it cannot change the schema.
+RUNTIME_PRIVILEGES = (
+    ("SELECT, INSERT, UPDATE", "orders"),
+    ("SELECT", "order_lines"),
+    ("SELECT", "erased_orders"),
+    ("SELECT", "schema_migrations"),
+)
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
@@ -42,11 +49,17 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
-async def migrate(dsn: str, known: Sequence[Migration]) -> list[Migration]:
+async def migrate(dsn: str, known: Sequence[Migration], runtime_role: str | None = None) -> list[Migration]:
     """Bring the schema up to date; return the migrations that this call applied.
+
+    Args:
+        dsn: with a role that owns the tables, or may create them.
+        known: all migrations of this release, in order.
+        runtime_role: a role that is to have what the workers and `ingest status` need, and nothing more.
 
     Raises:
         SchemaMismatch: if the database is newer than `known`, or a migration fails.
+        StoreRefused: if there is no such role, or the tables are not ours to grant.
         StoreUnavailable: if PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:
@@ -63,7 +76,18 @@ async def migrate(dsn: str, known: Sequence[Migration]) -> list[Migration]:
                 pending = [migration for migration in known if migration.version > current]
                 for migration in pending:
                     await _apply(connection, migration)
+                if runtime_role is not None:
+                    await _grant(connection, runtime_role)
     return pending
+
+
+async def _grant(connection: asyncpg.Connection, role: str) -> None:
+    # GRANT takes no parameters: the server itself quotes the name.
+    quoted = await connection.fetchval("SELECT quote_ident($1)", role)
+    schema = await connection.fetchval("SELECT quote_ident(current_schema())")
+    await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
+    for privileges, table in RUNTIME_PRIVILEGES:
+        await connection.execute(f"GRANT {privileges} ON {table} TO {quoted}")
 
 
 async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:

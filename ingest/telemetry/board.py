@@ -131,10 +131,14 @@ class Board:
 
     def total(self, name: str, index: int) -> list[float]:
         """The cells of a metric's series number `index`, added over all slots."""
+        rows = [self.cells(name, index, slot) for slot in range(self.slots)]
+        return [sum(cells) for cells in zip(*rows, strict=True)]
+
+    def cells(self, name: str, index: int, slot: int) -> list[float]:
+        """The cells of a metric's series number `index`, of one slot."""
         spec = next(spec for spec in self.specs if spec.name == name)
-        start = self._offsets[name] + index * spec.width
-        rows = range(0, self._row * self.slots, self._row)
-        return [sum(self._cells[row + start + cell] for row in rows) for cell in range(spec.width)]
+        start = slot * self._row + self._offsets[name] + index * spec.width
+        return list(self._cells[start : start + spec.width])
 
     def offset(self, name: str) -> int:
         """Where a metric's first cell is within a row."""

@@ -17,6 +17,7 @@ from redis import Redis
 from support import Cli, eventually_sync
 
 from ingest.cli import COMMANDS
+from ingest.demo.upstream.samples import sample_orders
 from ingest.queue.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
@@ -61,6 +62,12 @@ def test_migrate_says_what_it_applied_and_the_second_time_nothing(cli: Cli, empt
     assert first.stdout.splitlines() == ["applied 0001 orders", "schema is at version 1"]
     assert second.stdout.splitlines() == ["schema is at version 1"]
     assert first.stderr == second.stderr == ""
+
+
+def test_migrate_grants_a_runtime_role_what_it_needs(cli: Cli, empty_dsn: str) -> None:
+    done = cli.run("migrate", "--runtime-role", "pg_monitor", env={"INGEST_POSTGRES_DSN": empty_dsn})
+
+    assert done.stdout.splitlines()[-1] == "pg_monitor may read and write orders"
 
 
 def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cli) -> None:
@@ -114,6 +121,25 @@ def test_marks_and_line_ends_of_any_system_are_no_part_of_an_id(cli: Cli, queued
     assert queued() == ["a", "b"]
 
 
+def test_samples_are_orders_of_the_simulated_api_and_begin_again_after_the_last(cli: Cli, queued: Queued) -> None:
+    known = list(sample_orders())
+
+    done = cli.run("enqueue", "--sample", str(len(known) + 2))
+
+    assert done.stdout.startswith(f"{len(known) + 2:,} accepted")
+    assert queued() == [*known, *known[:2]]
+
+
+def test_a_rate_spreads_the_ids_over_time(cli: Cli, redis_url: str, queued: Queued) -> None:
+    done = cli.run("enqueue", "--sample", "60", "--rate", "40", "--json")
+
+    assert json.loads(done.stdout) == {"accepted": 60, "invalid": 0, "seconds": pytest.approx(1.5, abs=0.75)}
+    with Redis.from_url(redis_url) as redis:
+        added = [int(entry_id.partition(b"-")[0]) for entry_id, _ in redis.xrange(queued.keys.stream)]
+    assert len(set(added)) >= 10, "one batch after the other"
+    assert added[-1] - added[0] > 1_000
+
+
 def test_a_line_that_is_no_text_is_told_with_its_number(cli: Cli, queued: Queued) -> None:
     done = cli.run("enqueue", "-", stdin=b"a\n\xff\xfe\nb\n")
 
@@ -161,7 +187,11 @@ def test_nothing_to_take_in_is_done_at_once(cli: Cli, queued: Queued, tmp_path: 
     ("arguments", "told"),
     [
         (["enqueue"], "--file"),
-        (["enqueue", "a", "--file", "ids.txt"], "either"),
+        (["enqueue", "a", "--file", "ids.txt"], "--sample"),
+        (["enqueue", "a", "--sample", "3"], "--sample"),
+        (["enqueue", "--sample", "3", "--column", "id"], "--column"),
+        (["enqueue", "--sample", "0"], "--sample"),
+        (["enqueue", "a", "--rate", "0"], "--rate"),
         (["enqueue", "a", "--column", "id"], "--column"),
         (["enqueue", "--file", "x.csv"], "--column"),
         (["enqueue", "--file", "x.txt", "--column", "id"], "--format"),

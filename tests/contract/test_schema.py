@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 from support import connected
 
@@ -16,6 +17,7 @@ from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import UserError
 from ingest.domain.order import decode_order
 from ingest.store.orders import OrderStore
+from ingest.store.overview import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
 
 KNOWN = migrations()
@@ -120,17 +122,48 @@ async def test_of_several_migrations_one_that_fails_takes_the_others_back(empty_
     assert await tables(empty_dsn) == set()
 
 
-async def test_a_worker_needs_no_more_than_select_insert_and_update(dsn: str) -> None:
-    async with role(dsn) as (name, limited), connected(dsn) as sql:
-        await sql.execute(f"GRANT SELECT, INSERT, UPDATE ON orders TO {name}")
-        await sql.execute(f"GRANT SELECT ON erased_orders, schema_migrations TO {name}")
+async def test_a_runtime_role_can_do_a_workers_work(dsn: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, runtime_role=name)
 
         await check_schema(limited, KNOWN)
         async with OrderStore.open(limited) as store:
             order_row = OrderRow(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)
             effects = await store.upsert([order_row])
+        stored = (await overview(limited)).stored
 
-    assert effects == [Effect.INSERTED]
+    assert (effects, stored) == ([Effect.INSERTED], 1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE orders",
+        "ALTER TABLE orders ADD COLUMN x text",
+        "CREATE INDEX ON orders (status)",
+        "CREATE TABLE x ()",
+        "CREATE TRIGGER t BEFORE INSERT ON orders EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "TRUNCATE orders",
+        "DELETE FROM orders",
+        "DELETE FROM erased_orders",
+        "INSERT INTO erased_orders (order_id) VALUES ('a')",
+        "UPDATE schema_migrations SET version = 9",
+    ],
+)
+async def test_a_runtime_role_can_do_nothing_else(dsn: str, sql: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, runtime_role=name)
+
+        async with connected(limited) as runtime:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await runtime.execute(sql)
+
+
+async def test_a_runtime_role_that_does_not_exist_is_told_and_nothing_is_migrated(empty_dsn: str) -> None:
+    with pytest.raises(UserError, match='role "No such; role" does not exist'):
+        await migrate(empty_dsn, KNOWN, runtime_role="No such; role")
+
+    assert await tables(empty_dsn) == set()
 
 
 async def test_a_role_that_may_not_create_tables_is_told_so(empty_dsn: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 from integration.scene import GROUP, Scene, ids
@@ -56,23 +57,22 @@ async def test_while_postgresql_is_away_reading_stops_the_api_is_not_suspected_a
 async def test_after_an_outage_of_redis_longer_than_all_heartbeats_nobody_is_taken_for_dead(
     fragile: Scene, own_servers: EmbeddedServers, way: str
 ) -> None:
-    fragile.api.behave(latency="6")
+    fragile.api.behave(latency="9")
     order_ids = ids(40)
     await fragile.enqueue(*order_ids)
 
-    # With slots to spare, so that both look for what others have abandoned.
-    async with (
-        fragile.worker("a", claim_idle=2, concurrency=30) as a,
-        fragile.worker("b", claim_idle=2, concurrency=30) as b,
-    ):
+    # With slots to spare, so that both look for what others have abandoned; and with time enough to connect again on a
+    # machine that is busy.
+    settings = {"heartbeat_ttl": 2, "claim_idle": 3, "concurrency": 30}
+    async with fragile.worker("a", **settings) as a, fragile.worker("b", **settings) as b:
 
         async def all_under_way() -> bool:
             return fragile.api.stats().requests == len(order_ids)
 
         await eventually(all_under_way)
         await asyncio.to_thread(getattr(own_servers.valkey, way))
-        # Twice a lease, and four times a heartbeat.
-        await throughout(4.0, lambda: asyncio.sleep(0))
+        # Longer than a lease, and than two heartbeats.
+        await throughout(5.0, lambda: asyncio.sleep(0))
         await asyncio.to_thread(own_servers.valkey.start)
         await all_stored_at_the_first_attempt(fragile, order_ids)
 
@@ -110,3 +110,31 @@ async def test_a_newcomer_after_an_outage_of_redis_takes_nobody_for_dead_either(
         await all_stored_at_the_first_attempt(fragile, order_ids)
         assert not is_open(a)
     assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)
+
+
+async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_either(fragile: Scene) -> None:
+    async def limited(*rules: str) -> None:
+        await fragile.redis.execute_command("ACL", "SETUSER", "limited", *rules)
+
+    await limited("reset", "on", ">pw", "~*", "+@all")
+    server = urlsplit(fragile.redis_url)
+    url = f"redis://limited:pw@{server.hostname}:{server.port}/0"
+    async with fragile.worker(redis_url=url, concurrency=10) as worker:
+        await fragile.enqueue(*ORDERS[:100])
+        await fragile.stored_at_least(100)
+        await fragile.finished()
+        await limited("-xack")
+        await fragile.enqueue(*ORDERS[100:])
+        await fragile.stored_at_least(110)
+
+        async def as_it_is() -> None:
+            await nothing_is_blamed(fragile)
+            assert not worker.task.done()
+
+        # Longer than a heartbeat.
+        await throughout(2.0, as_it_is)
+        await limited("-@all")
+        await throughout(2.0, as_it_is)
+        await limited("+@all")
+        await all_stored_at_the_first_attempt(fragile, ORDERS)
+    await fragile.redis.execute_command("ACL", "DELUSER", "limited")

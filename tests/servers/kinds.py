@@ -28,6 +28,11 @@ class Kind:
         """Whether it is a Redis of at least that version."""
         return self.product == "redis" and tuple(map(int, self.version.split("."))) >= version
 
+    @property
+    def knows_setinfo(self) -> bool:
+        """Whether it has `CLIENT SETINFO`: since Redis 7.2."""
+        return self.product == "valkey" or self.is_redis_since(7, 2)
+
     def server(self, folder: Path, **options: str) -> ValkeyServer:
         """A server of this kind, not started yet. Options are lines of its configuration, with `_` for `-`."""
         lines = {name.replace("_", "-"): value for name, value in options.items()}

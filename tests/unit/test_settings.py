@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from ingest.domain.errors import ConfigError
 from ingest.settings import Settings, effective, load_settings, mask_url, unknown_settings
@@ -148,6 +149,43 @@ def test_a_secret_is_read_from_a_file_without_its_line_end(home: Path, monkeypat
 
     assert token is not None
     assert token.get_secret_value() == SECRET
+
+
+def test_a_password_of_its_own_goes_into_the_url_it_belongs_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "password").write_text("p@ss/w%rd\n")
+    monkeypatch.setenv("INGEST_REDIS_URL", "redis://ingest@redis:6379/0")
+    monkeypatch.setenv("INGEST_REDIS_PASSWORD_FILE", str(home / "password"))
+    monkeypatch.setenv("INGEST_POSTGRES_DSN", "postgresql://writer@db:5432/shop?sslmode=require")
+    monkeypatch.setenv("INGEST_POSTGRES_PASSWORD", "geheim")
+
+    settings = load_settings()
+
+    assert settings.redis_url.get_secret_value() == "redis://ingest:p%40ss%2Fw%25rd@redis:6379/0"
+    assert settings.postgres_dsn.get_secret_value() == "postgresql://writer:geheim@db:5432/shop?sslmode=require"
+    assert effective(settings)["INGEST_REDIS_PASSWORD"] == "***"
+
+
+def test_a_password_needs_no_user() -> None:
+    settings = load_settings(redis_url="redis://redis:6379/0", redis_password=SecretStr("pw"))
+
+    assert settings.redis_url.get_secret_value() == "redis://:pw@redis:6379/0"
+
+
+def test_two_passwords_for_one_server_are_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_REDIS_URL", f"redis://ingest:{SECRET}@redis:6379/0")
+    monkeypatch.setenv("INGEST_REDIS_PASSWORD", SECRET)
+
+    message = refusal()
+
+    assert "INGEST_REDIS_PASSWORD" in message
+    assert "INGEST_REDIS_URL" in message
+    assert SECRET not in message
+
+
+def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_POSTGRES_PASSWORD", "")
+
+    assert refusal() == "INGEST_POSTGRES_PASSWORD: is empty"
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))

@@ -1,0 +1,219 @@
+"""Every command of the service works with no more rights than deploy/ gives it, on each server that it supports."""
+
+import asyncio
+import hashlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene, ids
+from redis import Redis
+from redis.exceptions import NoPermissionError
+from servers.kinds import KINDS, Kind
+from support import Cli, closing_cli, connected, eventually
+
+import ingest.queue
+from ingest.queue.keys import Keys
+from ingest.store.schema import migrations
+
+# The queue that users.acl is written for.
+QUEUE = "orders"
+PASSWORD = "w/rker p@ss"
+USERS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
+
+
+def rules_of(user: str) -> list[str]:
+    """A user's rules in users.acl, its lines joined and its password's hash put in, as start.sh does."""
+    lines = [line for line in USERS.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    joined = "\n".join(lines).replace("\\\n", " ")
+    [rules] = re.findall(rf"^user {user} (.*)$", joined, re.MULTILINE)
+    return re.sub(r"@\w+_PASSWORD@", hashlib.sha256(PASSWORD.encode()).hexdigest(), rules).split()
+
+
+@dataclass
+class Place:
+    """A server with the user `ingest`, a database with a runtime role, and the commands that know only these."""
+
+    admin: "Redis"
+    worker: "Redis"
+    scene: Scene
+    cli: Cli
+    workers: Workers
+
+    def refused(self) -> list[dict[str, Any]]:
+        """What the server has refused its users."""
+        return [
+            {key: entry[key] for key in ("reason", "object", "username", "context")} for entry in self.admin.acl_log()
+        ]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URLs of one server: with all rights, and with the worker's."""
+    kind: Kind = request.param
+    with kind.server(tmp_path / "server") as running:
+        parts = urlsplit(running.url)
+        rules = [rule for rule in rules_of("ingest") if rule != "+client|setinfo" or kind.knows_setinfo]
+        with Redis.from_url(running.url) as admin:
+            admin.execute_command("ACL", "SETUSER", "ingest", "reset", *rules)
+        yield running.url, f"redis://ingest@{parts.hostname}:{parts.port}/0"
+
+
+@pytest.fixture
+async def runtime_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
+    """The DSN, without its password, of a role that `ingest migrate` has granted what it needs."""
+    parts = urlsplit(empty_dsn)
+    role = f"runtime_{os.getpid()}"
+    async with connected(empty_dsn) as sql:
+        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+        try:
+            migrated = await asyncio.to_thread(
+                cli.run, "migrate", "--runtime-role", role, env={"INGEST_POSTGRES_DSN": empty_dsn}
+            )
+            assert migrated.returncode == 0, migrated.stderr
+            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
+        finally:
+            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.fixture
+async def place(
+    server: tuple[str, str], runtime_dsn: str, empty_dsn: str, env: dict[str, str], tmp_path: Path
+) -> AsyncIterator[Place]:
+    everything, limited = server
+    (tmp_path / "password").write_text(PASSWORD)
+    own = {
+        "INGEST_STREAM": QUEUE,
+        "INGEST_REDIS_URL": limited,
+        "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": runtime_dsn,
+        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+    }
+    async with Scene.open(everything, empty_dsn, QUEUE) as scene:
+        own["INGEST_UPSTREAM_URL"] = scene.api.url_template
+        with (
+            Redis.from_url(everything, decode_responses=True) as admin,
+            Redis.from_url(limited, password=PASSWORD, username="ingest") as worker,
+            closing_cli(env | own) as cli,
+            closing_workers(cli, own) as workers,
+        ):
+            yield Place(admin, worker, scene, cli, workers)
+
+
+async def command(place: Place, *arguments: str) -> str:
+    """What a command of the service prints, all being well."""
+    done = await asyncio.to_thread(place.cli.run, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Place) -> None:
+    scene, admin = place.scene, place.admin
+    stored, refused = ids(30), ids(5, "nowhere")
+    settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 2, "shutdown_grace": 1}
+
+    async def requests(count: int) -> bool:
+        return scene.api.stats().requests >= count
+
+    async def dead(count: int) -> bool:
+        return len(await scene.dead()) == count
+
+    # A process dies and comes back, then a whole command dies and another takes over: what it held moves twice.
+    scene.api.behave(hang_rate=1.0)
+    await command(place, "enqueue", *stored)
+    first = place.workers.start(**settings)
+    await eventually(lambda: requests(30))
+    os.kill(first.pid_of("worker-0"), signal.SIGKILL)
+    await eventually(lambda: requests(60))
+    second = place.workers.start(**settings)
+    await second.says("process_started", process="worker-0")
+    first.ask_group(signal.SIGKILL)
+    await second.says("taken_over", reason="dead_consumer")
+    # Stopped in a hurry, the second gives everything back; the third stores it, retries, and buries.
+    second.ask(signal.SIGTERM)
+    assert await second.exit_code() == 0
+    assert second.events("stopped", given_back=30)
+    scene.api.behave(hang_rate=0.0)
+    place.workers.start(**settings)
+    await scene.stored_at_least(len(stored))
+    scene.api.behave(error_rate=1.0, fail_first=3)
+    await command(place, "enqueue", "flaky")
+    await scene.stored_at_least(len(stored) + 1)
+    scene.api.behave(error_rate=0.0, fail_first=0, not_found_rate=1.0)
+    admin.xadd(scene.keys.stream, {"order_id": "no ID at all"})
+    await command(place, "enqueue", *refused)
+    await eventually(lambda: dead(6))
+    assert refused[0] in await command(place, "dead", "list", "--json")
+    assert "not_found" in await command(place, "dead", "show", refused[0])
+    assert refused[-1] in await command(place, "dead", "export")
+    await command(place, "dead", "replay", refused[0])
+    await eventually(lambda: dead(6))
+    await command(place, "dead", "drop", "--all", "--yes")
+    await eventually(lambda: dead(0))
+    assert '"stored": 31' in await command(place, "status", "--json")
+    assert PASSWORD not in await command(place, "config", "--json")
+
+    assert place.refused() == []
+
+
+FORBIDDEN = [
+    "FLUSHALL",
+    "FLUSHDB",
+    "CONFIG GET *",
+    "CONFIG SET maxmemory-policy allkeys-lru",
+    "KEYS *",
+    "SCAN 0",
+    "SHUTDOWN NOSAVE",
+    "SAVE",
+    "REPLICAOF NO ONE",
+    "MONITOR",
+    "ACL LIST",
+    "CLIENT LIST",
+    "SCRIPT FLUSH",
+    "SUBSCRIBE x",
+    "GET other",
+    "XADD ingest:{other}:stream * order_id a",
+    "DEL ingest:{orders}:stream",
+    "RENAME ingest:{orders}:stream other",
+    "XSETID ingest:{orders}:stream 9-9",
+    "XGROUP DESTROY ingest:{orders}:stream ingest",
+]
+
+
+@pytest.mark.parametrize("forbidden", FORBIDDEN)
+def test_the_workers_user_can_do_nothing_else(server: tuple[str, str], forbidden: str) -> None:
+    with Redis.from_url(server[1], username="ingest", password=PASSWORD) as worker, pytest.raises(NoPermissionError):
+        worker.execute_command(*forbidden.split())
+
+
+def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None:
+    folder = Path(ingest.queue.__file__).parent / "lua"
+    texts = [file.read_text(encoding="utf-8") for file in folder.glob("*.lua")]
+    called = {match for text in texts for match in re.findall(r"redis\.call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
+    key = Keys.of(QUEUE).stream
+
+    with Redis.from_url(server[0], decode_responses=True) as admin:
+        admin.set_response_callback("COMMAND", lambda reply, **_: reply)  # as it comes
+        for name, second in sorted(called):
+            words = [name, second] if name in {"XGROUP", "XINFO"} else [name]
+            [about] = admin.execute_command("COMMAND", "INFO", "|".join(words))
+            if about is None:
+                continue  # newer than this server
+            arity = abs(about[1])
+            arguments = [key] * (arity - len(words))
+            assert admin.execute_command("ACL", "DRYRUN", "ingest", *words, *arguments) == "OK", words
+
+
+async def test_the_runtime_role_owns_nothing(runtime_dsn: str) -> None:
+    async with connected(runtime_dsn.replace("@", ":w%2Frker%20p%40ss@")) as sql:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await sql.execute("DROP TABLE orders")
+        assert await sql.fetchval("SELECT max(version) FROM schema_migrations") == migrations()[-1].version
