@@ -45,7 +45,7 @@ servers: .venv/ready  ## get the Redis 7 and 8 that the tests run on beside Valk
 	@.venv/bin/python tests/servers/get.py
 
 .PHONY: lint
-lint: .venv/ready  ## ruff, mypy and import-linter
+lint: .venv/ready  ## code, import rules, Dockerfile, compose file, workflow
 	@$(steps); $(lint_steps); $(verdict)
 
 .PHONY: fmt
@@ -62,10 +62,15 @@ chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no o
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
 
+.PHONY: dashboards
+dashboards: .venv/ready  ## write deploy/grafana/dashboards anew from its code
+	.venv/bin/python deploy/grafana/overview.py
+
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
 	$(compile) --extra embedded --extra bench --extra curl --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
-	$(compile) --extra curl --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(compile) --extra curl --extra upstream --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(compile) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
 
 .PHONY: python
 python:  ## the interpreter that .venv is made with
@@ -91,7 +96,11 @@ lint_steps = \
 	step 'ruff check' .venv/bin/ruff check .; \
 	step 'ruff format' .venv/bin/ruff format --check .; \
 	step 'mypy' .venv/bin/mypy; \
-	step 'import-linter' .venv/bin/lint-imports --no-logo
+	step 'import-linter' .venv/bin/lint-imports --no-logo; \
+	step 'hadolint' .venv/bin/hadolint Dockerfile; \
+	step 'yamllint' .venv/bin/yamllint --strict .; \
+	step 'compose schema' .venv/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml; \
+	step 'workflow schema' .venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 
 pytest = -m pytest -q -n $(JOBS) --dist worksteal --durations=10 $(ARGS)
 

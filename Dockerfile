@@ -1,0 +1,59 @@
+# One image for all commands of the service: `docker run order-ingest worker`, `… migrate`, `… enqueue`.
+#
+#   docker build --tag order-ingest .
+#   docker build --build-arg PYTHON_IMAGE=registry.example/python:3.13-slim .        another base
+#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .               a package index of yours: never stored
+
+ARG PYTHON_IMAGE=python:3.13-slim
+
+# ---- Build: a virtual environment with the locked packages and the service ----
+
+FROM ${PYTHON_IMAGE} AS build
+
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+
+WORKDIR /src
+
+# Of the packages that go in, none has to be compiled; pip and what builds our own wheel stay behind in this stage.
+RUN python -m venv /opt/build && python -m venv --without-pip /opt/ingest
+
+COPY requirements-build.lock requirements.lock ./
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
+    /opt/build/bin/pip install --require-hashes --requirement requirements-build.lock \
+    && /opt/build/bin/pip --python /opt/ingest/bin/python install --only-binary :all: --require-hashes --requirement requirements.lock
+
+COPY pyproject.toml README.md LICENSE ./
+COPY ingest ingest
+RUN /opt/build/bin/python -m hatchling build --target wheel --directory /src/dist \
+    && /opt/build/bin/pip --python /opt/ingest/bin/python install --no-deps --no-index dist/*.whl
+
+
+# ---- Runtime ----
+
+FROM ${PYTHON_IMAGE}
+
+LABEL org.opencontainers.image.title="order-ingest" \
+      org.opencontainers.image.description="Order ingestion on Redis Streams consumer groups" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# A fixed number, so that mounted secrets and volumes can be given to it.
+RUN groupadd --gid 10001 ingest \
+    && useradd --uid 10001 --gid ingest --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin ingest
+
+COPY --from=build /opt/ingest /opt/ingest
+
+# Nothing is written: not by Python, not by the service. In a container others have to reach /metrics, and logs are for machines.
+ENV PATH=/opt/ingest/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    INGEST_METRICS_HOST=0.0.0.0 \
+    INGEST_LOG_FORMAT=json
+
+USER 10001:10001
+# `.env` is read from here, should one be mounted.
+WORKDIR /opt/ingest
+EXPOSE 9464
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["ingest", "health"]
+ENTRYPOINT ["ingest"]
+CMD ["--help"]
