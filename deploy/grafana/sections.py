@@ -417,7 +417,7 @@ def single_workers() -> Section:
                 Query(f"up{{{_WORKERS}}}", "{{instance}}"),
                 12,
                 states={0: ("down", WARN), 1: ("up", GOOD)},
-            ),
+            ).height(8),
         ],
     )
 

@@ -43,7 +43,6 @@ class Place:
     """A server with the user `ingest`, a database with a runtime role, and the commands that know only these."""
 
     admin: "Redis"
-    worker: "Redis"
     scene: Scene
     cli: Cli
     workers: Workers
@@ -101,11 +100,10 @@ async def place(
         own["INGEST_UPSTREAM_URL"] = scene.api.url_template
         with (
             Redis.from_url(everything, decode_responses=True) as admin,
-            Redis.from_url(limited, password=PASSWORD, username="ingest") as worker,
             closing_cli(env | own) as cli,
             closing_workers(cli, own) as workers,
         ):
-            yield Place(admin, worker, scene, cli, workers)
+            yield Place(admin, scene, cli, workers)
 
 
 async def command(place: Place, *arguments: str) -> str:
@@ -188,10 +186,16 @@ FORBIDDEN = [
 ]
 
 
-@pytest.mark.parametrize("forbidden", FORBIDDEN)
-def test_the_workers_user_can_do_nothing_else(server: tuple[str, str], forbidden: str) -> None:
-    with Redis.from_url(server[1], username="ingest", password=PASSWORD) as worker, pytest.raises(NoPermissionError):
-        worker.execute_command(*forbidden.split())
+def test_the_workers_user_can_do_nothing_else(server: tuple[str, str]) -> None:
+    def is_refused(forbidden: str) -> bool:
+        try:
+            worker.execute_command(*forbidden.split())
+        except NoPermissionError:
+            return True
+        return False
+
+    with Redis.from_url(server[1], username="ingest", password=PASSWORD) as worker:
+        assert [forbidden for forbidden in FORBIDDEN if not is_refused(forbidden)] == []
 
 
 def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None:
