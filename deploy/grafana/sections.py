@@ -64,13 +64,13 @@ def _rate(name: str, by: str = "", where: str = "") -> str:
     return f"{total}(rate({name}{{{selected}}}[$__rate_interval]))"
 
 
-def _quantile(share: float, histogram: str, by: str = "") -> str:
+def _quantile(share: float, histogram: str, *, by: str = "", where: str = "") -> str:
     labels = f"{by}, le" if by else "le"
-    return f"histogram_quantile({share}, {_rate(f'{histogram}_bucket', labels)})"
+    return f"histogram_quantile({share}, {_rate(f'{histogram}_bucket', labels, where)})"
 
 
-def _quantiles(histogram: str) -> list[Query]:
-    return [Query(_quantile(share, histogram), f"p{share * 100:.0f}") for share in (0.5, 0.95, 0.99)]
+def _quantiles(histogram: str, where: str = "") -> list[Query]:
+    return [Query(_quantile(share, histogram, where=where), f"p{share * 100:.0f}") for share in (0.5, 0.95, 0.99)]
 
 
 def at_a_glance() -> Section:
@@ -211,9 +211,9 @@ def external_api() -> Section:
             stacked(
                 Words(
                     "Requests by answer",
-                    "Requests per second, quick retries included. 4xx: orders that the API does not know or refuses; they become "
-                    "dead letters. 429: it asks to wait, and the workers do. 5xx, timeout (no answer in time) and error (no "
-                    "connection): the API's trouble; the orders are tried again.",
+                    "Requests per second, quick retries included. 4xx: orders that the API does not know or refuses, which become dead "
+                    "letters; or a refused credential (401, 403), which opens the circuit. 429: it asks to wait, and the workers do. "
+                    "5xx, timeout (no answer in time) and error (no connection): the API's trouble; the orders are tried again.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_upstream_request_seconds_count", "code"), "{{code}}")],
@@ -223,11 +223,11 @@ def external_api() -> Section:
             logarithmic(
                 Words(
                     "Time of a request",
-                    "Until the whole answer is there, failed requests included; a scale of powers of ten. It bounds what one worker "
-                    "can do: orders per second are orders in flight divided by it.",
+                    "Requests that brought an order, until all of it is there; a scale of powers of ten. It bounds what the workers can "
+                    "do: orders per second are orders in flight divided by it.",
                     _SECONDS,
                 ),
-                _quantiles("ingest_upstream_request_seconds"),
+                _quantiles("ingest_upstream_request_seconds", 'code="2xx"'),
                 8,
             ),
             dashed(
@@ -347,25 +347,35 @@ def trouble() -> Section:
             bars(
                 Words(
                     "Deliveries taken over",
-                    "Per minute. restart: what a process left behind that died and was started again; dead_consumer: what a process "
-                    "left behind that stayed dead; idle: what a living process had not renewed within INGEST_CLAIM_IDLE, as when it "
-                    "was frozen. None is lost; many, again and again: look for what kills the processes.",
+                    "Per minute. idle: what was given back, as when the circuit opens or a worker stops, and what nobody had renewed "
+                    "for INGEST_CLAIM_IDLE. restart: what a process left behind that died and was started again. dead_consumer: what "
+                    "a process left behind that stayed dead, or was frozen. None is lost; the last two, again and again: look for what "
+                    "kills the processes.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_redeliveries_total", "reason"), "{{reason}}")],
-                6,
+                8,
                 parts=_REASONS,
             ),
             bars(
                 Words(
-                    "Retried and dead",
-                    "Orders per minute that will be tried again, and that became dead letters. New dead letters need a person: "
-                    "`ingest dead list`.",
+                    "To be tried again",
+                    "Orders per minute that went into the retry set. Together with 429 above: the API throttles, which is no failure. With "
+                    "5xx, timeout or error: the API is in trouble.",
                     _PER_MINUTE,
                 ),
-                [Query("60 * " + _rate("ingest_orders_total", "outcome", 'outcome=~"retried|dead"'), "{{outcome}}")],
-                6,
-                parts=("retried", "dead"),
+                [Query("60 * " + _rate("ingest_orders_total", where='outcome="retried"'), "retried")],
+                8,
+            ),
+            bars(
+                Words(
+                    "New dead letters",
+                    "Orders per minute that no retry can help: the alert IngestDeadLetters warns of any. `ingest dead list` tells why. "
+                    "A few are wrong IDs as a rule; many at once, a change of the API or of its data.",
+                    _PER_MINUTE,
+                ),
+                [Query("60 * " + _rate("ingest_orders_total", where='outcome="dead"'), "dead")],
+                8,
             ),
             graph(
                 Words(
@@ -374,8 +384,9 @@ def trouble() -> Section:
                     "from three on the alert IngestProcessesRestart warns: see the logs, and whether memory ran out.",
                     _COUNT,
                 ),
-                [Query(f"job_instance:ingest_restarts:increase15m{{{_WORKERS}}}", "{{instance}}")],
-                6,
+                # An increase is an estimate: 1.01 for one.
+                [Query(f"round(job_instance:ingest_restarts:increase15m{{{_WORKERS}}})", "{{instance}}")],
+                12,
                 levels=_RESTARTS,
             ),
             graph(
@@ -385,8 +396,8 @@ def trouble() -> Section:
                     "blocks them: `event_loop_blocked` in the log shows where.",
                     _SECONDS,
                 ),
-                [Query(_quantile(0.99, "ingest_event_loop_lag_seconds", "instance"), "{{instance}}")],
-                6,
+                [Query(_quantile(0.99, "ingest_event_loop_lag_seconds", by="instance"), "{{instance}}")],
+                12,
             ),
         ],
     )
