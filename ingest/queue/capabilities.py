@@ -6,7 +6,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.queue.connection import translated
+from ingest.queue.connection import is_out_of_memory, translated
 
 _ABSENT = ("unknown command", "syntax error", "Invalid stream ID", "NOPERM", "no permissions")
 
@@ -51,7 +51,8 @@ async def _is_known(client: Redis, *command: Any) -> bool:
         try:
             await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
         except ResponseError as error:
-            if any(text in str(error) for text in _ABSENT):
+            # Out of memory, Redis does not look at what exactly it refuses: better the way that works everywhere.
+            if is_out_of_memory(error) or any(text in str(error) for text in _ABSENT):
                 return False
             if "NOGROUP" not in str(error):
                 raise

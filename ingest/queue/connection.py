@@ -63,8 +63,6 @@ def translated() -> Iterator[None]:
         yield
     except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
         raise QueueRefused(f"Redis refuses: {error}") from error
-    except redis_errors.OutOfMemoryError as error:
-        raise QueueFull(str(error)) from error
     except redis_errors.InvalidResponse as error:
         raise QueueRefused("what answers there is no Redis") from error
     except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
@@ -81,12 +79,17 @@ def translated() -> Iterator[None]:
             raise asyncio.CancelledError
 
 
+def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
+    """Whether Redis refuses a write because it is at its memory limit."""
+    return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
+
+
 def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     text = str(error)
     # A script's error carries the inner one: "NOGROUP ... script: ...", or "... OOM command not allowed ...".
     if "NOGROUP" in text or "no such key" in text:
         return NoGroup(text)
-    if "OOM command" in text:
+    if is_out_of_memory(error):
         return QueueFull(text)
     if text.partition(" ")[0] in _PASSING or isinstance(error, _PASSING_ERRORS):
         return QueueUnavailable(text)

@@ -15,7 +15,7 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.delivery import Beat, DeadReason, Delivery
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.connection import COMMAND_TIMEOUT, NoGroup, control_client, translated
+from ingest.queue.connection import COMMAND_TIMEOUT, NoGroup, control_client, is_out_of_memory, translated
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
 from ingest.queue.line import Line
@@ -76,10 +76,17 @@ class Consumer:
             try:
                 await self._control.xgroup_create(self._keys.stream, self._group, id="0", mkstream=True)
             except ResponseError as error:
-                if "BUSYGROUP" not in str(error):
-                    raise
-                return False
+                # Out of memory, Redis refuses to make a group before it looks whether there is one.
+                if "BUSYGROUP" in str(error) or (is_out_of_memory(error) and await self._has_group()):
+                    return False
+                raise
         return True
+
+    async def _has_group(self) -> bool:
+        if not await self._control.exists(self._keys.stream):
+            return False
+        groups = await self._control.xinfo_groups(self._keys.stream)
+        return any(group["name"] == self._group.encode() for group in groups)
 
     async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
         """Wait up to `block` seconds for new entries, and take up to `count`.

@@ -19,6 +19,8 @@ _PARTS = {
     "claim_idle": ("now", "standing"),
     "release": ("give_back",),
 }
+# What has to go on in a server that is out of memory, so that the workers can make room, and takes next to none.
+_GO_ON_WHEN_FULL = {"beat", "move_due"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +60,7 @@ def load(client: Redis, name: str, *parts: str) -> AsyncScript:
     text = "".join(
         (folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*(f"_{part}" for part in parts), name)
     )
+    if name in _GO_ON_WHEN_FULL:
+        text = "#!lua flags=allow-oom\n" + text
     script: AsyncScript = client.register_script(text)
     return script

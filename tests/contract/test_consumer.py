@@ -768,14 +768,35 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
         assert await consumer.ack([acked]) == 1
         assert await consumer.reschedule(by_id[later], 0.0, 2)
         assert await consumer.bury(by_id[buried], DeadReason.NOT_FOUND, "404")
-        with pytest.raises(QueueFull):
-            await consumer.move_due(10)
-
         assert await own_redis.xlen(keys.stream) == 0
         assert await own_redis.zrange(keys.retry, 0, -1) == [later.encode()]
         assert await own_redis.xlen(keys.dead) == 1
-        await own_redis.config_set("maxmemory", 0)
+        # Into the stream goes no more than comes out of the retry set.
         assert await consumer.move_due(10) == 1
+        assert await own_redis.xlen(keys.stream) == 1
+
+
+async def test_at_the_memory_limit_a_worker_can_start_and_live(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    keys = Keys.of("orders")
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        await add(own_redis, keys, "a")
+    await own_redis.config_set("maxmemory", 1)
+
+    async with connect(own_valkey.url, "orders", "two") as consumer:
+        assert await consumer.ensure_group() is False
+        assert (await consumer.beat(LEASE)).is_first
+        assert orders(await consumer.read(1, NOW)) == ["a"]
+
+
+async def test_a_group_that_is_missing_cannot_be_made_at_the_memory_limit(
+    own_valkey: ValkeyServer, own_redis: Redis
+) -> None:
+    await own_redis.config_set("maxmemory", 1)
+
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        with pytest.raises(QueueFull):
+            await consumer.ensure_group()
 
 
 async def test_a_server_that_is_away_is_unavailable_and_then_works_again(own_valkey: ValkeyServer) -> None:
