@@ -76,16 +76,17 @@ async def announce(settings: Settings, source: Source, *, quiet: bool, rate: flo
         async with Producer.connect(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
         ) as producer:
-            due = started
+            due: float | None = None
             size = BATCH if rate is None else max(1, min(BATCH, round(rate / _BATCHES_A_SECOND)))
             try:
                 for batch, position in _batches(source, size, result, display):
                     result.accepted += await producer.enqueue(batch)
                     display.update(result, position)
                     if rate is not None:
+                        now = time.monotonic()
                         # What was held up, by an outage say, is not made up for by a burst.
-                        due = max(due, time.monotonic() - 1.0) + len(batch) / rate
-                        await asyncio.sleep(due - time.monotonic())
+                        due = (now if due is None else max(due, now - 1.0)) + len(batch) / rate
+                        await asyncio.sleep(due - now)
             except asyncio.CancelledError:
                 display.say(f"stopped after {result.accepted:,} accepted; the next {size} may be in as well")
                 raise

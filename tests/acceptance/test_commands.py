@@ -133,11 +133,11 @@ def test_samples_are_orders_of_the_simulated_api_and_begin_again_after_the_last(
 def test_a_rate_spreads_the_ids_over_time(cli: Cli, redis_url: str, queued: Queued) -> None:
     done = cli.run("enqueue", "--sample", "60", "--rate", "40", "--json")
 
-    assert json.loads(done.stdout) == {"accepted": 60, "invalid": 0, "seconds": pytest.approx(1.5, abs=0.75)}
+    assert json.loads(done.stdout)["accepted"] == 60
     with Redis.from_url(redis_url) as redis:
         added = [int(entry_id.partition(b"-")[0]) for entry_id, _ in redis.xrange(queued.keys.stream)]
     assert len(set(added)) >= 10, "one batch after the other"
-    assert added[-1] - added[0] > 1_000
+    assert added[-1] - added[0] >= (60 - 4) / 40 * 1000 - 10
 
 
 def test_a_line_that_is_no_text_is_told_with_its_number(cli: Cli, queued: Queued) -> None:

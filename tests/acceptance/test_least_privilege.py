@@ -17,7 +17,7 @@ from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from redis import Redis
 from redis.exceptions import NoPermissionError
-from servers.kinds import KINDS, Kind
+from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, closing_cli, connected, eventually
 
 import ingest.queue
@@ -113,6 +113,7 @@ async def command(place: Place, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("server", [KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name, indirect=True)
 async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Place) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")

@@ -66,20 +66,14 @@ async def started(workers: Workers, health: Health) -> WorkerCommand:
     return command
 
 
-async def test_a_worker_that_lives_is_well(workers: Workers, health: Health) -> None:
-    await started(workers, health)
-
-    done = await health.ask()
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
-
-
 async def test_a_frozen_process_is_named_and_a_thawed_one_is_well_again(workers: Workers, health: Health) -> None:
     command = await started(workers, health)
+    well = await health.ask()
     os.kill(command.pid_of("worker-1"), signal.SIGSTOP)
 
     frozen = await health.until(1)
 
+    assert (well.returncode, well.stdout, well.stderr) == (0, "ok\n", "")
     assert frozen.stderr == "ingest: silent: worker-1 (HTTP 503)\n"
     os.kill(command.pid_of("worker-1"), signal.SIGCONT)
     await health.until(0)
