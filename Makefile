@@ -26,8 +26,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1 /p' Makefile | while read -r target text; do \
-		printf '  make %-8s %s\n' "$$target" "$$text"; \
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | while read -r target text; do \
+		printf '  make %-11s %s\n' "$$target" "$$text"; \
 	done
 	@echo
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
@@ -39,6 +39,10 @@ demo: .venv/ready  ## real servers, 10,000 real orders, two workers, an account 
 .PHONY: test
 test: .venv/ready servers  ## everything: lint, then all tests; ARGS="tests/unit -k retry" selects, COVERAGE=1 measures
 	@$(steps); $(lint_steps); $(if $(COVERAGE),$(coverage_steps),$(test_steps)); $(verdict)
+
+.PHONY: test-deploy
+test-deploy: .venv/ready  ## the image and docker-compose.yml on a real Docker engine; root on Debian 12; ARGS="--plots FOLDER"
+	@PYTHONPATH=tests exec .venv/bin/python -P -m deploy $(ARGS)
 
 .PHONY: servers
 servers: .venv/ready  ## get the Redis 7 and 8 that the tests run on beside Valkey, once, into ~/.cache

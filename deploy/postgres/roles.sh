@@ -13,8 +13,8 @@ CREATE ROLE ingest_owner LOGIN PASSWORD :'owner_password';
 CREATE ROLE ingest LOGIN PASSWORD :'password';
 
 -- Nobody else gets in, and only the owner creates anything.
-REVOKE ALL ON DATABASE :DBNAME FROM PUBLIC;
-GRANT CONNECT ON DATABASE :DBNAME TO ingest_owner, ingest;
+REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
+GRANT CONNECT ON DATABASE :"DBNAME" TO ingest_owner, ingest;
 ALTER SCHEMA public OWNER TO ingest_owner;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 SQL

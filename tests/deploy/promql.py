@@ -1,0 +1,116 @@
+"""What a query in PromQL names, and what of it must find something while the service works."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import promql_parser as parser
+
+_COMPARISONS = {"==", "!=", ">", "<", ">=", "<="}
+_SET_OPERATORS = {"and", "or", "unless"}
+_ABSENCE = {"absent", "absent_over_time"}
+_OFFSET = re.compile(r" offset -?\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A metric as a query names it.
+
+    Attributes:
+        matchers: operator and value by label, as `("=~", "a|b")`.
+    """
+
+    metric: str
+    matchers: dict[str, tuple[str, str]]
+
+
+def selectors(query: str) -> list[Selector]:
+    """Every metric that the query reads.
+
+    Raises:
+        ValueError: if it is no PromQL.
+    """
+    return [
+        Selector(
+            node.name or "", {matcher.name: (_operator(matcher), matcher.value) for matcher in node.matchers.matchers}
+        )
+        for node in _nodes(parser.parse(query))
+        if isinstance(node, parser.VectorSelector)
+    ]
+
+
+def functions_of(query: str) -> set[tuple[str, str]]:
+    """Each metric with the function that is applied directly to its range, as `("x_total", "rate")`."""
+    return {
+        (argument.vector_selector.name, node.func.name)
+        for node in _nodes(parser.parse(query))
+        if isinstance(node, parser.Call)
+        for argument in node.args
+        if isinstance(argument, parser.MatrixSelector)
+    }
+
+
+def groupings(query: str) -> list[tuple[set[str], set[str]]]:
+    """The labels of each `by (…)` and `without (…)`, with the metrics that they are looked for on."""
+    return [
+        (set(node.modifier.labels), {selector.metric for selector in selectors(node.expr.prettify())})
+        for node in _nodes(parser.parse(query))
+        if isinstance(node, parser.AggregateExpr) and node.modifier is not None
+    ]
+
+
+def parts_with_data(query: str) -> list[str]:
+    """The largest parts of the query that find something whenever the service works.
+
+    An alert finds nothing while all is well, and so does one with a typing mistake. What lets it find nothing is taken away: a
+    comparison, `and`, `unless` and `absent` leave what they stand between, and an offset may reach to before the service was
+    started. Of an `or`, each side has to find something: the other one would hide that it does not.
+    """
+    return [_OFFSET.sub("", part) for part in dict.fromkeys(_parts(parser.parse(query)))]
+
+
+def _parts(node: Any) -> Iterator[str]:
+    if any(_may_be_empty(inner) for inner in _nodes(node)):
+        for child in _children(node):
+            yield from _parts(child)
+    elif isinstance(node, parser.MatrixSelector):
+        # Only a function can be asked for a range.
+        yield f"count_over_time({node.prettify()})"
+    elif any(isinstance(inner, parser.VectorSelector) for inner in _nodes(node)):
+        yield node.prettify()
+
+
+def _may_be_empty(node: Any) -> bool:
+    match node:
+        case parser.BinaryExpr():
+            returns_bool = node.modifier is not None and node.modifier.return_bool
+            return str(node.op) in _SET_OPERATORS or (str(node.op) in _COMPARISONS and not returns_bool)
+        case parser.Call():
+            return node.func.name in _ABSENCE
+        case _:
+            return False
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _children(node):
+        yield from _nodes(child)
+
+
+def _children(node: Any) -> list[Any]:
+    match node:
+        case parser.BinaryExpr():
+            return [node.lhs, node.rhs]
+        case parser.Call():
+            return list(node.args)
+        case parser.AggregateExpr() | parser.ParenExpr() | parser.SubqueryExpr() | parser.UnaryExpr():
+            return [node.expr]
+        case parser.MatrixSelector():
+            return [node.vector_selector]
+        case _:
+            return []
+
+
+def _operator(matcher: Any) -> str:
+    return str(matcher).removeprefix(matcher.name).partition('"')[0]

@@ -1,0 +1,137 @@
+"""What is killed, stopped or restarted loses no order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+from urllib.error import URLError
+
+import pytest
+
+from deploy.project import DEAD, DEMO_ORDERS, samples
+from deploy.shell import say, saying, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from deploy.engine import Docker
+    from deploy.project import Container, Project
+
+# More than four workers of two processes take at once; they have them for so many seconds.
+_BATCH = 1_000
+_SLOW = "4"
+_USUAL = "0.1-0.2"
+_RECOVERED = 30.0
+_batches = count()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """All workers wait for the external API, which is slow, each with as many orders as it can take.
+
+    Attributes:
+        announced: the orders of this batch.
+        victim: one of the workers.
+        held: how many of them it has.
+    """
+
+    announced: list[str]
+    victim: Container
+    held: float
+
+
+@pytest.fixture
+def busy(system: Project) -> Iterator[Callable[[], Moment]]:
+    """Brings such a moment about; the API is quick again afterwards."""
+
+    def brought_about() -> Moment:
+        announced = samples(DEMO_ORDERS + next(_batches) * _BATCH, _BATCH)
+        workers = system.containers("worker")
+        system.set_upstream(latency=_SLOW)
+        done = system.ingest("enqueue", "--quiet", "-", stdin="\n".join(announced))
+        assert done.code == 0, done.err
+        victim = workers[-1]
+        wait_for("a worker has orders in hand", lambda: _in_hand(victim), within=20)
+        return Moment(announced, victim, _in_hand(victim))
+
+    yield brought_about
+    system.set_upstream(latency=_USUAL)
+
+
+def _in_hand(worker: Container) -> float:
+    try:
+        return worker.metric("ingest_in_flight")
+    except URLError:  # it starts
+        return 0.0
+
+
+def test_what_a_killed_worker_had_in_hand_is_stored_by_others(
+    docker: Docker, system: Project, busy: Callable[[], Moment]
+) -> None:
+    moment = busy()
+
+    docker("kill", moment.victim.id)
+    system.set_upstream(latency=_USUAL)
+    took = system.wait_until_stored(moment.announced, within=_RECOVERED)
+
+    say(f"a worker was killed with {moment.held:.0f} of {_BATCH} orders in hand; all were stored {took:.1f} s later")
+    workers = system.containers("worker")
+    assert sum(worker.metric("ingest_redeliveries_total", reason="dead_consumer") for worker in workers) > 0
+    assert moment.victim.state["ExitCode"] == 128 + signal.SIGKILL
+    docker("start", moment.victim.id)
+
+
+def test_a_worker_that_is_stopped_gives_everything_back_in_time(
+    docker: Docker, system: Project, busy: Callable[[], Moment]
+) -> None:
+    moment = busy()
+
+    with saying(f"a worker was stopped with {moment.held:.0f} orders in hand"):
+        docker("stop", "--time", "40", moment.victim.id)
+    system.set_upstream(latency=_USUAL)
+    took = system.wait_until_stored(moment.announced, within=_RECOVERED)
+
+    say(f"all orders were stored {took:.1f} s later")
+    assert moment.victim.state["ExitCode"] == 0
+    docker("start", moment.victim.id)
+
+
+def test_a_worker_that_crashes_is_started_again_and_goes_on(system: Project, busy: Callable[[], Moment]) -> None:
+    moment = busy()
+    victim = moment.victim
+
+    os.kill(victim.state["Pid"], signal.SIGKILL)
+    wait_for("it runs again", lambda: victim.facts["RestartCount"] == 1 and victim.state["Running"], within=20)
+    system.set_upstream(latency=_USUAL)
+    took = system.wait_until_stored(moment.announced, within=_RECOVERED)
+
+    say(
+        f"a worker crashed with {moment.held:.0f} orders in hand, and was started again; all were stored {took:.1f} s later"
+    )
+
+
+@pytest.mark.parametrize("server", ["redis", "postgres"])
+def test_a_server_that_restarts_loses_nothing(system: Project, busy: Callable[[], Moment], server: str) -> None:
+    moment = busy()
+    if server == "redis":  # it forgets what it has refused
+        assert system.refused_commands() == []
+
+    system.compose("restart", server)
+    (container,) = system.containers(server)
+    wait_for(f"{server} is healthy", lambda: container.state["Health"]["Status"] == "healthy", within=30)
+    system.set_upstream(latency=_USUAL)
+    took = system.wait_until_stored(moment.announced, within=_RECOVERED)
+
+    assert "CRITICAL" not in system.docker("logs", container.id)
+    say(f"{server} was restarted; all orders were stored {took:.1f} s after it was healthy")
+
+
+def test_nothing_is_left_in_the_queue(system: Project) -> None:
+    with system.redis() as redis:
+        wait_for("the queue is empty", lambda: redis.xlen("ingest:{orders}:stream") == 0, within=20)
+        wait_for("no retry is due", lambda: redis.zcard("ingest:{orders}:retry") == 0, within=20)
+        assert redis.xlen(DEAD) == 0
+    assert system.query("SELECT count(*) FROM orders")[0][0] == DEMO_ORDERS + next(_batches) * _BATCH

@@ -1,0 +1,23 @@
+"""The dashboard and the rules find what they ask for, now that there is something to see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deploy.queries import check
+from deploy.shell import saying
+from deploy.stage import STAGE
+
+if TYPE_CHECKING:
+    import pytest
+
+    from deploy.project import Project
+
+
+def test_every_query_of_the_dashboard_and_the_rules_has_an_answer(system: Project, pytestconfig: pytest.Config) -> None:
+    plots = pytestconfig.stash[STAGE].plots
+
+    with saying("asked everything that the dashboard and the rules ask"):
+        problems = check(system.prometheus, plots)
+
+    assert not problems, "\n".join(problems)
