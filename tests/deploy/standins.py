@@ -72,16 +72,16 @@ def import_servers(docker: Docker, names: Mapping[str, str]) -> None:
 def _mmdebstrap(*options: str, target: Path) -> None:
     # The temporary folder is where it works until the target is whole.
     always = ("--quiet", "--mode=root", "--dpkgopt=force-unsafe-io")
-    run("mmdebstrap", *always, *options, _SUITE, target, _mirror(), env={**os.environ, "TMPDIR": str(WORK)})
+    run("mmdebstrap", *always, *options, _SUITE, target, *_mirror(), env={**os.environ, "TMPDIR": str(WORK)})
 
 
-def _mirror() -> str:
-    """Where this machine gets its own Debian packages."""
+def _mirror() -> list[str]:
+    """Where this machine gets its own Debian packages; nothing if it does not say, and mmdebstrap knows one itself."""
     formatted = "$(REPO_URI) $(CODENAME)"
     targets = run("apt-get", "indextargets", "--format", formatted, "Created-By: Packages", "Component: main")
     release = run("sh", "-c", '. /etc/os-release && echo "$VERSION_CODENAME"').strip()
     mirrors = [uri for uri, _, suite in (line.partition(" ") for line in targets.splitlines()) if suite == release]
-    return mirrors[0] if mirrors else "http://deb.debian.org/debian"
+    return mirrors[:1]
 
 
 def _trusted() -> Path:
