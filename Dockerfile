@@ -54,6 +54,6 @@ USER 10001:10001
 WORKDIR /opt/ingest
 EXPOSE 9464
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["ingest", "health"]
+HEALTHCHECK --interval=15s --timeout=10s --start-period=30s --retries=3 CMD ["ingest", "health"]
 ENTRYPOINT ["ingest"]
 CMD ["--help"]

@@ -15,7 +15,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
-from redis.asyncio import ConnectionPool
 
 from ingest.domain.errors import ConfigError
 
@@ -102,12 +101,8 @@ class Settings(BaseSettings):
         url = value.get_secret_value()
         _require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
         _require_encoded_password(url)
-        try:
-            # redis-py reads options from the query; asking it for a connection object is the only check there is.
-            pool = ConnectionPool.from_url(url)
-            pool.connection_class(**pool.connection_kwargs)
-        except (ValueError, TypeError):
-            raise ValueError("has an option that the Redis client does not know, or one with a wrong value") from None
+        if urlsplit(url).query:
+            _require_known_options(url)
         return value
 
     @field_validator("postgres_dsn")
@@ -261,6 +256,18 @@ def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:
         raise ValueError(f"is no URL, or its port is no number: {expected}") from None
     if parts.scheme not in schemes:
         raise ValueError(expected)
+
+
+def _require_known_options(url: str) -> None:
+    # What has no options need not wait for the client: `ingest health` asks every few seconds.
+    from redis.asyncio import ConnectionPool  # noqa: PLC0415
+
+    try:
+        # Asking for a connection object is the only check there is.
+        pool = ConnectionPool.from_url(url)
+        pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError):
+        raise ValueError("has an option that the Redis client does not know, or one with a wrong value") from None
 
 
 def _require_encoded_password(url: str) -> None:

@@ -11,7 +11,18 @@ from deploy.stage import STAGE
 if TYPE_CHECKING:
     import pytest
 
+    from deploy.engine import Docker
     from deploy.project import Project
+
+
+def test_prometheus_and_alertmanager_find_no_fault_with_what_they_are_given(docker: Docker, system: Project) -> None:
+    (prometheus,) = system.containers("prometheus")
+    (alertmanager,) = system.containers("alertmanager")
+
+    with saying("ran the unit tests of the rules"):
+        docker("exec", prometheus.id, "promtool", "check", "config", "/etc/prometheus/prometheus.yml")
+        docker("exec", prometheus.id, "sh", "-c", "promtool test rules /etc/prometheus/tests/*.yml")
+        docker("exec", alertmanager.id, "amtool", "check-config", "/etc/alertmanager/alertmanager.yml")
 
 
 def test_every_query_of_the_dashboard_and_the_rules_has_an_answer(system: Project, pytestconfig: pytest.Config) -> None:
