@@ -19,10 +19,15 @@ def test_prometheus_and_alertmanager_find_no_fault_with_what_they_are_given(dock
     (prometheus,) = system.containers("prometheus")
     (alertmanager,) = system.containers("alertmanager")
 
+    docker("exec", prometheus.id, "promtool", "check", "config", "/etc/prometheus/prometheus.yml")
+    docker("exec", alertmanager.id, "amtool", "check-config", "/etc/alertmanager/alertmanager.yml")
     with saying("ran the unit tests of the rules"):
-        docker("exec", prometheus.id, "promtool", "check", "config", "/etc/prometheus/prometheus.yml")
-        docker("exec", prometheus.id, "sh", "-c", "promtool test rules /etc/prometheus/tests/*.yml")
-        docker("exec", alertmanager.id, "amtool", "check-config", "/etc/alertmanager/alertmanager.yml")
+        # In a container without the service's limit: each test makes a database of its own.
+        files = ("--volume", f"{system.tree}/deploy/prometheus:/etc/prometheus:ro", "--tmpfs", "/tmp")
+        command = ("-c", "promtool test rules /etc/prometheus/tests/*.yml")
+        docker(
+            "run", "--rm", "--network=none", *files, "--entrypoint=sh", prometheus.facts["Config"]["Image"], *command
+        )
 
 
 def test_every_query_of_the_dashboard_and_the_rules_has_an_answer(system: Project, pytestconfig: pytest.Config) -> None:
