@@ -15,6 +15,11 @@ _LOG_EVERY = 10.0
 _LONGEST_PAUSE = 2.0
 
 
+def warn(log: Any, event: str, error: BaseException, **fields: object) -> None:
+    """Log that a server cannot be used: a warning, or, if it refuses us, an error: that does not pass without a person."""
+    (log.error if isinstance(error, UserError) else log.warning)(event, error=str(error), **fields)
+
+
 async def until_available(what: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """Make the call until the server does what it asks for; only cancelling ends the wait.
 
@@ -47,7 +52,7 @@ async def _patiently(
     except Unavailable as error:
         if not is_waited_for(error):
             raise
-        _say("unavailable", error, server=what)
+        warn(_log, "unavailable", error, server=what)
     started = told = time.monotonic()
 
     def tell(state: RetryCallState) -> None:
@@ -55,7 +60,7 @@ async def _patiently(
         error = state.outcome.exception() if state.outcome is not None else None
         if time.monotonic() - told >= _LOG_EVERY and error is not None:
             told = time.monotonic()
-            _say("still_unavailable", error, server=what, seconds=round(told - started))
+            warn(_log, "still_unavailable", error, server=what, seconds=round(told - started))
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(is_waited_for),
@@ -65,8 +70,3 @@ async def _patiently(
     result: _T = await retrying(call, *arguments)
     _log.info("available_again", server=what, seconds=round(time.monotonic() - started, 1))
     return result
-
-
-def _say(event: str, error: BaseException, **fields: object) -> None:
-    # A refusal does not pass by itself: a person is needed.
-    (_log.error if isinstance(error, UserError) else _log.warning)(event, error=str(error), **fields)

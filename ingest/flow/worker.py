@@ -14,7 +14,7 @@ from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.patience import until_available
+from ingest.flow.patience import until_available, warn
 from ingest.flow.reaper import return_due, tidy
 from ingest.flow.seams import Queue
 from ingest.flow.settlement import Settlement
@@ -151,7 +151,7 @@ class Worker:
             taken = await reading
         except Unavailable as error:
             if not self._away:
-                _log.warning("reading_paused", server="redis", error=str(error))
+                warn(_log, "reading_paused", error, server="redis")
             self._away = True
             await shutdown.pause(BLOCK / 2)
             return []

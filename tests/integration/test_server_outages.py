@@ -112,14 +112,17 @@ async def test_a_newcomer_after_an_outage_of_redis_takes_nobody_for_dead_either(
     assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)
 
 
-async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_either(fragile: Scene) -> None:
+async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_either(
+    fragile: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def limited(*rules: str) -> None:
         await fragile.redis.execute_command("ACL", "SETUSER", "limited", *rules)
 
     await limited("reset", "on", ">pw", "~*", "+@all")
     server = urlsplit(fragile.redis_url)
     url = f"redis://limited:pw@{server.hostname}:{server.port}/0"
-    async with fragile.worker(redis_url=url, concurrency=10) as worker:
+    scene = Scene(fragile.redis, url, fragile.dsn, fragile.queue, fragile.api)
+    async with scene.worker(concurrency=10) as worker:
         await fragile.enqueue(*ORDERS[:100])
         await fragile.stored_at_least(100)
         await fragile.finished()
@@ -129,6 +132,7 @@ async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_eith
 
         async def as_it_is() -> None:
             await nothing_is_blamed(fragile)
+            assert await fragile.pending_count() > 0, "stored, and not acked"
             assert not worker.task.done()
 
         # Longer than a heartbeat.
@@ -138,3 +142,6 @@ async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_eith
         await limited("+@all")
         await all_stored_at_the_first_attempt(fragile, ORDERS)
     await fragile.redis.execute_command("ACL", "DELUSER", "limited")
+    told = [line for line in capsys.readouterr().out.splitlines() if " unavailable " in line]
+    assert told
+    assert all("[error " in line for line in told), "a person is needed"
