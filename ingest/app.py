@@ -20,6 +20,7 @@ from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.maintenance import Maintenance
 from ingest.flow.patience import until_ready
 from ingest.flow.reaper import Reaper
 from ingest.flow.settlement import Settlement
@@ -141,15 +142,16 @@ def _worker(
     circuit = Circuit(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
     limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit)
     patience = Patience(settings.max_attempts, settings.max_deliveries)
-    reaper = Reaper(consumer, leases, settings.claim_idle, metrics.redeliveries)
+    reaper = Reaper(consumer, leases, metrics.redeliveries)
     # Leaves a suspect a few deliveries of its own before it counts as poison.
     calm = min(_CALM, max(1, settings.max_deliveries - 2))
     return Worker(
         consumer,
-        Intake(consumer, leases, reaper, idle=settings.claim_idle, calm=calm),
+        Intake(consumer, leases, reaper, calm=calm),
         Handler(upstream, patience, circuit, limit, now=clock.utc),
         Settlement(consumer, store, leases, metrics, settings.batch_rows, now=clock.now),
         leases,
+        Maintenance(consumer, leases, settings.claim_idle),
         circuit,
         limit,
         in_flight=metrics.in_flight,

@@ -49,16 +49,48 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """What the queue answers to a heartbeat.
 
     Attributes:
-        now: the queue server's clock, Unix seconds.
-        is_first: whether there was none before, or a break since: others may have taken over what was held.
+        now: the queue's clock, Unix seconds; it never goes back.
+        is_first: whether there was none before, or a break since: others may have claimed what was held.
+        leads: whether this consumer does the group's maintenance, as long as it is heard.
+        consumers: how many consumers of the group have heartbeats.
     """
 
     now: float
     is_first: bool
+    leads: bool
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """Deliveries that others have left.
+
+    Attributes:
+        released: what was released.
+        dead: what consumers held whose heartbeat has ended.
+    """
+
+    released: list[Delivery]
+    dead: list[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one page of the sweep through the group's entries in flight has found.
+
+    Attributes:
+        is_complete: whether the sweep has reached its end; the next page begins a new one.
+        released: entries that nobody had renewed in time.
+        restored: entries that had left the pending list without an ack.
+    """
+
+    is_complete: bool
+    released: int
+    restored: int
 
 
 class Fetched(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ order's version.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
@@ -24,6 +24,9 @@ _log = get_logger("lease")
 
 class Leases:
     """What this process holds.
+
+    Attributes:
+        consumers: how many consumers of the group have heartbeats, this one included.
 
     Args:
         queue: where leases are renewed and heartbeats sent.
@@ -47,10 +50,12 @@ class Leases:
         self._lifetime = lifetime
         self._shared = shared
         self._clock = clock
+        self.consumers = 1
         self._beaten_at = 0.0
-        self._series_from = 0.0
+        self._leads = False
         self._is_unsure = False
         self._since: dict[str, float] = {}
+        self._deliveries: dict[str, Delivery] = {}
         self._undecided: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -59,6 +64,10 @@ class Leases:
     def held(self) -> list[str]:
         """The entry IDs held now."""
         return list(self._since)
+
+    def deliveries(self, entry_ids: Iterable[str]) -> list[Delivery]:
+        """The deliveries of those entries that are held."""
+        return [self._deliveries[entry_id] for entry_id in entry_ids if entry_id in self._deliveries]
 
     def holds(self, entry_id: str) -> bool:
         """Whether an entry is still ours, as far as we know."""
@@ -71,6 +80,7 @@ class Leases:
     def take(self, delivery: Delivery, work: asyncio.Task[None]) -> None:
         """Hold an entry on which `work` goes on; losing the lease before it is decided cancels the work."""
         self._since[delivery.entry_id] = self._clock()
+        self._deliveries[delivery.entry_id] = delivery
         self._undecided[delivery.entry_id] = work
 
     def decided(self, entry_id: str) -> None:
@@ -80,11 +90,12 @@ class Leases:
     def drop(self, entry_id: str) -> None:
         """Hold the entry no longer: it is settled, given back, or lost."""
         self._since.pop(entry_id, None)
+        self._deliveries.pop(entry_id, None)
         self._undecided.pop(entry_id, None)
 
-    def has_standing(self) -> bool:
-        """Whether our heartbeat has been kept for its lifetime, so that others' silence may be taken for death."""
-        return not self._is_unsure and self._clock() >= self._series_from + self._lifetime
+    def leads(self) -> bool:
+        """Whether this process does the group's maintenance: as long as its last heartbeat lasts, if that said so."""
+        return self._leads and self._clock() < self._beaten_at + self._lifetime
 
     async def run(self) -> None:
         """Beat and renew until cancelled."""
@@ -131,13 +142,12 @@ class Leases:
 
     async def _beat(self) -> None:
         asked_at = self._clock()
-        beat = await self._queue.beat(self._lifetime)
-        self._shared.sample(beat.now, asked_at)
+        heartbeat = await self._queue.heartbeat(self._lifetime)
+        self._shared.sample(heartbeat.now, asked_at)
+        self._leads, self.consumers = heartbeat.leads, max(1, heartbeat.consumers)
         # By our own clock, too: the reply that told of the break may have been lost, and this one be the second.
-        is_first = beat.is_first or asked_at >= self._beaten_at + self._lifetime
+        is_first = heartbeat.is_first or asked_at >= self._beaten_at + self._lifetime
         self._beaten_at = asked_at
-        if is_first:
-            self._series_from = asked_at
         self._is_unsure |= is_first and len(self._since) > 0
 
     async def _make_sure(self) -> None:

@@ -6,25 +6,22 @@ Any method may raise `Unavailable`: the server is away or refuses us, and the sa
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import Beat, DeadReason, Delivery, Effect, Fetched, OrderRow
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, Heartbeat, OrderRow, Sweep
 
 
 class Queue(Protocol):
     """A consumer of the group: `ingest.queue.consumer`. Moves are atomic, and done at most once."""
 
-    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
-        """New entries, waiting for the first; before them entries idle for `idle` seconds, if one command can do both."""
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """New entries, waiting for the first for `block` seconds."""
 
-    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
-        """Entries pending for this consumer that are not `known`."""
+    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+        """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""
 
-    async def claim_dead(self, count: int) -> list[Delivery]:
-        """Entries of consumers whose heartbeat has ended."""
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        """Entries that were released, or are held by consumers whose heartbeat has ended."""
 
-    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
-        """Entries that nobody renewed for `idle` seconds; and whether the sweep is complete."""
-
-    async def beat(self, lifetime: float) -> Beat:
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Say that this consumer lives for `lifetime` seconds more."""
 
     async def ack(self, entry_ids: Sequence[str]) -> int:
@@ -36,23 +33,30 @@ class Queue(Protocol):
     async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move an entry to the dead letters."""
 
-    async def move_due(self, most: int) -> int:
-        """Move entries whose time has come from the retry set back into the stream."""
-
     async def renew(self, entry_ids: Sequence[str]) -> set[str]:
         """Renew leases; the IDs that are lost."""
 
-    async def release(self, entry_ids: Sequence[str]) -> int:
-        """Give entries back, claimable at once and uncounted."""
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Release entries: claimable at once, and uncounted."""
 
-    async def trim(self) -> int:
+    async def leave(self) -> int:
+        """Take the consumer out of the group; how many entries it holds that it has not released."""
+
+
+class GroupMaintenance(Protocol):
+    """What one process does for the whole group: `ingest.queue.consumer`. Done by several at once, it does no harm."""
+
+    async def sweep(self, idle: float) -> Sweep:
+        """Release what nobody has renewed for `idle` seconds, and put back what was lost; one page."""
+
+    async def move_due(self, most: int) -> int:
+        """Move entries whose time has come from the retry set back into the stream."""
+
+    async def trim(self, most: int) -> int:
         """Delete entries that every group has finished, where finishing could not."""
 
     async def remove_silent(self, idle: float) -> int:
         """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds."""
-
-    async def leave(self) -> int:
-        """Take the consumer out of the group; how many entries it holds that it has not given back."""
 
 
 class Upstream(Protocol):

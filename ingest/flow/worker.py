@@ -14,8 +14,8 @@ from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.maintenance import Maintenance
 from ingest.flow.patience import until_available, warn
-from ingest.flow.reaper import return_due, tidy
 from ingest.flow.seams import Queue
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -45,6 +45,7 @@ class Worker:
         handler: decides.
         settlement: applies.
         leases: what is held.
+        maintenance: what this process does for all, if it leads.
         circuit: whether the external API is to be left in peace.
         limit: slots; a delivery has one from before it is read until it is fetched and handed to its batch.
         in_flight: shows how many slots are taken.
@@ -57,6 +58,7 @@ class Worker:
         handler: Handler,
         settlement: Settlement,
         leases: Leases,
+        maintenance: Maintenance,
         circuit: Circuit,
         limit: ConcurrencyLimit,
         *,
@@ -67,6 +69,7 @@ class Worker:
         self._handler = handler
         self._settlement = settlement
         self._leases = leases
+        self._maintenance = maintenance
         self._circuit = circuit
         self._limit = limit
         self._in_flight = in_flight
@@ -90,8 +93,7 @@ class Worker:
                 storing = parts.create_task(self._settlement.run())
                 background = [
                     parts.create_task(self._leases.run()),
-                    parts.create_task(return_due(self._queue)),
-                    parts.create_task(tidy(self._queue)),
+                    parts.create_task(self._maintenance.run()),
                     parts.create_task(self._wake_on_stop(shutdown)),
                 ]
                 await self._work(shutdown)
@@ -268,7 +270,7 @@ class Worker:
         entry_ids = [entry_id for entry_id, task in self._leases.undecided().items() if task.done()]
         if entry_ids:
             try:
-                released = await self._queue.release(entry_ids)
+                released = await self._queue.release(self._leases.deliveries(entry_ids))
             except Unavailable:
                 return False
             for entry_id in entry_ids:
@@ -299,7 +301,7 @@ class Worker:
 
     async def _give_back(self) -> None:
         """Release what is still held, and leave the group; failing that, others will take it over."""
-        held = self._leases.held()
+        held = self._leases.deliveries(self._leases.held())
         try:
             async with asyncio.timeout(_LAST_WORDS):
                 released = await until_available("redis", self._queue.release, held) if held else 0

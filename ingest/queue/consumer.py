@@ -13,20 +13,26 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import ResponseError
 
-from ingest.domain.delivery import Beat, DeadReason, Delivery
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Heartbeat, Sweep
+from ingest.domain.errors import QueueUnavailable
 from ingest.queue.capabilities import Capabilities, probe
 from ingest.queue.connection import COMMAND_TIMEOUT, NoGroup, control_client, is_out_of_memory, translated
-from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, flat, pairs, to_delivery
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
 from ingest.queue.line import Line
 from ingest.queue.scripts import Scripts
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
-# Lua's unpack is limited by its stack (about 8,000 values).
-_MOST_IDS = 2_000
-# What was given back counts as idle since 1970; nothing else is silent for years.
-_GIVEN_BACK = 10 * 365 * 24 * 3600 * 1000
+# Entries for one script: few enough that Redis answers others within milliseconds.
+_MOST_IDS = 500
+_MOST_CONSUMERS = 100
+_MOST_DEAD = 20
+_SWEEP_PAGE = 100
+# What was released counts as idle since 1970; nothing else is silent for years.
+_RELEASED = 10 * 365 * 24 * 3600 * 1000
+# What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
+_GONE = 2
 
 
 class Consumer:
@@ -53,16 +59,14 @@ class Consumer:
         self._acking = acking
         self._keys = keys
         self._group = group
-        self._alive = [keys.alive + group, keys.standing + group]
         self._claims_as_it_reads = capabilities.claims_as_it_reads
-        self._cursor = b"0-0"
         self.name = name
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str, queue: str, group: str, name: str, block: float) -> AsyncIterator[Self]:
         """A consumer with its connections: one that blocks in reads, one for acks, some for all else."""
-        keys = Keys.of(queue)
+        keys = Keys.of(queue, group)
         async with (
             control_client(url) as control,
             Line.open(url, block + COMMAND_TIMEOUT) as reading,
@@ -80,6 +84,9 @@ class Consumer:
                 if "BUSYGROUP" in str(error) or (is_out_of_memory(error) and await self._has_group()):
                     return False
                 raise
+            # A new group sees everything again; what its namesake had settled is not settled for it. Cut off here, entries
+            # that other groups still keep are deleted when they have finished them: they were settled once.
+            await self._control.delete(self._keys.settled)
         return True
 
     async def _has_group(self) -> bool:
@@ -88,21 +95,20 @@ class Consumer:
         groups = await self._control.xinfo_groups(self._keys.stream)
         return any(group["name"] == self._group.encode() for group in groups)
 
-    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
-        """Wait up to `block` seconds for new entries, and take up to `count`.
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        """Take up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
+
+        Where the server can, the same command claims released entries, before new ones; never what somebody holds:
+        whether a holder is dead is judged by `claim_abandoned` and `sweep`, in Redis.
 
         After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
         Do not cancel it, for the same reason.
-
-        Args:
-            count: most entries.
-            block: seconds.
-            idle: where the server can, take over entries idle for so many seconds with the same command, first.
         """
         command: list[str | int] = ["XREADGROUP", "GROUP", self._group, self.name, "COUNT", count]
-        command += ["BLOCK", max(1, int(block * 1000))]
-        if self._claims_as_it_reads and idle is not None:
-            command += ["CLAIM", int(idle * 1000)]
+        if block:
+            command += ["BLOCK", max(1, int(block * 1000))]
+        if self._claims_as_it_reads:
+            command += ["CLAIM", _RELEASED]
         try:
             with translated():
                 reply = await self._reading.call(*command, "STREAMS", self._keys.stream, ">")
@@ -110,63 +116,75 @@ class Consumer:
             await self._restore_group()
             return []
         # A claiming read tells the idle time and the earlier deliveries of each entry, too.
-        return [
-            to_delivery(entry_id, pairs(fields), more[1] + 1 if more else 1)
-            for entry_id, fields, *more in _entries(reply)
-        ]
+        return await self._ours(
+            [
+                to_delivery(entry_id, pairs(fields), more[1] + 1 if more else 1)
+                for entry_id, fields, *more in _entries(reply)
+            ]
+        )
 
-    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
-        """Take up to `count` entries pending under this name, other than the `known`."""
-        arguments = [self._group, self.name, count, *known]
-        return _deliveries(await self._call_group(self._scripts.claim_own, [self._keys.stream], arguments) or [])
+    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+        """Claim up to `count` entries pending under this name, other than the `known`.
 
-    async def claim_dead(self, count: int) -> list[Delivery]:
-        """Take over up to `count` entries of consumers whose heartbeat has ended.
-
-        Those consumers that hold nothing are removed. Nothing is done while this consumer's own heartbeat has not been kept
-        for a lifetime: after an outage of Redis everybody else has been silent, too.
+        Args:
+            count: most entries.
+            known: IDs of entries that this process holds.
+            counted: whether this is another delivery of them; not if they were delivered to this process in a lost reply.
         """
-        arguments = [self._group, self.name, count]
-        keys = [self._keys.stream, *self._alive]
-        return _deliveries(await self._call_group(self._scripts.claim_dead, keys, arguments) or [])
+        arguments: list[Any] = [self._group, self.name, count, int(counted), *known]
+        reply = await self._call_group(self._scripts.claim_own, [self._keys.stream], arguments)
+        return await self._ours(_deliveries(reply))
 
-    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
-        """Take over up to `count` entries idle for `idle` seconds, going on where the last call stopped.
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended.
 
-        While this consumer's own heartbeat has not been kept for a lifetime, only what was given back.
-
-        Returns:
-            The deliveries, and whether the sweep has come round to its start.
+        Those consumers that hold nothing are removed. Nothing is claimed from them while this consumer's own heartbeat has
+        not been kept for a lifetime: after an outage of Redis everybody else has been silent, too.
         """
-        arguments: list[Any] = [self._group, self.name, int(idle * 1000), _GIVEN_BACK, self._cursor, count]
-        reply = await self._call_group(self._scripts.claim_idle, [self._keys.stream, *self._alive], arguments)
-        self._cursor, entries = reply or (b"0-0", [])
-        return _deliveries(entries), self._cursor == b"0-0"
+        keys = [*self._liveness(), self._keys.released]
+        arguments: list[Any] = [self._group, self.name, count, _MOST_DEAD]
+        released, dead = await self._call_group(self._scripts.claim_abandoned, keys, arguments)
+        return Abandoned(await self._ours(_deliveries(released)), await self._ours(_deliveries(dead)))
 
-    async def beat(self, lifetime: float) -> Beat:
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Say that this consumer lives: for `lifetime` seconds from now it is not taken for dead."""
+        keys = [self._keys.alive, self._keys.standing, self._keys.clock, self._keys.maintenance]
         with translated():
-            milliseconds, is_first = await self._scripts.beat(self._alive, [self.name, int(lifetime * 1000)])
-        return Beat(now=milliseconds / 1000, is_first=bool(is_first))
+            reply = await self._scripts.heartbeat(keys, [self.name, int(lifetime * 1000)])
+            milliseconds, is_first, leads, consumers = reply
+        return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers)
 
     async def ack(self, entry_ids: Sequence[str]) -> int:
-        """Finish entries whose rows are committed; return how many of them were still pending."""
+        """Finish entries whose rows are committed; return how many of them this consumer still owned."""
+        keys = [self._keys.stream, self._keys.settled]
         acked = 0
         for start in range(0, len(entry_ids), _MOST_IDS):
-            arguments = [self._group, *entry_ids[start : start + _MOST_IDS]]
-            with translated():
-                acked += await self._acking.run(self._scripts.ack, [self._keys.stream], arguments)
+            arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
+            try:
+                with translated():
+                    acked += await self._acking.run(self._scripts.ack, keys, arguments)
+            except NoGroup:
+                await self._restore_group()  # with everything that it has to finish
         return acked
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
-        """Move the entry to the retry set, due in `after` seconds; False if this consumer no longer holds it."""
+        """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
+
+        An entry that Redis has lost (a failover, a flush) is put there all the same.
+        """
         fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
-        keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries]
+        keys = [*self._moving(delivery), self._keys.retry, self._keys.retry_entries]
         arguments: list[Any] = [self._group, self.name, delivery.entry_id, int(after * 1000), *fields]
-        return bool(await self._call_group(self._scripts.reschedule, keys, arguments))
+        moved = await self._call_group(self._scripts.reschedule, keys, arguments)
+        if moved == _GONE:
+            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry_id, order_id=delivery.order_id)
+        return bool(moved)
 
     async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
-        """Move the entry to the dead letters; False if this consumer no longer holds it."""
+        """Move the entry to the dead letters; False if it is no longer this consumer's to move.
+
+        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it.
+        """
         about = {
             b"reason": reason.encode(),
             b"error": error.encode(errors="replace"),
@@ -174,15 +192,12 @@ class Consumer:
             b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
             b"worker": self.name.encode(),
         }
-        fields = flat({**delivery.fields, **about})
+        fields = flat({**_without_group(delivery), **about})
         arguments: list[Any] = [self._group, self.name, delivery.entry_id, *fields]
-        return bool(await self._call_group(self._scripts.bury, [self._keys.stream, self._keys.dead], arguments))
-
-    async def move_due(self, most: int) -> int:
-        """Put up to `most` scheduled entries whose time has come back into the stream; return how many."""
-        with translated():
-            keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries]
-            return int(await self._scripts.move_due(keys, [most]))
+        moved = await self._call_group(self._scripts.bury, [*self._moving(delivery), self._keys.dead], arguments)
+        if moved == _GONE:
+            await self.reschedule(delivery, 0.0, delivery.attempt)
+        return bool(moved == 1)
 
     async def renew(self, entry_ids: Sequence[str]) -> set[str]:
         """Renew the lease of held entries; return those that this consumer has lost."""
@@ -190,44 +205,105 @@ class Consumer:
         for start in range(0, len(entry_ids), _MOST_IDS):
             arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
             reply = await self._call_group(self._scripts.renew, [self._keys.stream], arguments)
-            lost.update(entry_id.decode() for entry_id in reply or [])
+            lost.update(entry_id.decode() for entry_id in reply)
         return lost
 
-    async def release(self, entry_ids: Sequence[str]) -> int:
-        """Give entries back for immediate redelivery, uncounted; return how many were still held."""
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Release entries for immediate redelivery, uncounted; return how many were still held.
+
+        The order of an entry that Redis has lost goes to the retry set.
+        """
+        keys = [self._keys.stream, self._keys.released]
         released = 0
-        for start in range(0, len(entry_ids), _MOST_IDS):
-            arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
-            released += await self._call_group(self._scripts.release, [self._keys.stream], arguments) or 0
+        for start in range(0, len(deliveries), _MOST_IDS):
+            page = {delivery.entry_id: delivery for delivery in deliveries[start : start + _MOST_IDS]}
+            count, gone = await self._call_group(self._scripts.release, keys, [self._group, self.name, *page])
+            released += count
+            for entry_id in gone:
+                delivery = page[entry_id.decode()]
+                await self.reschedule(delivery, 0.0, delivery.attempt)
         return released
 
     async def leave(self) -> int:
-        """Remove this consumer from the group unless entries are pending under its name; others may take them over at once.
+        """Remove this consumer from the group unless entries are pending under its name; others may claim those at once.
 
         Returns:
-            How many of them it has not given back.
+            How many of them it has not released.
         """
-        keys = [self._keys.stream, *self._alive]
-        return int(await self._call_group(self._scripts.leave, keys, [self._group, self.name]) or 0)
+        keys = [self._keys.stream, self._keys.alive, self._keys.standing, self._keys.maintenance]
+        return int(await self._call_group(self._scripts.leave, keys, [self._group, self.name]))
+
+    # -- for the whole group ----------------------------------------------------------------------------------
+
+    async def sweep(self, idle: float) -> Sweep:
+        """Look at one page of what the group has in flight: release what nobody has renewed for `idle` seconds.
+
+        What has left the pending list without an ack is put back. The next call, of whatever consumer, goes on there.
+        While this consumer's own heartbeat has not been kept for a lifetime, nothing is released that somebody holds.
+        """
+        keys = [*self._liveness(), self._keys.released, self._keys.settled, self._keys.maintenance]
+        arguments: list[Any] = [self._group, self.name, int(idle * 1000), _SWEEP_PAGE]
+        is_complete, released, lost = await self._call_group(self._scripts.sweep, keys, arguments)
+        return Sweep(bool(is_complete), released, len(lost))
+
+    async def move_due(self, most: int) -> int:
+        """Put up to `most` scheduled entries whose time has come back into the stream; return how many."""
+        keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
+        with translated():
+            return int(await self._scripts.move_due(keys, [self._group, most]))
+
+    async def trim(self, most: int) -> int:
+        """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""
+        keys = [self._keys.stream, self._keys.settled]
+        return int(await self._call_group(self._scripts.trim, keys, [self._group, most]))
 
     async def remove_silent(self, idle: float) -> int:
         """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds; return how many."""
-        arguments: list[Any] = [self._group, self.name, int(idle * 1000)]
-        keys = [self._keys.stream, self._alive[0]]
-        return int(await self._call_group(self._scripts.remove_silent, keys, arguments) or 0)
-
-    async def trim(self) -> int:
-        """Delete entries that every group has finished, where finishing could not; return how many."""
-        return int(await self._call_group(self._scripts.trim, [self._keys.stream], [self._group]) or 0)
-
-    async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
-        """Run a script that needs the group; None where the group had to be made again."""
         try:
             with translated():
-                return await script(keys, arguments)
+                rows = await self._control.xinfo_consumers(self._keys.stream, self._group)
         except NoGroup:
             await self._restore_group()
-            return None
+            return 0
+        own = self.name.encode()
+        silent = [
+            row["name"] for row in rows if not row["pending"] and row["idle"] > idle * 1000 and row["name"] != own
+        ]
+        keys = [self._keys.stream, self._keys.alive]
+        removed = 0
+        for start in range(0, len(silent), _MOST_CONSUMERS):
+            arguments = [self._group, *silent[start : start + _MOST_CONSUMERS]]
+            removed += int(await self._call_group(self._scripts.remove_consumers, keys, arguments))
+        return removed
+
+    # -- how ----------------------------------------------------------------------------------------------------
+
+    def _liveness(self) -> list[str]:
+        return [self._keys.stream, self._keys.alive, self._keys.standing, self._keys.clock]
+
+    def _moving(self, delivery: Delivery) -> list[str]:
+        receipt = f"{self._keys.receipts}{self.name}:{delivery.entry_id}"
+        return [self._keys.stream, self._keys.settled, self._keys.clock, receipt]
+
+    async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those that are meant for this group; the others are finished for it."""
+        group = self._group.encode()
+        others = [delivery.entry_id for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
+        if not others:
+            return deliveries
+        # Cut off here, they stay pending and come again.
+        await self.ack(others)
+        return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+
+    async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
+        """Run a script that needs the group; one that is missing is made again."""
+        for _ in range(2):
+            try:
+                with translated():
+                    return await script(keys, arguments)
+            except NoGroup:
+                await self._restore_group()
+        raise QueueUnavailable("the consumer group vanishes as soon as it is made")
 
     async def _restore_group(self) -> None:
         if await self.ensure_group():
@@ -243,7 +319,12 @@ def _entries(reply: Any) -> Any:
 
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
     """The fields that go along when an entry moves: the new one's ID would give a later time."""
-    return {**delivery.fields, ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
+    return {**_without_group(delivery), ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
+
+
+def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
+    # Told anew when it goes back into the stream.
+    return {name: value for name, value in delivery.fields.items() if name != GROUP}
 
 
 def _deliveries(entries: Sequence[Any]) -> list[Delivery]:

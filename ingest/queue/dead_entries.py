@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from ingest.domain.dead_letter import DeadLetter
+from ingest.queue.entries import PACKED, unpacked_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 13 digits of ms: the year 2286. An ID that somebody wrote by hand may be beyond all dates.
@@ -15,6 +16,8 @@ _READ = frozenset(
 
 def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
     """The dead letter in an entry; what another program wrote wrong is read as not given."""
+    if PACKED in fields:
+        fields = unpacked_fields(fields)
     name = entry_id.decode()
     milliseconds = min(int(name.partition("-")[0]), _LATEST)
     return DeadLetter(

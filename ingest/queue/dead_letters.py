@@ -19,7 +19,7 @@ from redis.commands.core import AsyncScript
 from ingest.domain.dead_letter import DeadLetter, Selection
 from ingest.queue.connection import control_client, translated
 from ingest.queue.dead_entries import to_dead_letter
-from ingest.queue.keys import Keys
+from ingest.queue.keys import DEFAULT_GROUP, Keys
 from ingest.queue.patience import patiently
 from ingest.queue.scripts import load
 
@@ -86,12 +86,21 @@ class DeadLetters:
     Args:
         client: a connection to Redis.
         queue: the queue's name.
+        group: whose dead letters; each consumer group has its own.
         on_wait: told, in words, why something is waiting.
     """
 
-    def __init__(self, client: Redis, queue: str, *, on_wait: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._client = client
-        self._keys = Keys.of(queue)
+        self._keys = Keys.of(queue, group)
+        self._group = group
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
         self._on_wait = on_wait
@@ -99,11 +108,16 @@ class DeadLetters:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, queue: str, *, on_wait: Callable[[str], None] = lambda _: None
+        cls,
+        url: str,
+        queue: str,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
         """The dead letters, with a connection of their own."""
         async with control_client(url) as client:
-            yield cls(client, queue, on_wait=on_wait)
+            yield cls(client, queue, group=group, on_wait=on_wait)
 
     async def count(self) -> int:
         """How many there are, whatever the reason."""
@@ -171,7 +185,8 @@ class DeadLetters:
             newest: up to which; by default, what is there now.
             on_progress: told what is done so far.
         """
-        return await self._change(selection, newest, on_progress, self._replay, [self._keys.dead, self._keys.stream])
+        keys = [self._keys.dead, self._keys.stream]
+        return await self._change(selection, newest, on_progress, self._replay, keys, [self._group])
 
     async def drop(
         self,
@@ -181,7 +196,7 @@ class DeadLetters:
         on_progress: Callable[[Change], None] = lambda _: None,
     ) -> Change:
         """Delete those that are meant, for good; waits while Redis is away. Arguments as for `replay`."""
-        return await self._change(selection, newest, on_progress, self._drop, [self._keys.dead])
+        return await self._change(selection, newest, on_progress, self._drop, [self._keys.dead], [])
 
     async def _change(
         self,
@@ -190,6 +205,7 @@ class DeadLetters:
         on_progress: Callable[[Change], None],
         script: AsyncScript,
         keys: Sequence[str],
+        arguments: Sequence[str],
     ) -> Change:
         change = Change()
         until = newest or await self._patiently(self.newest)
@@ -197,7 +213,7 @@ class DeadLetters:
             if page.letters:
                 receipt = self._keys.receipts + secrets.token_hex(12)
                 entry_ids = [letter.entry_id for letter in page.letters]
-                done = await self._patiently(_run, script, [*keys, receipt], entry_ids)
+                done = await self._patiently(_run, script, [*keys, receipt], [*arguments, *entry_ids])
                 change = Change(change.done + done, change.gone + len(entry_ids) - done)
             on_progress(change)
         return change

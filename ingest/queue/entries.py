@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ingest.domain.delivery import Delivery
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
@@ -9,10 +11,22 @@ ORDER_ID = b"order_id"
 ENQUEUED_AT = b"enqueued_at"
 ATTEMPT = b"attempt"
 DOCUMENT = b"document"
+# The group that an entry is meant for, where a stream has several and the others have had it: a retry, a replay.
+GROUP = b"ingest_group"
+# The other fields of an entry that has more than a Lua script can pass on: a MessagePack array of names and values.
+PACKED = b"ingest_packed"
+_MOST_FIELDS = 500
+_PLAIN = frozenset(
+    {ORDER_ID, ENQUEUED_AT, ATTEMPT, DOCUMENT, GROUP}
+    | {b"traceparent", b"source", b"replays", b"replayed_at"}
+    | {b"reason", b"error", b"attempts", b"first_enqueued_at", b"worker", b"dead_at"}
+)
 
 
 def to_delivery(entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
     """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
+    if PACKED in fields:
+        fields = unpacked_fields(fields)
     name = entry_id.decode()
     milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or int(name.partition("-")[0])
     attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
@@ -27,8 +41,44 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 
 
 def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:
-    """The fields of an entry as a script takes them."""
+    """The fields of an entry as a script takes them; of a wide one, most are packed into one."""
+    if len(fields) > _MOST_FIELDS:
+        rest = [part for name, value in fields.items() if name not in _PLAIN for part in (name, value)]
+        fields = {name: value for name, value in fields.items() if name in _PLAIN} | {
+            PACKED: msgspec.msgpack.encode(rest)
+        }
     return [part for pair in fields.items() for part in pair]
+
+
+def unpacked_fields(fields: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """All fields of a packed entry; what is not packed as `flat` does it stays as it is."""
+    try:
+        packed = pairs(unpacked(fields[PACKED]))
+    except (msgspec.DecodeError, ValueError):
+        return fields
+    return packed | {name: value for name, value in fields.items() if name != PACKED}
+
+
+def unpacked(packed: bytes) -> list[bytes]:
+    """The parts of a MessagePack array of strings, as text or bytes; the text need not be UTF-8.
+
+    Raises:
+        msgspec.DecodeError: if it is something else.
+    """
+    return [_part(bytes(part)) for part in msgspec.msgpack.decode(packed, type=list[msgspec.Raw])]
+
+
+def _part(part: bytes) -> bytes:
+    # The length is in the first byte (a short text), or in the 1, 2 or 4 bytes after it.
+    kind = part[0]
+    if 0xA0 <= kind <= 0xBF:
+        return part[1:]
+    if kind not in _HEADER:
+        raise msgspec.DecodeError("neither text nor bytes")
+    return part[_HEADER[kind] :]
+
+
+_HEADER = {0xD9: 2, 0xDA: 3, 0xDB: 5, 0xC4: 2, 0xC5: 3, 0xC6: 5}
 
 
 def _order_id(raw: bytes | None) -> str | None:

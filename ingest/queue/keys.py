@@ -2,42 +2,59 @@
 
 from dataclasses import dataclass
 
+DEFAULT_GROUP = "ingest"
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one queue.
+    """The keys of one queue, and of one consumer group of it.
 
     Attributes:
         stream: the entries; one is deleted when acked, so its length is the backlog.
-        retry: sorted set of entries that wait, by due time in ms.
-        retry_entries: hash with the fields of those entries.
-        dead: the dead-letter stream.
-        receipts: prefix of the keys that remember what was done already: batches of a producer, pages of a replay or drop.
-        alive: prefix, by group, of the sorted set of consumers by the time (ms) until which they count as alive.
-        standing: prefix, by group, of the sorted set of consumers by the time (ms) from which they may judge others.
+        clock: hash that keeps the queue's clock from going back.
+        receipts: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
+            replay or drop.
         probe: never exists; commands are tried on it.
+        retry: the group's sorted set of entries that wait, by due time in ms.
+        retry_entries: hash with the fields of those entries.
+        dead: the group's dead-letter stream.
+        alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
+        standing: the group's sorted set of consumers by the time (ms) from which they may judge others.
+        released: the group's sorted set of entries that anybody may claim at once.
+        settled: the group's sorted set of entries that are finished, and kept for other groups.
+        maintenance: hash with the consumer that leads the group's maintenance, until when, and how far its sweep has come.
     """
 
     stream: str
+    clock: str
+    receipts: str
+    probe: str
     retry: str
     retry_entries: str
     dead: str
-    receipts: str
     alive: str
     standing: str
-    probe: str
+    released: str
+    settled: str
+    maintenance: str
 
     @classmethod
-    def of(cls, queue: str) -> "Keys":
-        """The keys of the queue with that name."""
+    def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
+        """The keys of the queue with that name, and of one of its groups."""
         base = f"ingest:{{{queue}}}"
+        # The default group's retries and dead letters have the plain names.
+        suffix = "" if group == DEFAULT_GROUP else f":{group}"
         return cls(
             stream=f"{base}:stream",
-            retry=f"{base}:retry",
-            retry_entries=f"{base}:retry-entries",
-            dead=f"{base}:dead",
+            clock=f"{base}:clock",
             receipts=f"{base}:receipt:",
-            alive=f"{base}:alive:",
-            standing=f"{base}:standing:",
             probe=f"{base}:probe",
+            retry=f"{base}:retry{suffix}",
+            retry_entries=f"{base}:retry-entries{suffix}",
+            dead=f"{base}:dead{suffix}",
+            alive=f"{base}:alive:{group}",
+            standing=f"{base}:standing:{group}",
+            released=f"{base}:released:{group}",
+            settled=f"{base}:settled:{group}",
+            maintenance=f"{base}:maintenance:{group}",
         )

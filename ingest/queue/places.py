@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.connection import NoGroup, translated
-from ingest.queue.entries import ORDER_ID, pairs
+from ingest.queue.entries import ORDER_ID, pairs, unpacked
 from ingest.queue.keys import Keys
 
 _PAGE = 1000
@@ -52,7 +52,7 @@ class Places:
 
     def __init__(self, client: Redis, queue: str, group: str) -> None:
         self._client = client
-        self._keys = Keys.of(queue)
+        self._keys = Keys.of(queue, group)
         self._group = group
         self._after: bytes | str = "-"
 
@@ -78,13 +78,13 @@ class Places:
         delivered = await self._last_delivered()
         while page := await self._range(self._keys.stream, self._after):
             held = await self._held(page[0][0], page[-1][0])
+            settled = await self._settled([entry_id for entry_id, _ in page if entry_id not in held])
             self._after = b"(" + page[-1][0]
-            # What was delivered and is not held is finished, and only kept for other groups; or the group has forgotten it,
-            # which is as good as lost.
+            # What was delivered and is neither held nor settled has left the pending list without an ack: the sweep puts it back.
             yield [
-                Sighting(_order_id(fields), Place.PENDING if entry_id in held else Place.WAITING)
+                Sighting(_order_id(fields), Place.WAITING if _number(entry_id) > delivered else Place.PENDING)
                 for entry_id, fields in page
-                if entry_id in held or _number(entry_id) > delivered
+                if entry_id not in settled
             ]
 
     async def _retries(self) -> AsyncIterator[Page]:
@@ -96,7 +96,7 @@ class Places:
                 times = await self._client.zmscore(self._keys.retry, list(packed)) if packed else []
             # Without a time it would never come back; or it just has.
             due = [fields for fields, time in zip(packed.values(), times, strict=True) if time is not None]
-            yield [Sighting(_order_id(_unpacked(fields)), Place.RETRYING) for fields in due]
+            yield [Sighting(_order_id(_fields(fields)), Place.RETRYING) for fields in due]
             if not cursor:
                 return
 
@@ -113,6 +113,15 @@ class Places:
 
     async def _exists(self) -> bool:
         return bool(await self._client.exists(self._keys.stream))
+
+    async def _settled(self, entry_ids: list[bytes]) -> set[bytes]:
+        """Those that are finished, and only kept for other groups."""
+        if not entry_ids:
+            return set()
+        names = ["{:020d}-{:020d}".format(*_number(entry_id)) for entry_id in entry_ids]
+        with translated():
+            scores = await self._client.zmscore(self._keys.settled, names)
+        return {entry_id for entry_id, score in zip(entry_ids, scores, strict=True) if score is not None}
 
     async def _held(self, first: bytes, last: bytes) -> set[bytes]:
         """The pending entries within a page; there may be more of them than the page has, where the stream was trimmed."""
@@ -142,11 +151,9 @@ def _number(entry_id: bytes) -> tuple[int, int]:
     return int(milliseconds), int(sequence)
 
 
-def _unpacked(packed: bytes) -> Mapping[bytes, bytes]:
-    """The fields of an entry in the retry set: a MessagePack array of strings, which need not be UTF-8."""
-    return pairs([_string(bytes(part)) for part in msgspec.msgpack.decode(packed, type=list[msgspec.Raw])])
-
-
-def _string(part: bytes) -> bytes:
-    # MessagePack's str: the length is in the first byte, or in the 1, 2 or 4 bytes after it.
-    return part[{0xD9: 2, 0xDA: 3, 0xDB: 5}.get(part[0], 1) :]
+def _fields(packed: bytes) -> Mapping[bytes, bytes]:
+    """The fields of an entry in the retry set; none, if it is not one, which then becomes a dead letter."""
+    try:
+        return pairs(unpacked(packed))
+    except (msgspec.DecodeError, ValueError):
+        return {}

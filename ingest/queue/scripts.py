@@ -10,17 +10,22 @@ from ingest.queue.capabilities import Capabilities
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
-    "ack": ("finish",),
-    "reschedule": ("now", "owned", "finish"),
-    "bury": ("now", "owned", "finish"),
-    "move_due": ("now",),
-    "beat": ("now",),
-    "claim_dead": ("now", "standing"),
-    "claim_idle": ("now", "standing"),
-    "release": ("give_back",),
+    "ack": ("released", "padded", "finish"),
+    "reschedule": ("now", "released", "padded", "owned", "finish"),
+    "bury": ("now", "released", "padded", "owned", "finish"),
+    "move_due": ("now", "others", "wide"),
+    "heartbeat": ("now",),
+    "claim_abandoned": ("now", "released", "standing"),
+    "claim_own": ("released",),
+    "sweep": ("now", "released", "padded", "standing"),
+    "renew": ("released",),
+    "release": ("released", "give_back"),
+    "leave": ("released",),
+    "trim": ("padded",),
+    "replay": ("others", "wide"),
 }
 # What has to go on in a server that is out of memory, so that the workers can make room, and takes next to none.
-_GO_ON_WHEN_FULL = {"beat", "move_due"}
+_GO_ON_WHEN_FULL = {"heartbeat", "move_due"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +36,31 @@ class Scripts:
     reschedule: AsyncScript
     bury: AsyncScript
     move_due: AsyncScript
-    beat: AsyncScript
-    claim_dead: AsyncScript
-    claim_idle: AsyncScript
+    heartbeat: AsyncScript
+    claim_abandoned: AsyncScript
     claim_own: AsyncScript
+    sweep: AsyncScript
     renew: AsyncScript
     release: AsyncScript
     leave: AsyncScript
-    remove_silent: AsyncScript
+    remove_consumers: AsyncScript
     trim: AsyncScript
 
     @classmethod
     def on(cls, client: Redis, capabilities: Capabilities) -> "Scripts":
         """The scripts on `client`."""
-        role = {
-            "finish": "finish_xackdel" if capabilities.acks_and_deletes else "finish",
-            "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
-        }
-        names = [field.name for field in fields(cls)]
-        return cls(
-            **{name: load(client, name, *(role.get(part, part) for part in _PARTS.get(name, ()))) for name in names}
-        )
+        return cls(**{field.name: load(client, field.name, capabilities) for field in fields(cls)})
 
 
-def load(client: Redis, name: str, *parts: str) -> AsyncScript:
+def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable
     """One script on `client`, with the parts that it uses before it."""
+    role = {
+        "finish": "finish_xackdel" if capabilities.acks_and_deletes else "finish",
+        "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
+    }
     folder = files(__package__) / "lua"
-    text = "".join(
-        (folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*(f"_{part}" for part in parts), name)
-    )
+    parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))
+    text = "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
     if name in _GO_ON_WHEN_FULL:
         text = "#!lua flags=allow-oom\n" + text
     script: AsyncScript = client.register_script(text)

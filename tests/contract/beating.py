@@ -28,19 +28,19 @@ async def server_time(redis: Redis) -> float:
 async def falls_silent(redis: Redis, keys: Keys, *names: str) -> None:
     """Let their heartbeats have ended a moment ago."""
     ended = (await server_time(redis) - 0.01) * 1000
-    await redis.zadd(keys.alive + GROUP, dict.fromkeys(names, ended))
+    await redis.zadd(keys.alive, dict.fromkeys(names, ended))
 
 
 async def has_been_heard_long_enough(redis: Redis, keys: Keys, *names: str) -> None:
     """Let their series of heartbeats have lasted for a lifetime."""
     from_ = (await server_time(redis) - 0.01) * 1000
-    await redis.zadd(keys.standing + GROUP, dict.fromkeys(names, from_))
+    await redis.zadd(keys.standing, dict.fromkeys(names, from_))
 
 
 async def beats(redis: Redis, keys: Keys, *consumers: Consumer) -> None:
     """Let them live, and be entitled to judge."""
     for consumer in consumers:
-        await consumer.beat(LIFETIME)
+        await consumer.heartbeat(LIFETIME)
     await has_been_heard_long_enough(redis, keys, *(consumer.name for consumer in consumers))
 
 
@@ -76,7 +76,7 @@ async def members(redis: Redis, keys: Keys) -> set[str]:
 
 async def known(redis: Redis, keys: Keys) -> set[str]:
     """Whose heartbeats are remembered, for whatever purpose."""
-    return {name.decode() for key in (keys.alive, keys.standing) for name in await redis.zrange(key + GROUP, 0, -1)}
+    return {name.decode() for key in (keys.alive, keys.standing) for name in await redis.zrange(key, 0, -1)}
 
 
 def ids(deliveries: list[Delivery]) -> list[str]:

@@ -19,6 +19,7 @@ from contract.beating import (
     members,
     pending,
 )
+from redelivery import claim_dead, delivered, sweep
 from redis.asyncio import Redis
 
 from ingest.domain.delivery import DeadReason, Delivery
@@ -45,11 +46,9 @@ async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[C
 
 async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
     """What a worker would take in on its next round, without waiting for anybody's silence."""
-    return [
-        *await consumer.claim_dead(10),
-        *(await consumer.claim_idle(10, EVER / 1000))[0],
-        *await consumer.read(10, NOW, idle=EVER / 1000),
-    ]
+    await sweep(consumer, EVER / 1000)
+    found = await consumer.claim_abandoned(10)
+    return [*found.released, *found.dead, *await consumer.read(10, NOW)]
 
 
 @pytest.mark.parametrize("since", ["newcomer", "long since"])
@@ -58,11 +57,11 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one)
-    await two.beat(LIFETIME)
+    await two.heartbeat(LIFETIME)
     if since == "long since":
         await has_been_heard_long_enough(redis, keys, "two")
 
-    assert await one.release(held) == 2
+    assert await one.release(delivered(held)) == 2
 
     assert await counts(redis, keys) == dict.fromkeys(held, 0)
     taken = await claimed_by_whatever_means(two)
@@ -72,7 +71,7 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
 async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one)
-    await one.release(held)
+    await one.release(delivered(held))
 
     assert ids(await claimed_by_whatever_means(one)) == held
     assert await pending(redis, keys) == {held[0]: ("one", 1)}
@@ -84,8 +83,8 @@ async def test_given_back_twice_the_delivery_is_taken_off_the_count_once(
     held = await hold(one, redis, keys, "a")
     await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
 
-    await one.release(held)
-    await one.release(held)
+    await one.release(delivered(held))
+    await one.release(delivered(held))
 
     assert await counts(redis, keys) == {held[0]: 2}
 
@@ -94,18 +93,18 @@ async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     given_back, kept = await hold(one, redis, keys, "a", "b")
-    await one.release([given_back])
+    await one.release(delivered([given_back]))
 
     assert await one.renew([given_back, kept]) == set()
 
-    await two.beat(LIFETIME)
+    await two.heartbeat(LIFETIME)
     assert ids(await claimed_by_whatever_means(two)) == [given_back]
 
 
 async def test_what_was_given_back_cannot_be_moved_any_more(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"})
     (delivery,) = await one.read(1, NOW)
-    await one.release([delivery.entry_id])
+    await one.release(delivered([delivery.entry_id]))
 
     assert not await one.reschedule(delivery, 0.0, 2)
     assert not await one.bury(delivery, DeadReason.REJECTED, "no")
@@ -120,9 +119,9 @@ async def test_what_others_have_taken_cannot_be_given_back(
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
-    await two.claim_dead(10)
+    await claim_dead(two, 10)
 
-    assert await one.release(held) == 0
+    assert await one.release(delivered(held)) == 0
     assert await pending(redis, keys) == {held[0]: ("two", 2)}
 
 
@@ -144,7 +143,7 @@ async def test_who_leaves_holding_something_is_taken_over_from_at_once(
 ) -> None:
     held = await hold(one, redis, keys, "a", "b", "c")
     await beats(redis, keys, one, two)
-    await one.release(held[:1])
+    await one.release(delivered(held[:1]))
 
     assert await one.leave() == 2, "what was given back is held no more"
 
@@ -154,7 +153,7 @@ async def test_who_leaves_holding_something_is_taken_over_from_at_once(
         (held[1], 2),
         (held[2], 2),
     ]
-    await two.claim_dead(1)
+    await claim_dead(two, 1)
     assert await members(redis, keys) == {"two"}
 
 
@@ -162,7 +161,7 @@ async def test_who_has_left_may_come_again(one: Consumer, redis: Redis, keys: Ke
     await beats(redis, keys, one)
     await one.leave()
 
-    assert (await one.beat(LIFETIME)).is_first
+    assert (await one.heartbeat(LIFETIME)).is_first
     assert len(await hold(one, redis, keys, "a")) == 1
 
 

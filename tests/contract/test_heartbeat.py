@@ -24,6 +24,7 @@ from contract.beating import (
     pending,
     server_time,
 )
+from redelivery import claim_dead, claim_idle
 from redis.asyncio import Redis
 
 from ingest.queue.consumer import Consumer
@@ -53,8 +54,8 @@ async def test_from_a_consumer_that_beats_nothing_is_taken_over(
     held = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one, two)
 
-    assert await two.claim_dead(10) == []
-    assert (await two.claim_idle(10, LEASE))[0] == []
+    assert await claim_dead(two, 10) == []
+    assert await claim_idle(two, 10, LEASE) == []
 
     assert await pending(redis, keys) == dict.fromkeys(held, ("one", 1))
 
@@ -66,7 +67,7 @@ async def test_from_one_whose_heartbeat_has_ended_all_is_taken_over_at_once_and_
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
 
-    taken = await two.claim_dead(10)
+    taken = await claim_dead(two, 10)
 
     assert [(delivery.entry_id, delivery.count, delivery.order_id) for delivery in taken] == [
         (held[0], 2, "a"),
@@ -83,7 +84,7 @@ async def test_what_many_held_is_taken_over_in_parts_and_each_entry_once(
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one", "three")
 
-    parts = [ids(await two.claim_dead(7)) for _ in range(10)]
+    parts = [ids(await claim_dead(two, 7)) for _ in range(10)]
 
     assert max(map(len, parts)) == 7
     assert sorted(entry_id for part in parts for entry_id in part) == sorted(held)
@@ -98,7 +99,7 @@ async def test_of_two_that_take_over_at_the_same_time_each_entry_goes_to_one(
         await beats(redis, keys, one, two, three)
         await falls_silent(redis, keys, "one")
 
-        parts = await asyncio.gather(*(consumer.claim_dead(20) for _ in range(10) for consumer in (two, three)))
+        parts = await asyncio.gather(*(claim_dead(consumer, 20) for _ in range(10) for consumer in (two, three)))
 
     assert sorted(entry_id for part in parts for entry_id in ids(part)) == sorted(held)
     assert set((await counts(redis, keys)).values()) == {2}
@@ -111,10 +112,10 @@ async def test_a_dead_consumer_is_removed_when_it_holds_nothing_and_not_before(
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
 
-    await two.claim_dead(1)
+    await claim_dead(two, 1)
     between = await members(redis, keys), await known(redis, keys)
-    await two.claim_dead(1)
-    await two.claim_dead(1)
+    await claim_dead(two, 1)
+    await claim_dead(two, 1)
 
     assert between == ({"one", "two"}, {"one", "two"})
     assert await members(redis, keys) == {"two"}
@@ -130,7 +131,7 @@ async def test_entries_deleted_while_a_dead_consumer_held_them_do_no_harm(
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
 
-    taken = [entry_id for _ in range(5) for entry_id in ids(await two.claim_dead(2))]
+    taken = [entry_id for _ in range(5) for entry_id in ids(await claim_dead(two, 2))]
 
     assert taken == held[4:]
     assert set(await pending(redis, keys)) == set(held[4:])
@@ -143,9 +144,9 @@ async def test_what_was_taken_over_is_lost_to_its_owner_who_learns_it_from_a_ren
     lost, kept = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
-    await two.claim_dead(1)
+    await claim_dead(two, 1)
 
-    beat = await one.beat(LIFETIME)
+    beat = await one.heartbeat(LIFETIME)
 
     assert beat.is_first, "it is told that there was a break"
     assert await one.renew([lost, kept]) == {lost}
@@ -159,11 +160,11 @@ async def test_a_beat_tells_the_servers_time_and_whether_a_series_begins(
     one: Consumer, redis: Redis, keys: Keys
 ) -> None:
     before = await server_time(redis)
-    first = await one.beat(LIFETIME)
-    second = await one.beat(LIFETIME)
+    first = await one.heartbeat(LIFETIME)
+    second = await one.heartbeat(LIFETIME)
     after = await server_time(redis)
     await falls_silent(redis, keys, "one")
-    after_a_break = await one.beat(LIFETIME)
+    after_a_break = await one.heartbeat(LIFETIME)
 
     assert [beat.is_first for beat in (first, second, after_a_break)] == [True, False, True]
     assert before - 0.002 <= first.now <= second.now <= after + 0.002
@@ -173,15 +174,15 @@ async def test_a_newcomer_takes_nobody_for_dead_before_it_has_lived_for_a_lifeti
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a")
-    await one.beat(LIFETIME)
+    await one.heartbeat(LIFETIME)
     await falls_silent(redis, keys, "one")
     await age(redis, keys, "one", held, 10 * LEASE)
-    await two.beat(LIFETIME)
-    await two.beat(LIFETIME)
+    await two.heartbeat(LIFETIME)
+    await two.heartbeat(LIFETIME)
 
-    early = await two.claim_dead(10), (await two.claim_idle(10, LEASE))[0]
+    early = await claim_dead(two, 10), await claim_idle(two, 10, LEASE)
     await has_been_heard_long_enough(redis, keys, "two")
-    late = await two.claim_dead(10)
+    late = await claim_dead(two, 10)
 
     assert early == ([], [])
     assert ids(late) == held
@@ -194,9 +195,9 @@ async def test_one_that_fell_silent_itself_takes_nobody_for_dead(
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one", "two")
 
-    assert await two.claim_dead(10) == []
-    await two.beat(LIFETIME)
-    assert await two.claim_dead(10) == []
+    assert await claim_dead(two, 10) == []
+    await two.heartbeat(LIFETIME)
+    assert await claim_dead(two, 10) == []
 
 
 async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_nothing_changes_hands(
@@ -211,12 +212,12 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
     async with connect(redis_url, queue_name, "newcomer") as newcomer:
         taken = []
         for consumer in (newcomer, one, two):
-            await consumer.beat(LIFETIME)
-            taken += [*await consumer.claim_dead(10), *(await consumer.claim_idle(10, LEASE))[0]]
+            await consumer.heartbeat(LIFETIME)
+            taken += [*await claim_dead(consumer, 10), *await claim_idle(consumer, 10, LEASE)]
         lost = await one.renew(held) | await two.renew(held_too)
         await has_been_heard_long_enough(redis, keys, "one", "two", "newcomer")
         for consumer in (newcomer, one, two):
-            taken += [*await consumer.claim_dead(10), *(await consumer.claim_idle(10, LEASE))[0]]
+            taken += [*await claim_dead(consumer, 10), *await claim_idle(consumer, 10, LEASE)]
 
     assert (taken, lost) == ([], set())
     assert set((await counts(redis, keys)).values()) == {1}
@@ -229,8 +230,8 @@ async def test_one_without_any_heartbeat_takes_only_what_is_idle(
     await age(redis, keys, "one", [old], LEASE + 1)
     await falls_silent(redis, keys, "one")
 
-    assert await two.claim_dead(10) == []
-    assert ids((await two.claim_idle(10, LEASE))[0]) == [old]
+    assert await claim_dead(two, 10) == []
+    assert ids(await claim_idle(two, 10, LEASE)) == [old]
     assert (await pending(redis, keys))[fresh] == ("one", 1)
 
 
@@ -242,4 +243,4 @@ async def test_one_that_beats_still_loses_what_it_has_forgotten_to_renew(
     await age(redis, keys, "one", [renewed, forgotten], LEASE + 1)
     await one.renew([renewed])
 
-    assert ids((await two.claim_idle(10, LEASE))[0]) == [forgotten]
+    assert ids(await claim_idle(two, 10, LEASE)) == [forgotten]

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from redelivery import MOST, claim_idle, delivered
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
@@ -61,7 +62,7 @@ async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_
     await consumer.ack([acked.entry_id])
     await consumer.bury(buried, DeadReason.REJECTED, "no")
     await consumer.reschedule(retried, LEASE, 2)
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     assert await read_by_the_other(redis, keys, 10) == entry_ids
 
@@ -83,7 +84,7 @@ async def test_what_both_groups_have_finished_is_deleted_and_nothing_that_is_pen
 
     await consumer.ack([*finished, pending_there, finished_later])
     await redis.xack(keys.stream, "audit", *finished, pending_here, finished_later, unread_here)
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     remaining = await left(redis, keys)
     assert not set(finished) & set(remaining)
@@ -98,7 +99,7 @@ async def test_when_both_groups_have_finished_all_nothing_is_left(consumer: Cons
 
     await consumer.ack(entry_ids)
     await redis.xack(keys.stream, "audit", *entry_ids)
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     assert await left(redis, keys) == []
 
@@ -110,7 +111,7 @@ async def test_a_group_that_is_gone_holds_nothing_back(consumer: Consumer, redis
     await consumer.ack(entry_ids[:2])
     await redis.xgroup_destroy(keys.stream, "audit")
 
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     assert await left(redis, keys) == entry_ids[2:]
 
@@ -122,9 +123,9 @@ async def test_what_was_given_back_is_not_trimmed(consumer: Consumer, redis: Red
     await read_by_the_other(redis, keys, 2)
     await redis.xack(keys.stream, "audit", *entry_ids)
     await consumer.ack(entry_ids[1:])
-    await consumer.release(entry_ids[:1])
+    await consumer.release(delivered(entry_ids[:1]))
 
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     assert entry_ids[0] in await left(redis, keys)
 
@@ -138,9 +139,9 @@ async def test_numbers_of_any_length_in_an_id_are_exact(
         await redis.xadd(keys.stream, {"order_id": "a"}, id=entry_id)
     await redis.xgroup_create(keys.stream, "audit", id="10-1")
     await consumer.read(1, NOW)
-    await redis.xack(keys.stream, GROUP, first)
+    await consumer.ack([first])
 
-    await consumer.trim()
+    await consumer.trim(MOST)
 
     assert await left(redis, keys) == [second, "10-1"]
 
@@ -184,9 +185,9 @@ async def test_what_an_acl_forbids_is_done_without(
         done = [
             await consumer.ack([acked.entry_id]),
             await consumer.bury(buried, DeadReason.REJECTED, "no"),
-            await consumer.release([given_back.entry_id]),
+            await consumer.release(delivered([given_back.entry_id])),
         ]
-        taken, _ = await consumer.claim_idle(10, LEASE)
+        taken = await claim_idle(consumer, 10, LEASE)
 
     assert not found.acks_and_deletes
     assert not found.gives_back
@@ -209,14 +210,14 @@ async def test_what_was_given_back_stays_so_when_the_server_restarts(
             entry_ids = await add(redis, keys, *"abc")
             await one.read(3, NOW)
             await redis.xclaim(keys.stream, GROUP, "one", 0, [entry_ids[1]], retrycount=4, justid=True)
-            await one.release(entry_ids[:2])
+            await one.release(delivered(entry_ids[:2]))
             if rewritten:
                 await redis.bgrewriteaof()
 
         server.restart()
 
         async with connect(server.url, queue_name, "newcomer") as newcomer:
-            await newcomer.beat(60)
-            taken = [*(await newcomer.claim_idle(10, LEASE))[0], *await newcomer.read(10, NOW, idle=LEASE)]
+            await newcomer.heartbeat(60)
+            taken = [*await claim_idle(newcomer, 10, LEASE), *await newcomer.read(10, NOW)]
 
     assert sorted((delivery.entry_id, delivery.count) for delivery in taken) == [(entry_ids[0], 1), (entry_ids[1], 4)]

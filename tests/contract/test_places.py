@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from redelivery import delivered
 from redis.asyncio import Redis
 from support import eventually
 
@@ -63,7 +64,7 @@ async def test_an_entry_is_seen_wherever_it_is(
     await consumer.ack([done.entry_id])
     await consumer.bury(buried, DeadReason.NOT_FOUND, "HTTP 404")
     await consumer.reschedule(retried, 3600.0, 2)
-    await consumer.release([released.entry_id])
+    await consumer.release(delivered([released.entry_id]))
 
     assert await queued(places) == {
         "retried": Place.RETRYING,

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from acceptance.commands import WorkerCommand
-from integration.scene import GROUP, RunningWorker, Scene, assert_right, document, ids
+from integration.scene import RunningWorker, Scene, assert_right, document, ids
 from support import eventually
 
 FROZEN = Path(__file__).with_name("frozen.py")
@@ -168,7 +168,7 @@ async def test_a_thawed_worker_that_nobody_has_missed_finishes_what_it_held(scen
 
     async def is_over() -> bool:
         seconds, micros = await scene.redis.time()
-        until = await scene.redis.zscore(scene.keys.alive + GROUP, "frozen")
+        until = await scene.redis.zscore(scene.keys.alive, "frozen")
         return until is not None and until / 1000 < seconds + micros / 1e6
 
     await eventually(is_over)

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import NoReturn
 
 from ingest.app import _limits, _worker
-from ingest.domain.delivery import DeadReason, Delivery, Effect, Fetched, OrderRow
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, OrderRow, Sweep
 from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
@@ -76,8 +76,8 @@ class Store(OrderStore):
 class Queue(Consumer):
     """Dies around a move in Redis."""
 
-    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
-        taken = await super().read(count, block, idle)
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        taken = await super().read(count, block)
         if taken:
             fate.meets("after_read")
         elif sys.argv[1].endswith("release"):
@@ -108,27 +108,29 @@ class Queue(Consumer):
             fate.meets("after_move_due")
         return moved
 
-    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
-        taken = await super().claim_own(count, known)
+    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+        taken = await super().claim_own(count, known, counted=counted)
         if taken:
             fate.meets("after_claim_own")
         return taken
 
-    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
-        taken, complete = await super().claim_idle(count, idle)
-        if taken:
-            fate.meets("after_claim_idle")
-        return taken, complete
+    async def sweep(self, idle: float) -> Sweep:
+        found = await super().sweep(idle)
+        if found.released:
+            fate.meets("after_sweep")
+        return found
 
-    async def claim_dead(self, count: int) -> list[Delivery]:
-        taken = await super().claim_dead(count)
-        if taken:
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        taken = await super().claim_abandoned(count)
+        if taken.released:
+            fate.meets("after_claim_idle")
+        if taken.dead:
             fate.meets("after_claim_dead")
         return taken
 
-    async def release(self, entry_ids: Sequence[str]) -> int:
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
         fate.meets("before_release")
-        released = await super().release(entry_ids)
+        released = await super().release(deliveries)
         fate.meets("after_release")
         return released
 

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-from integration.scene import GROUP, Scene, ids
+from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, throughout
+from redelivery import claim_dead, claim_idle
 from support import eventually
 
 from ingest.demo.servers import EmbeddedServers
@@ -98,15 +99,15 @@ async def test_a_newcomer_after_an_outage_of_redis_takes_nobody_for_dead_either(
         await throughout(2.0, lambda: asyncio.sleep(0))
         await asyncio.to_thread(own_servers.valkey.start)
         async with control_client(fragile.redis_url) as redis, fragile.consumer("newcomer") as newcomer:
-            await newcomer.beat(60)
+            await newcomer.heartbeat(60)
 
             async def is_heard_again() -> bool:
-                assert await newcomer.claim_dead(100) == []
-                alive = await redis.zscore(fragile.keys.alive + GROUP, "a")
+                assert await claim_dead(newcomer, 100) == []
+                alive = await redis.zscore(fragile.keys.alive, "a")
                 return alive is not None and alive / 1000 > time.time()
 
             await eventually(is_heard_again)
-            assert (await newcomer.claim_idle(100, 1.0))[0] == []
+            assert await claim_idle(newcomer, 100, 1.0) == []
         await all_stored_at_the_first_attempt(fragile, order_ids)
         assert not is_open(a)
     assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from integration.scene import GROUP, Parts, Scene, assert_right, document, ids
+from redelivery import claim_idle, delivered
 from support import eventually
 
 from ingest.demo.upstream import Behaviour
@@ -192,7 +193,7 @@ async def test_a_worker_that_lost_its_lease_lets_go_and_neither_stores_nor_acks(
 
     async with scene.worker("slow", claim_idle=1.5) as slow, scene.consumer("thief") as thief:
         await eventually(lambda: scene_requests(scene, 1))
-        stolen, _ = await thief.claim_idle(10, 0)
+        stolen = await claim_idle(thief, 10, 0)
         assert [delivery.order_id for delivery in stolen] == ["X"]
 
         async def let_go() -> bool:
@@ -240,13 +241,13 @@ async def test_a_cancelled_call_of_the_queue_is_cancelled_at_whatever_moment(sce
     calls: dict[str, tuple[Any, ...]] = {
         "read": (5, 0.05),
         "claim_own": (5, []),
-        "claim_idle": (5, 1.0),
+        "sweep": (1.0,),
         "move_due": (5,),
         "renew": (["1-1"],),
         "ack": (["1-1"],),
-        "release": (["1-1"],),
-        "beat": (1.0,),
-        "claim_dead": (5,),
+        "release": (delivered(["1-1"]),),
+        "heartbeat": (1.0,),
+        "claim_abandoned": (5,),
         "leave": (),
         "ensure_group": (),
     }

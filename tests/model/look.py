@@ -127,7 +127,7 @@ class Look:
 
 async def look_at(redis: Redis, keys: Keys) -> Look:
     """See all of the queue."""
-    names = (keys.stream, keys.retry, keys.retry_entries, keys.dead, keys.alive + GROUP)
+    names = (keys.stream, keys.retry, keys.retry_entries, keys.dead, keys.alive)
     reply: Any = await redis.eval(_SCRIPT, len(names), *names, GROUP)
     stream, groups, pending, retry, packed, dead, alive, now = reply
     last = {name.decode(): last.decode() for name, last in groups}

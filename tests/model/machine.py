@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         redis = self.world.redis
         self.beating.discard(name)
         self.standing.discard(name)
-        self.run(redis.zadd(self.keys.alive + GROUP, {name: 0}, xx=True))
+        self.run(redis.zadd(self.keys.alive, {name: 0}, xx=True))
         held = [entry_id for entry_id, hand in self.pending.items() if hand.owner == name and hand.idle is Idle.FRESH]
         if held:
             idle = int(LEASE * 2000)
@@ -242,7 +242,7 @@ class Machine(RuleBasedStateMachine):
 
     def mature(self, name: str) -> None:
         """A heartbeat has been kept for its lifetime."""
-        self.run(self.world.redis.zadd(self.keys.standing + GROUP, {name: 0}, xx=True))
+        self.run(self.world.redis.zadd(self.keys.standing, {name: 0}, xx=True))
         self.standing.add(name)
 
     # -- who can do what -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ingest.domain.delivery import Beat, DeadReason, Delivery, Effect, Fetched, OrderRow
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, Heartbeat, OrderRow, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -26,7 +26,7 @@ _DOCUMENT = (
 
 
 class MemoryQueue:
-    """Keeps the contract of `ingest.flow.seams.Queue` for deliveries that are made as they are read.
+    """Keeps the contracts of `Queue` and `GroupMaintenance` in `ingest.flow.seams` for deliveries that are made as they are read.
 
     Args:
         count: deliveries; their order IDs are numbers from 0.
@@ -38,9 +38,8 @@ class MemoryQueue:
         self._unfinished = count
         self._shutdown = shutdown
 
-    async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
+    async def read(self, count: int, block: float) -> list[Delivery]:
         """Up to `count` deliveries; at the end none, after waiting."""
-        del idle
         now = time.time()
         taken = [_delivery(str(number), now) for number in islice(self._numbers, count)]
         if not taken:
@@ -54,25 +53,20 @@ class MemoryQueue:
             self._shutdown.request("all calls are made")
         return len(entry_ids)
 
-    async def beat(self, lifetime: float) -> Beat:
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Our own clock will do."""
         del lifetime
-        return Beat(time.time(), is_first=False)
+        return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
-    async def claim_own(self, count: int, known: Collection[str]) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
         """Nothing is left behind."""
-        del count, known
+        del count, known, counted
         return []
 
-    async def claim_dead(self, count: int) -> list[Delivery]:
+    async def claim_abandoned(self, count: int) -> Abandoned:
         """Nobody else is there."""
         del count
-        return []
-
-    async def claim_idle(self, count: int, idle: float) -> tuple[list[Delivery], bool]:
-        """Nobody else is there."""
-        del count, idle
-        return [], True
+        return Abandoned([], [])
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         """No call fails."""
@@ -92,12 +86,18 @@ class MemoryQueue:
         del entry_ids
         return set()
 
-    async def release(self, entry_ids: Sequence[str]) -> int:
-        """Nothing is given back before the end."""
-        return len(entry_ids)
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Nothing is released before the end."""
+        return len(deliveries)
 
-    async def trim(self) -> int:
+    async def sweep(self, idle: float) -> Sweep:
+        """Nothing is forgotten."""
+        del idle
+        return Sweep(is_complete=True, released=0, restored=0)
+
+    async def trim(self, most: int) -> int:
         """Nothing is kept."""
+        del most
         return 0
 
     async def remove_silent(self, idle: float) -> int:

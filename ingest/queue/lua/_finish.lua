@@ -1,9 +1,14 @@
 -- Put before every script that finishes entries: acks, and deletes, so that the stream's length is the backlog; but nothing
--- that other groups may still have to read. That goes by trim.lua, once the last of them has finished it.
-local function finish(stream, group, ids)
+-- that other groups may still have to read. That is noted as settled, and deleted by trim.lua once the last of them has
+-- finished it: an entry that is neither pending nor noted has left the pending list without an ack, see sweep.lua.
+local function finish(stream, settled, group, ids)
   local acked = redis.call('XACK', stream, group, unpack(ids))
-  if acked > 0 and #redis.call('XINFO', 'GROUPS', stream) == 1 then
+  if #redis.call('XINFO', 'GROUPS', stream) == 1 then
     redis.call('XDEL', stream, unpack(ids))
+  else
+    for _, id in ipairs(ids) do
+      redis.call('ZADD', settled, 0, padded(id))
+    end
   end
   return acked
 end

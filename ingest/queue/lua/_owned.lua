@@ -1,11 +1,16 @@
--- Whether an entry is pending for this consumer: one that has lost it, settled it, or given it back (it is idle since 1970 then)
--- may not move it. If so, its lease is renewed: a write that is allowed without memory, after which Redis lets the whole
--- script through.
+-- Whether an entry is pending for this consumer: one that has lost it, settled it or released it may not move it. If so, its
+-- lease is renewed: a write that is allowed without memory, after which Redis lets the whole script through.
 local function is_owned(stream, group, consumer, id)
   local pending = redis.call('XPENDING', stream, group, id, id, 1)
-  local owned = #pending == 1 and pending[1][2] == consumer and pending[1][3] < 1e12
+  local owned = #pending == 1 and pending[1][2] == consumer and not is_released(pending[1])
   if owned then
     redis.call('XCLAIM', stream, group, consumer, 0, id, 'JUSTID')
   end
   return owned
+end
+
+-- Whether an entry is gone altogether: neither pending for anybody nor in the stream. A failover or a flush has lost it, or a
+-- move has finished it whose reply was lost.
+local function is_gone(stream, group, id)
+  return #redis.call('XPENDING', stream, group, id, id, 1) == 0 and #redis.call('XRANGE', stream, id, id) == 0
 end

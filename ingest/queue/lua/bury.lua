@@ -1,11 +1,13 @@
 -- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
--- KEYS: stream, dead   ARGV: group, consumer, entry ID, fields   returns: 1 if moved
+-- KEYS: stream, settled, clock, receipt, dead   ARGV: group, consumer, entry ID, fields
+-- returns: 1 if moved, 2 if the entry is gone and nothing was written
 if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
-  return 0
+  return is_gone(KEYS[1], ARGV[1], ARGV[3]) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
 end
 local fields = {unpack(ARGV, 4)}
 fields[#fields + 1] = 'dead_at'
-fields[#fields + 1] = string.format('%d', now())
-redis.call('XADD', KEYS[2], '*', unpack(fields))
-finish(KEYS[1], ARGV[1], {ARGV[3]})
+fields[#fields + 1] = string.format('%d', now(KEYS[3]))
+redis.call('XADD', KEYS[5], '*', unpack(fields))
+finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
+redis.call('SET', KEYS[4], '', 'EX', 600)
 return 1

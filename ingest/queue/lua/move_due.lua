@@ -1,10 +1,38 @@
--- Puts scheduled entries whose time has come back into the stream; any number of workers may do so at once.
--- KEYS: stream, retry, retry entries   ARGV: most entries   returns: how many were moved
-local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now(), 'LIMIT', 0, ARGV[1])
+-- Puts scheduled entries whose time has come back into the stream. What cannot be read as an entry becomes a dead letter: it must
+-- not stop the others.
+-- KEYS: stream, retry, retry entries, clock, dead   ARGV: group, most entries   returns: how many were moved
+local time = now(KEYS[4])
+
+-- The fields of an entry: names and values, each a text; nil for anything else.
+local function read(packed)
+  local done, fields = pcall(cmsgpack.unpack, packed)
+  if not done or type(fields) ~= 'table' or #fields == 0 or #fields % 2 == 1 then
+    return nil
+  end
+  local count = 0
+  for _ in pairs(fields) do
+    count = count + 1
+  end
+  for i = 1, #fields do
+    if type(fields[i]) ~= 'string' then
+      return nil
+    end
+  end
+  return count == #fields and fields or nil
+end
+
+local is_shared = has_other_groups(KEYS[1])
+local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(due) do
-  local fields = redis.call('HGET', KEYS[3], id)
-  if fields then
-    redis.call('XADD', KEYS[1], '*', unpack(cmsgpack.unpack(fields)))
+  local packed = redis.call('HGET', KEYS[3], id)
+  if packed then
+    local fields = read(packed)
+    if fields then
+      redis.call('XADD', KEYS[1], '*', unpack(narrow(addressed(is_shared, ARGV[1], fields))))
+    else
+      redis.call('XADD', KEYS[5], '*', 'reason', 'invalid_message', 'error', 'what waited in the retry set is not an entry',
+        'content', packed, 'dead_at', string.format('%d', time))
+    end
     redis.call('HDEL', KEYS[3], id)
   end
   redis.call('ZREM', KEYS[2], id)

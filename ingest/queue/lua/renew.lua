@@ -5,7 +5,7 @@
 local owned, lost = {}, {}
 for i = 3, #ARGV do
   local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
-  if #pending == 1 and pending[1][2] ~= '' and pending[1][3] < 1e12 then
+  if #pending == 1 and not is_released(pending[1]) then
     local list = pending[1][2] == ARGV[2] and owned or lost
     list[#list + 1] = ARGV[i]
   end

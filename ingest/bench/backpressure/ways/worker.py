@@ -14,6 +14,7 @@ from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.maintenance import Maintenance
 from ingest.flow.reaper import Reaper
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -43,14 +44,15 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
     leases = Leases(queue, _default("claim_idle"), _default("heartbeat_ttl"), clock)
     circuit = Circuit(api.fetch_once, metrics.circuit_open, limit)
     slots = ConcurrencyLimit(limit, metrics.concurrency_limit)
-    reaper = Reaper(queue, leases, _default("claim_idle"), metrics.redeliveries)
+    reaper = Reaper(queue, leases, metrics.redeliveries)
     patience = Patience(int(_default("max_attempts")), int(_default("max_deliveries")))
     return Worker(
         queue,
-        Intake(queue, leases, reaper, idle=_default("claim_idle"), calm=_CALM),
+        Intake(queue, leases, reaper, calm=_CALM),
         Handler(api, patience, circuit, slots, now=clock.utc),
         Settlement(queue, MemoryStore(), leases, metrics, int(_default("batch_rows")), now=clock.now),
         leases,
+        Maintenance(queue, leases, _default("claim_idle")),
         circuit,
         slots,
         in_flight=metrics.in_flight,

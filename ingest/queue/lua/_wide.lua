@@ -1,0 +1,24 @@
+-- The most parts (names and values) that a command of a script can have is some 8,000: an entry with more is packed, as
+-- ingest.queue.entries does.
+local most_parts = 2000
+local plain = {order_id = 1, enqueued_at = 1, attempt = 1, traceparent = 1, source = 1, document = 1, ingest_group = 1,
+  replays = 1, replayed_at = 1, first_enqueued_at = 1}
+
+local function narrow(fields)
+  if #fields <= most_parts then
+    return fields
+  end
+  local kept, packed = {}, {}
+  for i = 1, #fields, 2 do
+    -- Named twice, the last one counts, as in a mapping.
+    local list = plain[fields[i]] and kept or packed
+    list[#list + 1] = fields[i]
+    list[#list + 1] = fields[i + 1]
+  end
+  if #kept > most_parts then
+    kept, packed = {}, fields
+  end
+  kept[#kept + 1] = 'ingest_packed'
+  kept[#kept + 1] = cmsgpack.pack(packed)
+  return kept
+end

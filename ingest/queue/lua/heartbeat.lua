@@ -1,0 +1,24 @@
+-- Says that this consumer lives. A first heartbeat, and one after a break, begin a new series: see _standing.lua. Whoever finds that
+-- nobody leads the group's maintenance does so for as long as it is heard.
+-- KEYS: alive, standing, clock, maintenance   ARGV: consumer, lifetime in ms
+-- returns: the time in ms, 1 if a series begins, 1 if this consumer leads, how many consumers have heartbeats
+local time, own, ahead = now(KEYS[3])
+if own + ahead < time then
+  -- Redis' clock went back: the queue's goes on from where it was.
+  redis.call('HSET', KEYS[3], 'ahead', time - own, 'noted_at', own)
+end
+redis.call('HSET', KEYS[3], 'latest', time)
+
+local until_ = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
+redis.call('ZADD', KEYS[1], time + ARGV[2], ARGV[1])
+local is_first = until_ <= time
+if is_first then
+  redis.call('ZADD', KEYS[2], time + ARGV[2], ARGV[1])
+end
+
+local leader = redis.call('HMGET', KEYS[4], 'leader', 'until')
+local leads = leader[1] == ARGV[1] or (tonumber(leader[2]) or 0) <= time
+if leads then
+  redis.call('HSET', KEYS[4], 'leader', ARGV[1], 'until', time + ARGV[2])
+end
+return {time, is_first and 1 or 0, leads and 1 or 0, redis.call('ZCARD', KEYS[1])}

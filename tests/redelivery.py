@@ -1,0 +1,34 @@
+"""What tests share about entries that come again: releasing them by their IDs, and claiming by one cause alone."""
+
+from collections.abc import Iterable
+
+from ingest.domain.delivery import Delivery
+from ingest.queue.consumer import Consumer
+
+MOST = 100_000
+
+
+def delivered(entry_ids: Iterable[str]) -> list[Delivery]:
+    """Deliveries of those entries, as their holder knows them."""
+    return [Delivery(entry_id, entry_id, 1.0, 1, 1, None, {b"order_id": entry_id.encode()}) for entry_id in entry_ids]
+
+
+async def sweep(consumer: Consumer, idle: float) -> int:
+    """One whole sweep; how many entries were put back that had left the pending list."""
+    restored = 0
+    while True:
+        found = await consumer.sweep(idle)
+        restored += found.restored
+        if found.is_complete:
+            return restored
+
+
+async def claim_idle(consumer: Consumer, count: int, idle: float) -> list[Delivery]:
+    """What a consumer can claim after a sweep, but for what dead ones hold."""
+    await sweep(consumer, idle)
+    return (await consumer.claim_abandoned(count)).released
+
+
+async def claim_dead(consumer: Consumer, count: int) -> list[Delivery]:
+    """What a consumer can claim from dead ones."""
+    return (await consumer.claim_abandoned(count)).dead
