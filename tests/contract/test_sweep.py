@@ -1,0 +1,381 @@
+"""What has left the pending list without an ack is put back, and only what is settled is ever deleted."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from contract.beating import (
+    GROUP,
+    LEASE,
+    LIFETIME,
+    NOW,
+    age,
+    beats,
+    connect,
+    counts,
+    falls_silent,
+    has_been_heard_long_enough,
+    hold,
+    ids,
+    pending,
+)
+from redelivery import MOST, claim_idle, delivered, sweep
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from ingest.domain.delivery import DeadReason
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+
+
+@pytest.fixture
+async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture
+async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
+    del one  # it has made the group
+    async with connect(redis_url, queue_name, "two") as consumer:
+        yield consumer
+
+
+async def left(redis: Redis, keys: Keys) -> list[str]:
+    return [entry_id.decode() for entry_id, _ in await redis.xrange(keys.stream)]
+
+
+# -- what was lost ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_what_a_removed_consumer_held_is_put_back_and_never_trimmed(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys, *, is_shared: bool
+) -> None:
+    if is_shared:
+        await redis.xgroup_create(keys.stream, "audit", id="$")
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(80)))
+    await beats(redis, keys, one, two)
+    if is_shared:
+        await redis.xreadgroup("audit", "auditor", {keys.stream: ">"}, noack=True)
+
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
+
+    assert await two.trim(MOST) == 0
+    assert await left(redis, keys) == held
+    assert await sweep(two, LEASE) == len(held)
+    again = (await two.claim_abandoned(MOST)).released
+    assert sorted(ids(again)) == sorted(held)
+    assert {delivery.count for delivery in again} == {1}
+    assert await two.ack(ids(again)) == len(held)
+    await two.trim(MOST)
+    assert await left(redis, keys) == []
+
+
+async def test_what_was_skipped_by_a_moved_position_or_acked_by_hand_is_put_back(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held, acked = await hold(one, redis, keys, "held", "acked by hand")
+    skipped = (await redis.xadd(keys.stream, {"order_id": "skipped"})).decode()
+    await redis.xgroup_setid(keys.stream, GROUP, "$")
+    await redis.xack(keys.stream, GROUP, acked)
+
+    assert await sweep(one, LEASE) == 2
+
+    assert set(await pending(redis, keys)) == {held, acked, skipped}
+    assert ids(await claim_idle(one, 10, LEASE)) == [acked, skipped]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
+    one: Consumer, redis: Redis, keys: Keys, *, is_shared: bool
+) -> None:
+    if is_shared:
+        await redis.xgroup_create(keys.stream, "audit", id="0")
+    acked, buried, retried, held = await hold(one, redis, keys, *"abcd")
+    await redis.xadd(keys.stream, {"order_id": "undelivered"})
+    await one.ack([acked])
+    (dead,) = delivered([buried])
+    await one.bury(dead, DeadReason.REJECTED, "no")
+    (later,) = delivered([retried])
+    await one.reschedule(later, LEASE, 2)
+
+    assert await sweep(one, LEASE) == 0
+
+    assert set(await pending(redis, keys)) == {held}
+    assert await redis.zcard(keys.released) == 0
+
+
+async def test_many_lost_entries_among_many_held_are_all_found_page_by_page(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(700)))
+    lost = [*held[:3], *held[90:260], *held[500:503], *held[-2:]]
+    await redis.xclaim(keys.stream, GROUP, "gone", 0, lost, justid=True)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
+
+    assert await sweep(two, LEASE) == len(lost)
+
+    assert await counts(redis, keys) == dict.fromkeys(held, 1) | dict.fromkeys(lost, 0)
+    assert sorted(ids((await two.claim_abandoned(MOST)).released)) == sorted(lost)
+
+
+async def test_lost_entries_among_many_settled_ones_are_found(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(500)))
+    lost = [held[0], held[250], held[499]]
+    await one.ack([entry_id for entry_id in held if entry_id not in lost])
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
+
+    assert await sweep(two, LEASE) == len(lost)
+
+    assert set(await pending(redis, keys)) == set(lost)
+
+
+async def test_the_next_leader_goes_on_where_the_last_one_stopped(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(250)))
+    await redis.xclaim(keys.stream, GROUP, "gone", 0, held[-1:], justid=True)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
+
+    pages = [await (one if number % 2 else two).sweep(LEASE) for number in range(3)]
+
+    assert [page.is_complete for page in pages] == [False, False, True]
+    assert [page.restored for page in pages] == [0, 0, 1]
+
+
+async def test_an_entry_that_is_still_worked_on_when_it_is_put_back_is_finished_once(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a")
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
+
+    early = await one.ack(held)
+    await sweep(two, LEASE)
+    late = await one.ack(held)
+
+    assert (early, late) == (0, 0), "it is not one's any more: it comes again, and changes nothing"
+    assert ids((await two.claim_abandoned(1)).released) == held
+    assert await one.renew(held) == set(held)
+
+
+# -- nothing is deleted that is not settled ---------------------------------------------------------------------
+
+
+async def test_while_our_own_group_is_gone_nothing_is_trimmed_that_another_has_finished(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    held = await hold(one, redis, keys, *"abc")
+    await one.ack(held[:1])
+    reply = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
+    assert len(next(iter(reply))[1] if isinstance(reply, list) else next(iter(reply.values()))[0]) == len(held)
+    await redis.xack(keys.stream, "audit", *held)
+    await redis.xgroup_destroy(keys.stream, GROUP)
+
+    assert await one.trim(MOST) == 0
+
+    assert set(await left(redis, keys)) >= set(held[1:])
+    assert set(held[1:]) <= set(ids(await one.read(10, NOW)))
+
+
+async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    held = await hold(one, redis, keys, *"ab")
+    await one.ack(held)
+    await redis.xgroup_destroy(keys.stream, GROUP)
+    await one.ensure_group()
+    await redis.xgroup_destroy(keys.stream, "audit")
+
+    assert await one.trim(MOST) == 0
+
+    assert ids(await one.read(10, NOW)) == held
+
+
+# -- who may judge ----------------------------------------------------------------------------------------------
+
+
+async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_silent(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    silent, released = await hold(one, redis, keys, "silent", "released")
+    await beats(redis, keys, one, two)
+    await falls_silent(redis, keys, "one")
+    await age(redis, keys, "one", [silent], 365 * 24 * 3600.0)
+    await one.release(delivered([released]))
+
+    taken = await two.read(10, NOW) + (await two.claim_abandoned(0)).released
+
+    assert silent not in ids(taken)
+    assert (await pending(redis, keys))[silent] == ("one", 1)
+
+
+async def test_a_sweeper_that_was_silent_itself_releases_nothing_that_somebody_holds(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a", "b")
+    await beats(redis, keys, one, two)
+    await age(redis, keys, "one", held, LEASE + 1)
+    await falls_silent(redis, keys, "two")
+
+    silent = await claim_idle(two, 10, LEASE)
+    await two.heartbeat(LIFETIME)
+    new = await claim_idle(two, 10, LEASE)
+    await has_been_heard_long_enough(redis, keys, "two")
+    old = await claim_idle(two, 10, LEASE)
+
+    assert (silent, new, ids(old)) == ([], [], held)
+
+
+async def test_what_was_released_without_a_note_is_found_by_the_sweep(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a", "b")
+    await one.release(delivered(held))
+    await redis.delete(keys.released)
+
+    assert (await two.claim_abandoned(10)).released == []
+    assert ids(await claim_idle(two, 10, LEASE)) == held
+
+
+async def test_junk_among_the_released_ones_is_cleared_away(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a", "b")
+    await one.release(delivered(held[:1]))
+    await redis.zadd(keys.released, {"junk": 0, "1-1": 0, held[1]: 0})
+
+    taken = (await one.claim_abandoned(10)).released
+
+    assert ids(taken) == held[:1]
+    assert await redis.zcard(keys.released) == 0
+    assert (await pending(redis, keys))[held[1]] == ("one", 1)
+
+
+# -- who leads --------------------------------------------------------------------------------------------------
+
+
+async def test_one_consumer_leads_until_it_leaves_or_is_no_longer_heard(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    first = [(await one.heartbeat(LIFETIME)).leads, (await two.heartbeat(LIFETIME)).leads]
+    await one.leave()
+    second = [(await two.heartbeat(LIFETIME)).leads, (await one.heartbeat(LIFETIME)).leads]
+    await redis.hset(keys.maintenance, "until", 1)
+    third = [(await one.heartbeat(LIFETIME)).leads, (await two.heartbeat(LIFETIME)).leads]
+
+    assert (first, second, third) == ([True, False], [True, False], [True, False])
+
+
+async def test_a_heartbeat_tells_how_many_have_one(one: Consumer, two: Consumer) -> None:
+    assert [(await who.heartbeat(LIFETIME)).consumers for who in (one, two, one)] == [1, 2, 2]
+
+
+# -- the clock --------------------------------------------------------------------------------------------------
+
+
+async def test_the_queues_clock_does_not_go_back_when_the_servers_does(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    before = (await one.heartbeat(LIFETIME)).now
+    # As if the server's clock had been an hour ahead until now.
+    await redis.hset(keys.clock, "latest", int((before + 3600) * 1000))
+
+    times = [(await who.heartbeat(LIFETIME)).now for who in (two, one, two, one)]
+
+    assert times == sorted(times)
+    assert times[0] >= before + 3600
+    seconds, _ = await redis.time()
+    assert times[-1] < seconds + 3601 + 60, "it goes on from there at its own pace"
+
+
+async def test_what_the_clock_is_ahead_it_loses_slowly_and_never_jumps_back(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    now = (await one.heartbeat(LIFETIME)).now
+    await redis.hset(keys.clock, mapping={"ahead": 500_000, "noted_at": int((now - 20_000) * 1000), "latest": 1})
+
+    # 20,000 s have taken 200 s off the 500 s.
+    assert 299 < (await one.heartbeat(LIFETIME)).now - now < 300 + 60
+
+
+async def test_junk_in_the_clock_is_read_as_nothing(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.hset(keys.clock, mapping={"ahead": "x", "noted_at": "", "latest": "never"})
+    seconds, _ = await redis.time()
+
+    assert seconds <= (await one.heartbeat(LIFETIME)).now < seconds + 60
+
+
+async def test_a_clock_that_went_back_delays_no_retry_and_hides_no_death(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a", "b")
+    await beats(redis, keys, one, two)
+    await redis.hset(keys.clock, "latest", int(((await one.heartbeat(LIFETIME)).now + 3600) * 1000))
+    (later,) = delivered(held[:1])
+    ahead = (await two.heartbeat(7200)).now
+    await has_been_heard_long_enough(redis, keys, "two")
+    await one.reschedule(later, 0.0, 2)
+    await redis.zadd(keys.alive, {"one": (ahead - 1) * 1000})
+
+    assert await two.move_due(10) == 1
+    assert ids((await two.claim_abandoned(10)).dead) == held[1:]
+
+
+def other_group(url: str, queue: str) -> AbstractAsyncContextManager[Consumer]:
+    return Consumer.open(url, queue, "audit", "auditor", block=1.0)
+
+
+# -- several groups ---------------------------------------------------------------------------------------------
+
+
+async def test_each_group_retries_and_buries_for_itself(
+    one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
+) -> None:
+    async with other_group(redis_url, queue_name) as two:
+        await two.ensure_group()
+        await redis.xadd(keys.stream, {"order_id": "a", "tenant": "x"})
+        for attempt in range(2, 12):
+            for consumer in (one, two):
+                [delivery] = await consumer.read(10, NOW)
+                assert delivery.attempt == attempt - 1
+                await consumer.reschedule(delivery, 0.0, attempt)
+            for consumer in (one, two):
+                assert await consumer.move_due(10) == 1
+        for consumer in (one, two):
+            [delivery] = await consumer.read(10, NOW)
+            assert delivery.fields[b"tenant"] == b"x"
+            await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "no")
+            assert await consumer.read(10, NOW) == []
+        for consumer in (one, two):
+            await consumer.trim(MOST)
+
+    theirs = Keys.of(queue_name, "audit")
+    assert (await redis.xlen(keys.dead), await redis.xlen(theirs.dead)) == (1, 1)
+    assert await redis.xlen(keys.stream) == 0
+    assert (keys.retry, keys.dead) == (f"ingest:{{{queue_name}}}:retry", f"ingest:{{{queue_name}}}:dead")
+
+
+async def test_a_retry_for_another_group_is_finished_unseen_and_cut_off_there_comes_again(
+    one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
+) -> None:
+    async with other_group(redis_url, queue_name) as two:
+        await two.ensure_group()
+        await redis.xadd(keys.stream, {"order_id": "a", "ingest_group": "audit"})
+        # The reply of the read was lost: the entry is pending here.
+        await redis.xreadgroup(GROUP, "one", {keys.stream: ">"})
+
+        assert await one.claim_own(10, []) == []
+        assert await pending(redis, keys) == {}
+        assert [delivery.order_id for delivery in await two.read(10, NOW)] == ["a"]
+
+
+async def test_a_sweep_makes_a_missing_group_again(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xgroup_destroy(keys.stream, GROUP)
+
+    assert (await one.sweep(LEASE)).restored == 0
+
+    with pytest.raises(ResponseError, match="BUSYGROUP"):
+        await redis.xgroup_create(keys.stream, GROUP, id="0")

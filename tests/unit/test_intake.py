@@ -1,0 +1,192 @@
+"""What the intake takes from where, on a queue that the test writes down: no server is needed to see whom it asks for what."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from ingest.domain.delivery import Abandoned, Delivery, Heartbeat
+from ingest.domain.errors import QueueUnavailable
+from ingest.flow.clock import SharedClock
+from ingest.flow.intake import Intake
+from ingest.flow.lease import Leases
+from ingest.flow.reaper import Reaper
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+
+
+def delivery(number: int, count: int = 1) -> Delivery:
+    return Delivery(f"{number}-0", f"order-{number}", 1.0, 1, count, None, {})
+
+
+@dataclass
+class Source:
+    """A queue with entries, some of whose replies get lost; it keeps what was asked of it.
+
+    Attributes:
+        undelivered: new entries.
+        own: those that were delivered to this consumer in replies that nobody got.
+        largest: entries in a reply, beyond which it is lost.
+    """
+
+    undelivered: list[Delivery] = field(default_factory=list)
+    own: list[Delivery] = field(default_factory=list)
+    largest: int = 10**6
+    asked: list[tuple[object, ...]] = field(default_factory=list)
+    consumers: int = 1
+
+    async def read(self, count: int, block: float) -> list[Delivery]:
+        self.asked.append(("read", count, block))
+        taken, self.undelivered = self.undelivered[:count], self.undelivered[count:]
+        return self._reply(taken)
+
+    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+        self.asked.append(("claim_own", count, counted))
+        own = [entry for entry in self.own if entry.entry_id not in known][:count]
+        for entry in own:
+            self.own.remove(entry)
+        return self._reply(own)
+
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        self.asked.append(("claim_abandoned", count))
+        return Abandoned([], [])
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        self.asked.append(("release", *(entry.entry_id for entry in deliveries)))
+        return len(deliveries)
+
+    def _reply(self, taken: list[Delivery]) -> list[Delivery]:
+        if len(taken) <= self.largest:
+            return taken
+        self.own += taken
+        raise QueueUnavailable("the reply was lost")
+
+    def of(self, kind: str) -> list[tuple[object, ...]]:
+        return [asked for asked in self.asked if asked[0] == kind]
+
+
+def intake_on(source: Source, *, calm: int = 3, drawn: float = 1.0) -> tuple[Intake, Leases]:
+    leases = Leases(source, 30.0, 9.0, SharedClock())  # type: ignore[arg-type]  what the intake needs of a queue
+    metrics = WorkerMetrics.on(worker_board(1), 0)
+    reaper = Reaper(source, leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
+    intake = Intake(source, leases, reaper, calm=calm, draw=lambda low, high: low + drawn * (high - low))  # type: ignore[arg-type]
+    return intake, leases
+
+
+async def all_of(intake: Intake, leases: Leases, many: int, count: int) -> list[Delivery]:
+    """Take in until so many have come, over whatever losses."""
+    taken: list[Delivery] = []
+    task = asyncio.current_task()
+    assert task is not None
+    for _ in range(50 * many):
+        try:
+            new = await intake.next(count, 0.0)
+        except QueueUnavailable:
+            continue
+        for entry in new:
+            leases.take(entry, task)
+        taken += new
+        if len(taken) >= many:
+            return taken
+    raise AssertionError(f"only {len(taken)} of {many} came")
+
+
+@pytest.mark.parametrize("largest", [1, 3, 60])
+async def test_on_a_network_that_loses_large_replies_all_come_in_smaller_ones_and_none_is_counted_again(
+    largest: int,
+) -> None:
+    source = Source(undelivered=[delivery(number) for number in range(100)], largest=largest)
+    intake, leases = intake_on(source)
+
+    taken = await all_of(intake, leases, 100, 100)
+
+    assert sorted(entry.entry_id for entry in taken) == sorted(f"{number}-0" for number in range(100))
+    assert {counted for _, _, counted in source.of("claim_own")[1:]} == {False}
+
+
+async def test_when_replies_come_again_whole_slots_are_filled_at_once() -> None:
+    source = Source(undelivered=[delivery(number) for number in range(1000)], largest=1)
+    intake, leases = intake_on(source)
+    await all_of(intake, leases, 3, 100)
+
+    source.largest = 10**6
+    taken = [len(await intake.next(100, 0.0)) for _ in range(12)]
+
+    assert max(taken) == 100
+
+
+async def test_what_a_predecessor_left_counts_as_another_delivery() -> None:
+    source = Source(own=[delivery(1)])
+    intake, leases = intake_on(source)
+
+    await all_of(intake, leases, 1, 10)
+
+    assert source.of("claim_own") == [("claim_own", 10, True)]
+
+
+async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None:
+    source = Source(undelivered=[delivery(1)], largest=0)
+    intake, leases = intake_on(source)
+    source.undelivered, entries = [], source.undelivered
+    assert await intake.next(1, 0.0) == [], "nothing was left by a predecessor"
+    source.undelivered = entries
+    with pytest.raises(QueueUnavailable):
+        await intake.one()
+
+    source.largest = 10**6
+
+    assert [entry.entry_id for entry in await all_of(intake, leases, 1, 10)] == ["1-0"]
+
+
+@pytest.mark.parametrize(
+    ("consumers", "drawn", "blocks"), [(1, 1.0, True), (32, 1.0, True), (1000, 0.03, True), (1000, 0.9, False)]
+)
+async def test_of_many_idle_processes_few_wait_in_a_blocking_read(
+    consumers: int, drawn: float, *, blocks: bool
+) -> None:
+    source = Source(consumers=consumers)
+    intake, leases = intake_on(source, drawn=drawn)
+    await leases.beat()
+
+    await intake.next(5, 0.001)
+
+    assert source.of("read") == [("read", 5, 0.001 if blocks else 0.0)]
+
+
+async def test_of_several_suspects_one_is_kept_and_the_others_are_released() -> None:
+    source = Source(undelivered=[delivery(number, count=5) for number in range(3)])
+    intake, _ = intake_on(source)
+
+    taken = await intake.next(3, 0.0)
+
+    assert [entry.entry_id for entry in taken] == ["0-0"]
+    assert source.of("release") == [("release", "1-0", "2-0")]
+
+
+async def test_a_suspect_among_others_is_released_and_the_others_are_kept() -> None:
+    source = Source(undelivered=[delivery(1), delivery(2, count=5), delivery(3)])
+    intake, _ = intake_on(source)
+
+    taken = await intake.next(3, 0.0)
+
+    assert [entry.entry_id for entry in taken] == ["1-0", "3-0"]
+    assert source.of("release") == [("release", "2-0")]
+
+
+async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
+    # The loop stood still for longer than a lease: a sweep has released what is in hand here, and it is claimed.
+    source = Source(undelivered=[delivery(1)])
+    intake, leases = intake_on(source)
+    await all_of(intake, leases, 1, 1)
+
+    class Again(Source):
+        async def claim_abandoned(self, count: int) -> Abandoned:
+            return Abandoned([delivery(1, count=2)][:count], [delivery(2, count=2)])
+
+    metrics = WorkerMetrics.on(worker_board(1), 0)
+    reaper = Reaper(Again(), leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
+
+    assert [entry.entry_id for entry in await reaper.claim(10)] == ["2-0"]
