@@ -86,7 +86,8 @@ class Consumer:
                 raise
             # A new group sees everything again; what its namesake had settled is not settled for it. Cut off here, entries
             # that other groups still keep are deleted when they have finished them: they were settled once.
-            await self._control.delete(self._keys.settled)
+            while await self._control.zremrangebyrank(self._keys.settled, 0, _MOST_IDS - 1):
+                pass
         return True
 
     async def _has_group(self) -> bool:

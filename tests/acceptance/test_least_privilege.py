@@ -117,7 +117,7 @@ async def command(place: Place, *arguments: str) -> str:
 async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Place) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")
-    settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 2, "shutdown_grace": 1}
+    settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600, "shutdown_grace": 1}
 
     async def requests(count: int) -> bool:
         return scene.api.stats().requests >= count

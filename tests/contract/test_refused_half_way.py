@@ -1,0 +1,108 @@
+"""A move that is refused half-way leaves the order in two places rather than in none: the new place is written first.
+
+Each command that a move is made of is forbidden in turn, so that the script ends there.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from contract.beating import GROUP, NOW, connect
+from redelivery import sweep
+from redis.asyncio import Redis
+from servers.kinds import Kind
+
+from ingest.demo.servers import ValkeyServer
+from ingest.domain.dead_letter import Selection
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.connection import QueueRefused
+from ingest.queue.consumer import Consumer
+from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.keys import Keys
+from ingest.queue.places import Places
+
+QUEUE = "orders"
+KEYS = Keys.of(QUEUE)
+LEASE = 3600.0
+
+
+async def replay(consumer: Consumer, delivery: Delivery) -> object:
+    del delivery
+    return await DeadLetters(consumer._control, QUEUE).replay(Selection(everything=True))
+
+
+async def retry_later(consumer: Consumer, delivery: Delivery) -> object:
+    return await consumer.reschedule(delivery, 0.0, 2)
+
+
+async def bury(consumer: Consumer, delivery: Delivery) -> object:
+    return await consumer.bury(delivery, DeadReason.REJECTED, "no")
+
+
+async def nothing(consumer: Consumer, delivery: Delivery) -> None:
+    del consumer, delivery
+
+
+async def lose(consumer: Consumer, delivery: Delivery) -> None:
+    await consumer._control.xgroup_delconsumer(KEYS.stream, GROUP, "one")
+    del delivery
+
+
+Step = Callable[[Consumer, Delivery], Awaitable[object]]
+# What comes before, the move, and the commands that it writes with.
+MOVES: dict[str, tuple[Step, Step, list[str]]] = {
+    "to the retry set": (nothing, retry_later, ["hset", "zadd", "xack", "xdel", "set"]),
+    "to the dead letters": (nothing, bury, ["xadd", "xack", "xdel", "set"]),
+    "back from the retry set": (
+        retry_later,
+        lambda consumer, _: consumer.move_due(10),
+        ["xadd", "hdel", "zrem"],
+    ),
+    "back from the dead letters": (bury, replay, ["xadd", "xdel", "set"]),
+    "by release": (nothing, lambda consumer, delivery: consumer.release([delivery]), ["xclaim", "zadd"]),
+    "by the sweep": (lose, lambda consumer, _: sweep(consumer, LEASE), ["xclaim", "zadd", "hset"]),
+}
+CASES = [(name, command) for name, (_, _, commands) in MOVES.items() for command in commands]
+
+
+@pytest.fixture
+async def one(own_valkey: ValkeyServer, own_redis: Redis) -> AsyncIterator[Consumer]:
+    await allow_all_but(own_redis)
+    url = own_valkey.url.replace(f":{own_valkey.password}@", "clerk:secret@")
+    async with connect(url, QUEUE, "one") as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+async def allow_all_but(redis: Redis, *forbidden: str) -> None:
+    refused = [f"-{command}" for command in forbidden]
+    await redis.execute_command("ACL", "SETUSER", "clerk", "on", ">secret", "~*", "&*", "+@all", *refused)
+
+
+@pytest.mark.parametrize(("move", "command"), CASES, ids=[f"{name}, without {command}" for name, command in CASES])
+async def test_a_move_that_is_refused_half_way_loses_nothing_and_can_be_made_again(
+    one: Consumer, own_redis: Redis, kind: Kind, move: str, command: str
+) -> None:
+    prepare, make, _ = MOVES[move]
+    await own_redis.xadd(KEYS.stream, {"order_id": "a"})
+    [delivery] = await one.read(1, NOW)
+    await prepare(one, delivery)
+    newer = {"xack": "xackdel", "xdel": "xackdel", "xclaim": "xnack"}.get(command, command)
+
+    await allow_all_but(own_redis, command, *([newer] if kind.is_redis_since(8, 8) else []))
+    with suppress(QueueRefused, QueueUnavailable):
+        await make(one, delivery)
+    refused_at = await places(own_redis)
+    await allow_all_but(own_redis)
+
+    assert refused_at, "in two places rather than in none"
+    await make(one, delivery)
+    assert await places(own_redis)
+
+
+async def places(redis: Redis) -> list[str]:
+    """Where the order is that it will still be stored, or told of, from."""
+    look = Places(redis, QUEUE, GROUP)
+    queued = [sighting.place async for page in look.queued() for sighting in page]
+    return [*queued, *[sighting.place async for page in look.dead() for sighting in page]]
