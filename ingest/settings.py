@@ -99,6 +99,7 @@ class Settings(BaseSettings):
     @classmethod
     def _redis_scheme(cls, value: SecretStr) -> SecretStr:
         url = value.get_secret_value()
+        _refuse_many_redis(url)
         _require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
         _require_encoded_password(url)
         if urlsplit(url).query:
@@ -245,6 +246,19 @@ def mask_url(url: str) -> str:
     netloc = f"{user}{colon}{'***' if colon else ''}{at}{host}"
     query = "***" if "password" in parts.query.lower() else parts.query
     return urlunsplit(parts._replace(netloc=netloc, query=query))
+
+
+def _refuse_many_redis(url: str) -> None:
+    scheme = url.partition("://")[0].lower()
+    if "sentinel" in scheme:
+        raise ValueError(
+            "names Sentinels, which are not supported yet: write redis://host:6379/0 with a host that leads to the primary, also "
+            "after a failover (a proxy that asks Sentinel, a virtual IP, a Kubernetes service)"
+        )
+    if "cluster" in scheme:
+        raise ValueError(
+            "names a Redis Cluster, which is not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
+        )
 
 
 def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:

@@ -61,6 +61,10 @@ class Proxy:
         """Take new connections again."""
         self._do(self._accept())
 
+    def lead_to(self, target: int) -> None:
+        """Lead new connections to another port; those that are open stay where they are."""
+        self._target = target
+
     def delay(self, seconds: float) -> None:
         """Hold back every piece of data for so long, either way; 0 ends it."""
         self._delay = seconds

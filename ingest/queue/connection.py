@@ -1,27 +1,34 @@
-"""Connections to Redis, with its errors translated into ours.
+"""Clients of Redis, with its errors translated into ours.
 
 redis-py retries every command by itself unless told otherwise, also those that must not be repeated blindly;
-here nothing is retried below the caller, who knows what may be.
+here nothing is retried below the caller, who knows what may be. What a connection does by itself is in `transport`.
 """
 
 import asyncio
-from collections.abc import Iterator
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from redis import exceptions as redis_errors
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.queue.transport import NoQueueThere, close_last_answered, code_of, connection_options
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 COMMAND_TIMEOUT = 5.0
 _CONTROL_CONNECTIONS = 8
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
-_PASSING = ("LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS")  # fmt: skip
-# For these redis-py cuts the code from the text.
-_PASSING_ERRORS = (redis_errors.ReadOnlyError, redis_errors.ClusterDownError, redis_errors.TryAgainError)
+_PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
+# What a cluster says to a client that does not know where its parts are.
+_ELSEWHERE = {"MOVED", "ASK"}
+# What a reply of another shape than the command's raises where it is read.
+_MALFORMED = (TypeError, ValueError, AttributeError, LookupError)
 
 
 class QueueFull(QueueUnavailable):
@@ -38,13 +45,10 @@ class NoGroup(Exception):
 
 def control_client(url: str) -> Redis:
     """A client for commands that answer at once, used by many tasks."""
-    pool = BlockingConnectionPool.from_url(
-        url,
+    pool = BlockingConnectionPool(
         max_connections=_CONTROL_CONNECTIONS,
         timeout=COMMAND_TIMEOUT,
-        socket_timeout=COMMAND_TIMEOUT,
-        socket_connect_timeout=COMMAND_TIMEOUT,
-        retry=Retry(NoBackoff(), 0),
+        **connection_options(url, socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
     )
     return Redis.from_pool(pool)
 
@@ -52,6 +56,9 @@ def control_client(url: str) -> Redis:
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
+
+    So are those that a reply of the wrong shape raises in whoever reads it: what answers is not the Redis that it should be, or
+    has given another command's reply. Its connection is closed.
 
     Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
     one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
@@ -63,6 +70,8 @@ def translated() -> Iterator[None]:
         yield
     except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
         raise QueueRefused(f"Redis refuses: {error}") from error
+    except NoQueueThere as error:
+        raise QueueRefused(str(error)) from error
     except redis_errors.InvalidResponse as error:
         raise QueueRefused("what answers there is no Redis") from error
     except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
@@ -74,9 +83,29 @@ def translated() -> Iterator[None]:
         if "handler is closed" not in str(error):
             raise
         raise QueueUnavailable("the connection was closed") from error
+    except _MALFORMED as error:
+        close_last_answered()
+        raise QueueRefused(f"Redis has sent a reply that does not fit the command ({type(error).__name__})") from error
     finally:
         if task is not None and task.cancelling() > cancelled_before:
             raise asyncio.CancelledError
+
+
+def all_translated(kind: type[_T]) -> type[_T]:
+    """A class whose public coroutine methods, in whole, are `translated`: also where they read what a reply says."""
+    for name, method in list(vars(kind).items()):
+        if not name.startswith("_") and inspect.iscoroutinefunction(method):
+            setattr(kind, name, _translated(method))
+    return kind
+
+
+def _translated(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+    @wraps(method)
+    async def in_whole(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        with translated():
+            return await method(*arguments, **options)
+
+    return in_whole
 
 
 def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
@@ -91,6 +120,11 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return NoGroup(text)
     if is_out_of_memory(error):
         return QueueFull(text)
-    if text.partition(" ")[0] in _PASSING or isinstance(error, _PASSING_ERRORS):
+    code = code_of(error)
+    if code in _PASSING:
         return QueueUnavailable(text)
+    if code in _ELSEWHERE:
+        return QueueRefused(
+            "this Redis is one of a cluster and has not our keys; give the URL of a Redis without cluster mode"
+        )
     return QueueRefused(f"Redis refuses: {text}")

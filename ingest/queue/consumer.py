@@ -16,7 +16,14 @@ from redis.exceptions import ResponseError
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Heartbeat, Sweep
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.connection import COMMAND_TIMEOUT, NoGroup, control_client, is_out_of_memory, translated
+from ingest.queue.connection import (
+    COMMAND_TIMEOUT,
+    NoGroup,
+    all_translated,
+    control_client,
+    is_out_of_memory,
+    translated,
+)
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
 from ingest.queue.line import Line
@@ -35,6 +42,7 @@ _RELEASED = 10 * 365 * 24 * 3600 * 1000
 _GONE = 2
 
 
+@all_translated
 class Consumer:
     """A named consumer of one queue's group.
 

@@ -12,12 +12,11 @@ from typing import Any, Self
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
 from ingest.queue.connection import COMMAND_TIMEOUT
+from ingest.queue.transport import connection_options
 
 
 class Line:
@@ -36,9 +35,7 @@ class Line:
     async def open(cls, url: str, patience: float) -> AsyncIterator[Self]:
         """A line whose commands are answered within `patience` seconds."""
         # No timeout of the connection's own, which would make a task of each sending.
-        pool = ConnectionPool.from_url(
-            url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT, retry=Retry(NoBackoff(), 0)
-        )
+        pool = ConnectionPool(**connection_options(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT))
         line = cls(pool.make_connection(), patience)  # type: ignore[no-untyped-call]
         try:
             yield line

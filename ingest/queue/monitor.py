@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from ingest.queue.connection import NoGroup, QueueRefused, translated
+from ingest.queue.connection import NoGroup, QueueRefused, all_translated, translated
 from ingest.queue.keys import Keys
 from ingest.telemetry.metrics import QueueState
 
@@ -23,6 +23,7 @@ class ConsumerState:
     idle: float
 
 
+@all_translated
 class Monitor:
     """Asks Redis about one queue; changes nothing.
 

@@ -77,6 +77,7 @@ class Producer:
 
         Raises:
             InvalidOrderId: before anything is sent.
+            QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers there is none.
         """
         ids = [parse_order_id(order_id) for order_id in order_ids]
         for start in range(0, len(ids), self._batch):

@@ -4,13 +4,16 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from redis.asyncio import Redis
+from servers.kinds import Kind
 from support import eventually
 
 from ingest.demo.servers import ValkeyServer
+from ingest.demo.servers.server import free_port
 from ingest.domain.errors import UserError
 from ingest.domain.order import InvalidOrderId
 from ingest.queue.connection import QueueRefused, control_client
@@ -270,3 +273,31 @@ async def test_a_key_of_another_type_is_not_waited_for(
     async with Producer.connect(redis_url, queue_name) as producer:
         with pytest.raises(UserError):
             await producer.enqueue(["a"])
+
+
+async def test_a_right_that_is_missing_is_not_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "+@all", "-xadd")
+
+    async with Producer.connect(f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0", "orders") as producer:
+        with pytest.raises(QueueRefused, match="Redis refuses: "):
+            await producer.enqueue(["a"])
+
+
+async def test_a_node_of_a_cluster_that_has_not_our_keys_is_not_waited_for(kind: Kind, tmp_path: Path) -> None:
+    one, other = (kind.server(tmp_path / name, cluster_enabled="yes", cluster_port=str(free_port())) for name in "ab")
+    with one, other:
+        async with Redis.from_url(one.url) as first, Redis.from_url(other.url) as second:
+            ours = int(await first.execute_command("CLUSTER", "KEYSLOT", Keys.of("orders").stream))
+            await first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, ours - 1, ours + 1, 16383)
+            await second.execute_command("CLUSTER", "ADDSLOTS", ours)
+            bus = other._options["cluster-port"]
+            await first.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+
+            async def is_whole() -> bool:
+                return "cluster_state:ok" in str(await first.execute_command("CLUSTER", "INFO"))
+
+            await eventually(is_whole)
+
+        async with Producer.connect(one.url, "orders") as producer:
+            with pytest.raises(QueueRefused, match="one of a cluster"):
+                await producer.enqueue(["a"])

@@ -1,0 +1,130 @@
+"""Connections that check who is at their other end.
+
+A name, a virtual IP or a proxy may lead new connections to another server than before, while those that are open stay where
+they are. So a connection is closed as soon as its server says that it is not the one to ask, and by the next command made anew,
+its name looked up again. And what was connected to has to show that it is a Redis, before anything is sent that matters.
+"""
+
+import socket
+import struct
+from asyncio import StreamWriter
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from redis import exceptions as redis_errors
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+# What a server says that is a replica now, or about to be: on the same connection it would say so for ever. It may as well be one
+# that was cut off from its replicas or its disk, and was replaced.
+_ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
+# What a handshake raises in redis-py if the other end says something else than Redis would.
+_NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
+
+_RESET = struct.pack("ii", 1, 0)
+
+# By task: the connection whose reply it read last.
+_last_answered: ContextVar["_Checking | None"] = ContextVar("_last_answered", default=None)
+
+
+class NoQueueThere(redis_errors.RedisError):
+    """What answers can hold no queue."""
+
+
+def code_of(error: redis_errors.ResponseError) -> str:
+    """The word that an error reply begins with; redis-py cuts some of them from the text."""
+    return getattr(error, "status_code", None) or str(error).partition(" ")[0]
+
+
+def close_last_answered() -> None:
+    """Close the connection that this task has read the last reply from: one that made no sense."""
+    if (connection := _last_answered.get()) is not None:
+        connection.hang_up()
+
+
+if TYPE_CHECKING:
+    _Base = Connection
+else:
+    _Base = object
+
+
+class _Checking(_Base):
+    """Goes before one of redis-py's classes of connections."""
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        _last_answered.set(self)
+        try:
+            return await super().read_response(*arguments, **options)
+        except redis_errors.ResponseError as error:
+            if code_of(error) in _ASK_ANOTHER:
+                await self.disconnect(nowait=True)
+            raise
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:  # noqa: FBT001, FBT002  redis-py's own
+        try:
+            await super().on_connect_check_health(check_health)
+            about = await self._about()
+        except _NONSENSE as error:
+            raise NoQueueThere("what answers there is no Redis") from error
+        if about is None:
+            return
+        if not isinstance(about, list | dict) or b"server" not in about:
+            raise NoQueueThere("what answers there is no Redis")
+        if b"sentinel" in (about.values() if isinstance(about, dict) else about):
+            raise NoQueueThere("what answers there is a Sentinel; give the URL of the Redis that it watches")
+
+    async def _about(self) -> Any:
+        """What the server says of itself; None if it may not, and says that as Redis does."""
+        await self.send_command("HELLO", check_health=False)
+        try:
+            return await self.read_response()
+        except redis_errors.ResponseError as error:
+            if code_of(error) in {"ERR", "NOPERM"}:
+                return None
+            raise
+
+    def hang_up(self) -> None:
+        """Drop the connection at once; whoever uses it next makes it anew."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+
+
+class _CheckingTcp(_Checking, Connection):
+    async def _connect(self) -> None:
+        await super()._connect()  # type: ignore[no-untyped-call]
+        # To a port of this machine where nobody listens, TCP may connect a socket to itself: it hears what it says, and keeps
+        # the server from its own port.
+        if self._writer is not None and _is_connected_to_itself(self._writer):
+            # With a reset: else the port would be taken for another minute.
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.hang_up()
+            await self.disconnect(nowait=True)
+            raise ConnectionRefusedError("connected to itself: nobody listens there")
+
+
+def _is_connected_to_itself(writer: StreamWriter) -> bool:
+    return bool(writer.get_extra_info("sockname") == writer.get_extra_info("peername"))
+
+
+class _CheckingTls(_CheckingTcp, SSLConnection):
+    pass
+
+
+class _CheckingUnix(_Checking, UnixDomainSocketConnection):
+    pass
+
+
+_CHECKING: Mapping[type, type] = {
+    Connection: _CheckingTcp,
+    SSLConnection: _CheckingTls,
+    UnixDomainSocketConnection: _CheckingUnix,
+}
+
+
+def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
+    """What a pool needs to make connections to `url`, none of which repeats anything by itself."""
+    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **defaults, **parse_url(url)}
+    options["connection_class"] = _CHECKING[options.get("connection_class", Connection)]
+    return options

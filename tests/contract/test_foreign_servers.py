@@ -1,0 +1,181 @@
+"""What answers is not the Redis that it should be: that is an outage, and no process ends of it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from foreign import Answer, echo, greeting, http, listening, ones, words
+from proxy import Proxy
+from redis.asyncio import Redis
+from redis.asyncio.connection import Connection
+from support import eventually
+
+from ingest.demo.servers import ValkeyServer
+from ingest.demo.servers.server import free_port
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.connection import QueueRefused, control_client, translated
+from ingest.queue.consumer import Consumer
+from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.keys import Keys
+from ingest.queue.line import Line
+from ingest.queue.monitor import Monitor
+from ingest.queue.places import Places
+from ingest.queue.producer import Producer
+from ingest.queue.transport import connection_options
+
+GROUP = "ingest"
+EVERYTHING = (echo, http, greeting, ones, words)
+HELD = Delivery("1-1", "a", 1.0, 1, 1, None, {b"order_id": b"a"})
+
+
+def to(port: int, url: str) -> str:
+    return url.rpartition(":")[0] + f":{port}/0"
+
+
+@pytest.fixture
+def proxy(own_valkey: ValkeyServer) -> AsyncIterator[Proxy]:
+    with Proxy(own_valkey.port) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize("answer", [echo, http, greeting], ids=lambda answer: answer.__name__)
+async def test_at_the_start_it_is_told_at_once(answer: Answer) -> None:
+    for account in ("", ":password@"):
+        async with listening(answer) as port:
+            with pytest.raises(QueueRefused, match="what answers there is no Redis"):
+                async with Consumer.open(f"redis://{account}127.0.0.1:{port}/0", "orders", GROUP, "one", 1.0):
+                    pass
+
+
+async def test_a_sentinel_is_told_from_the_redis_that_it_watches(own_valkey: ValkeyServer) -> None:
+    class Sentinel(ValkeyServer):
+        def _command(self, port: int) -> list[Any]:
+            self.directory.joinpath("sentinel.conf").write_text(
+                f"port {port}\nbind 127.0.0.1\nrequirepass {self.password}\n"
+            )
+            return [self._binary, self.directory / "sentinel.conf", "--sentinel"]
+
+    with (
+        Sentinel(own_valkey.directory / "sentinel", binary=own_valkey._binary) as sentinel,
+        pytest.raises(QueueRefused, match="what answers there is a Sentinel"),
+    ):
+        async with Consumer.open(sentinel.url, "orders", GROUP, "one", 1.0):
+            pass
+
+
+@pytest.mark.parametrize("answer", EVERYTHING, ids=lambda answer: answer.__name__)
+async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
+    answer: Answer, own_valkey: ValkeyServer, proxy: Proxy
+) -> None:
+    url = to(proxy.port, own_valkey.url)
+    async with (
+        Consumer.open(url, "orders", GROUP, "one", 1.0) as consumer,
+        control_client(url) as client,
+        listening(answer) as foreign,
+    ):
+        await consumer.ensure_group()
+        monitor, places, letters = (
+            Monitor(client, "orders", GROUP),
+            Places(client, "orders", GROUP),
+            DeadLetters(client, "orders"),
+        )
+
+        async def queued() -> None:
+            async for _ in places.queued():
+                pass
+
+        calls: Mapping[str, Callable[[], Awaitable[object]]] = {
+            "ensure_group": consumer.ensure_group,
+            "read": lambda: consumer.read(1, 0.01),
+            "claiming read": lambda: consumer.read(1, 0.01, 5.0),
+            "claim_own": lambda: consumer.claim_own(1, []),
+            "claim_dead": lambda: consumer.claim_dead(1),
+            "claim_idle": lambda: consumer.claim_idle(1, 5.0),
+            "beat": lambda: consumer.beat(5.0),
+            "ack": lambda: consumer.ack(["1-1"]),
+            "reschedule": lambda: consumer.reschedule(HELD, 1.0, 2),
+            "bury": lambda: consumer.bury(HELD, DeadReason.REJECTED, "no"),
+            "move_due": lambda: consumer.move_due(10),
+            "renew": lambda: consumer.renew(["1-1"]),
+            "release": lambda: consumer.release(["1-1"]),
+            "leave": consumer.leave,
+            "remove_silent": lambda: consumer.remove_silent(1.0),
+            "trim": consumer.trim,
+            "state": monitor.state,
+            "consumers": monitor.consumers,
+            "traps": monitor.traps,
+            "queued": queued,
+            "count": letters.count,
+            "newest": letters.newest,
+            "get": lambda: letters.get("1-1"),
+        }
+        fallen: dict[str, str] = {}
+        for name, call in calls.items():
+            proxy.lead_to(foreign)
+            await asyncio.to_thread(proxy.cut)
+            for _ in range(3):
+                try:
+                    await call()
+                except QueueUnavailable:
+                    pass
+                except Exception as error:  # noqa: BLE001  what else it may be is what is asked
+                    fallen[name] = repr(error)
+            proxy.lead_to(own_valkey.port)
+
+            async def works(call: Callable[[], Awaitable[object]] = call) -> bool:
+                try:
+                    await call()
+                except QueueUnavailable:
+                    return False
+                return True
+
+            if answer in (ones, words):
+                await asyncio.to_thread(proxy.cut)
+            await eventually(works)
+    assert fallen == {}
+
+
+async def test_a_connection_to_itself_is_nobody_who_listens() -> None:
+    port = free_port()
+    options = connection_options(f"redis://127.0.0.1:{port}/0", socket_connect_timeout=5.0)
+
+    class FromThatVeryPort(options.pop("connection_class")):  # type: ignore[misc]
+        def _connection_arguments(self) -> Mapping[str, Any]:
+            # What the system picks by chance for a client that tries again and again.
+            return {**super()._connection_arguments(), "local_addr": ("127.0.0.1", port)}
+
+    connection = FromThatVeryPort(**options)
+    assert isinstance(connection, Connection)
+    with pytest.raises(QueueUnavailable, match="connected to itself") as told, translated():
+        await Line(connection, 5.0).call("PING")
+
+    assert not isinstance(told.value, QueueRefused), "it is waited for at the start, too"
+    assert not connection.is_connected
+
+    async def is_free() -> bool:
+        with suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            return True
+        return False
+
+    await eventually(is_free)  # for the server that everybody waits for
+
+
+async def test_a_producer_says_so_and_goes_on_when_it_is_redis_again(own_valkey: ValkeyServer, proxy: Proxy) -> None:
+    async with Producer.connect(to(proxy.port, own_valkey.url), "orders") as producer:
+        await producer.enqueue(["before"])
+        async with listening(echo) as foreign:
+            proxy.lead_to(foreign)
+            await asyncio.to_thread(proxy.cut)
+            with pytest.raises(QueueRefused):
+                async with asyncio.timeout(10):
+                    await producer.enqueue(["meanwhile"])
+            proxy.lead_to(own_valkey.port)
+        await producer.enqueue(["after"])
+    async with Redis.from_url(own_valkey.url) as redis:
+        entries = await redis.xrange(Keys.of("orders").stream)
+    assert [fields[b"order_id"] for _, fields in entries] == [b"before", b"after"]

@@ -1,0 +1,122 @@
+"""A failover that moves only new connections: whoever is refused leaves the server that refuses, and finds the new one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from pair import Pair
+from redis.asyncio import Redis
+from servers.kinds import Kind
+from support import eventually
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+from ingest.queue.producer import Producer
+
+GROUP = "ingest"
+QUEUE = "orders"
+KEYS = Keys.of(QUEUE)
+
+
+@pytest.fixture
+async def pair(kind: Kind) -> AsyncIterator[Pair]:
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        Pair.open(kind.server(Path(folder) / "one"), kind.server(Path(folder) / "other")) as pair,
+    ):
+        await pair.attach()
+        yield pair
+
+
+@pytest.fixture
+async def consumer(pair: Pair) -> AsyncIterator[Consumer]:
+    async with Consumer.open(pair.url, QUEUE, GROUP, "one", 1.0) as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture(params=["FAILOVER", "REPLICAOF"])
+def change_roles(request: pytest.FixtureRequest, pair: Pair) -> Callable[[], Awaitable[None]]:
+    async def changed() -> None:
+        await (pair.hand_over() if request.param == "FAILOVER" else pair.promote())
+        pair.lead()
+
+    return changed
+
+
+async def works(call: Callable[[], Awaitable[object]], refused: list[str]) -> bool:
+    """Whether a call succeeds; why not is noted."""
+    try:
+        await call()
+    except QueueUnavailable as error:
+        refused.append(str(error))
+        return False
+    return True
+
+
+async def test_what_was_refused_as_the_server_became_a_replica_succeeds_at_the_next_try(
+    pair: Pair, consumer: Consumer, change_roles: Callable[[], Awaitable[None]]
+) -> None:
+    async with Producer.connect(pair.url, QUEUE) as producer:
+        await producer.enqueue(["a", "b", "c", "d"])
+    one, other, third, _ = await consumer.read(4, 1.0)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: consumer.beat(5.0),
+        lambda: consumer.ack([one.entry_id]),
+        lambda: consumer.reschedule(other, 60.0, 2),
+        lambda: consumer.bury(third, DeadReason.REJECTED, "no"),
+        lambda: consumer.move_due(10),
+        lambda: consumer.read(1, 0.01),
+    ]
+    # As many connections of each kind as there will be.
+    await asyncio.gather(*(consumer.beat(5.0) for _ in range(4)))
+
+    await change_roles()
+    refused: list[str] = []
+    for call in calls:
+        # The pool may have had several connections, and each is refused once.
+        assert any([await works(call, refused) for _ in range(5)]), refused
+
+    assert refused
+    async with Redis.from_url(pair.primary.url) as redis:
+        assert [fields[b"order_id"] for _, fields in await redis.xrange(KEYS.stream)] == [b"d"]
+        assert await redis.zcard(KEYS.retry) == 1
+        assert await redis.xlen(KEYS.dead) == 1
+
+
+async def test_a_read_that_blocks_as_the_server_becomes_a_replica_goes_on_at_the_new_primary(
+    pair: Pair, consumer: Consumer, change_roles: Callable[[], Awaitable[None]]
+) -> None:
+    reading = asyncio.create_task(consumer.read(1, 5.0))
+    async with Redis.from_url(pair.primary.url) as redis:
+
+        async def is_blocked() -> bool:
+            return bool((await redis.info("clients"))["blocked_clients"])
+
+        await eventually(is_blocked)
+
+    await change_roles()
+    with pytest.raises(QueueUnavailable, match="UNBLOCKED"):
+        await reading
+    async with Redis.from_url(pair.primary.url) as redis:
+        await redis.xadd(KEYS.stream, {"order_id": "late"})
+
+    assert [delivery.order_id for delivery in await consumer.read(1, 5.0)] == ["late"]
+
+
+async def test_a_producer_goes_on_at_the_new_primary(pair: Pair, change_roles: Callable[[], Awaitable[None]]) -> None:
+    told: list[str] = []
+    async with Producer.connect(pair.url, QUEUE, on_wait=told.append) as producer:
+        await producer.enqueue(["before"])
+
+        await change_roles()
+        async with asyncio.timeout(20):
+            await producer.enqueue(["after"])
+
+    assert told
+    async with Redis.from_url(pair.primary.url) as redis:
+        assert [fields[b"order_id"] for _, fields in await redis.xrange(KEYS.stream)] == [b"before", b"after"]

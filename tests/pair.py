@@ -1,0 +1,105 @@
+"""Two Redis servers, one of which is the replica of the other, behind a proxy that leads to the primary: what a DNS name, a
+virtual IP or a Kubernetes service is to clients. Roles change in earnest; old connections stay where they are."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from proxy import Proxy
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from support import eventually
+
+from ingest.demo.servers import ValkeyServer
+
+_HANDOVER_MS = 10_000
+_OFTEN = 0.05
+
+
+class Pair:
+    """Two servers that run, with one password; they are a pair after `attach`.
+
+    Attributes:
+        primary: the server that takes writes.
+        replica: the other one.
+        proxy: where clients connect; it leads to the first primary until it is told to `lead` to the other.
+    """
+
+    def __init__(self, primary: ValkeyServer, replica: ValkeyServer, proxy: Proxy) -> None:
+        self.primary = primary
+        self.replica = replica
+        self.proxy = proxy
+
+    @classmethod
+    @contextmanager
+    def open(cls, one: ValkeyServer, other: ValkeyServer) -> Iterator["Pair"]:
+        """Start two servers that were made the same way, and the proxy before them."""
+        one.password = other.password = secrets.token_urlsafe(18)
+        with one, other, Proxy(one.port) as proxy:
+            yield cls(one, other, proxy)
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        parts = urlsplit(self.primary.url)
+        return urlunsplit(parts._replace(netloc=f":{parts.password}@127.0.0.1:{self.proxy.port}"))
+
+    async def attach(self) -> None:
+        """Make the second server the replica of the first, and wait until it has everything."""
+        await self._make_ready()
+        await _ask(self.replica, "REPLICAOF", "127.0.0.1", self.primary.port)
+        await eventually(self._is_in_step, every=_OFTEN)
+
+    async def hand_over(self) -> None:
+        """Change roles by FAILOVER: nothing that was confirmed is lost.
+
+        Clients that are connected stay connected to the old primary; new ones go where they went before, see `lead`.
+        """
+        await self._make_ready()
+        await eventually(self._is_in_step, every=_OFTEN)
+        await _ask(self.primary, "FAILOVER", "TIMEOUT", _HANDOVER_MS)
+        await self._have_swapped()
+
+    async def promote(self) -> None:
+        """The same by REPLICAOF, as operators and Sentinel do it; writes are paused meanwhile, so that none is lost."""
+        await self._make_ready()
+        await _ask(self.primary, "CLIENT", "PAUSE", _HANDOVER_MS, "WRITE")
+        await eventually(self._is_in_step, every=_OFTEN)
+        await _ask(self.replica, "REPLICAOF", "NO", "ONE")
+        await _ask(self.primary, "REPLICAOF", "127.0.0.1", self.replica.port)
+        await _ask(self.primary, "CLIENT", "UNPAUSE")
+        await self._have_swapped()
+
+    def lead(self) -> None:
+        """Lead new connections to the primary."""
+        self.proxy.lead_to(self.primary.port)
+
+    async def _make_ready(self) -> None:
+        """Let each log in to the other and copy at once; a restarted server has forgotten it."""
+        for server in (self.primary, self.replica):
+            await _ask(server, "CONFIG", "SET", "masterauth", server.password)
+            await _ask(server, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+
+    async def _have_swapped(self) -> None:
+        self.primary, self.replica = self.replica, self.primary
+        await eventually(self._is_in_step, every=_OFTEN)
+
+    async def _is_in_step(self) -> bool:
+        with suppress(RedisError, OSError, KeyError):
+            primary, replica = [await _replication(server) for server in (self.primary, self.replica)]
+            return (primary["role"], replica["role"], replica["master_link_status"]) == ("master", "slave", "up") and (
+                replica["slave_repl_offset"] >= primary["master_repl_offset"]
+            )
+        return False
+
+
+async def _replication(server: ValkeyServer) -> dict[str, Any]:
+    async with Redis.from_url(server.url) as client:
+        return dict(await client.info("replication"))
+
+
+async def _ask(server: ValkeyServer, *command: str | int) -> None:
+    async with Redis.from_url(server.url) as client:
+        await client.execute_command(*command)
