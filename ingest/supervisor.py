@@ -4,6 +4,8 @@ It has one thread and no event loop, so that a fork is always clean, and imports
 imported with it: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it
 also reaps what others leave behind.
 
+A fork that the system refuses, as processes or memory have run out, is tried again; the children that run are left alone.
+
 Whoever kills it with SIGKILL closes its end of the lifeline, a pipe; the children see that, and stop as if
 they were asked to.
 """
@@ -55,6 +57,7 @@ class Child:
     started: float = field(default=0.0, init=False)
     start_at: float = field(default=0.0, init=False)
     deaths: int = field(default=0, init=False)
+    refused_forks: int = field(default=0, init=False)
 
 
 class Supervisor:
@@ -121,12 +124,25 @@ class Supervisor:
         sys.stderr.flush()
         # Blocked across the fork: a SIGTERM that comes before the child has its own handler waits for it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+            self._postpone(child, error)
+            return
         if pid == 0:
             self._become(child)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         child.pid, child.started = pid, time.monotonic()
+        child.refused_forks = 0
         _log.info("process_started", process=child.name, pid=pid)
+
+    def _postpone(self, child: Child, error: OSError) -> None:
+        """Try again later: the system has no process or no memory to spare now."""
+        pause = _backoff(child.refused_forks)
+        child.refused_forks += 1
+        child.start_at = time.monotonic() + pause
+        _log.error("process_not_started", process=child.name, error=error.strerror, retry_in=pause)
 
     def _become(self, child: Child) -> None:
         code = 1
@@ -183,7 +199,7 @@ class Supervisor:
             return
         child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
         # At once after a first death, so that its messages go on; then ever more slowly.
-        pause = 0.0 if child.deaths == 1 else min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** (child.deaths - 2))
+        pause = 0.0 if child.deaths == 1 else _backoff(child.deaths - 2)
         child.start_at = time.monotonic() + pause
         child.on_death()
         _log.error("process_died", process=child.name, pid=pid, code=code, restart_in=pause)
@@ -196,3 +212,8 @@ class Supervisor:
                 _log.error("process_killed", process=child.name, pid=child.pid, cause="did not stop in time")
                 os.kill(child.pid, signal.SIGKILL)
         self._kill_at = time.monotonic() + self._margin
+
+
+def _backoff(failures: int) -> float:
+    """Seconds until the next try, after so many that have failed before the last one."""
+    return float(min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(failures, 10)))

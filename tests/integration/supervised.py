@@ -6,6 +6,7 @@ Children say what happens to them in lines on stdout; the supervisor's log goes 
 import ctypes
 import os
 import random
+import resource
 import select
 import signal
 import sys
@@ -71,6 +72,18 @@ def raises(_lifeline: int) -> int:
     raise ZeroDivisionError("a bug of the child")
 
 
+def limits_forks(lifeline: int) -> int:
+    """End when asked; its death leaves the supervisor unable to fork, and the next one able again."""
+    return serves(lifeline)
+
+
+def toggle_limit() -> None:
+    """Let this process, whatever its user runs already, have no more; or let it have them again."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (1 if limit == most else most, most))
+    say("limited" if limit == most else "unlimited")
+
+
 def leaves_an_orphan(_lifeline: int) -> int:
     """End when asked; leave a grandchild to the supervisor, which ends at once."""
     if os.fork() == 0:
@@ -117,6 +130,7 @@ KINDS: dict[str, Callable[[int], int]] = {
         watches_the_lifeline,
         raises,
         leaves_an_orphan,
+        limits_forks,
     )
 }
 
@@ -130,7 +144,9 @@ def main(kinds: str, grace: str) -> int:
             say("stopped", *is_stopped(number))
         return 0
     children = [
-        Child(kind, KINDS[kind], on_death=partial(say, "died", kind)) for kind in kinds.split(",") if kind in KINDS
+        Child(kind, KINDS[kind], on_death=toggle_limit if kind == "limits_forks" else partial(say, "died", kind))
+        for kind in kinds.split(",")
+        if kind in KINDS
     ]
     return Supervisor(children, float(grace), margin=3.0).run()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -113,9 +113,9 @@ Start = Callable[..., Supervised]
 def start() -> Iterator[Start]:
     running: list[Supervised] = []
 
-    def started(kinds: str, grace: float = 20.0) -> Supervised:
+    def started(kinds: str, grace: float = 20.0, via: Sequence[str] = ()) -> Supervised:
         process = subprocess.Popen(
-            [sys.executable, SCRIPT, kinds, str(grace)],
+            [*via, sys.executable, SCRIPT, kinds, str(grace)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -294,4 +294,47 @@ def test_a_stop_that_comes_right_at_the_forks_is_never_lost(start: Start) -> Non
     # A child that missed it would be killed after 26 s, and the exit code be 1.
     assert {status for status, _ in outcomes} == {"0"}
     assert max(float(seconds) for _, seconds in outcomes) < 20
+    assert supervisor.exit_code() == 0
+
+
+# The limit of processes does not bind root: then it is another user, who may read what root may.
+_UNPRIVILEGED = (
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--bounding-set=-all,+dac_override",
+    "--inh-caps=-all,+dac_override",
+    "--ambient-caps=-all,+dac_override",
+)
+
+
+def test_a_fork_that_is_refused_is_tried_again_and_the_other_children_are_left_alone(start: Start) -> None:
+    supervisor = start("limits_forks,limits_forks,serves", via=_UNPRIVILEGED if os.geteuid() == 0 else ())
+    first, second, other = (supervisor.hear_pid("serving") for _ in range(3))
+
+    os.kill(first, signal.SIGKILL)
+    supervisor.hear("limited")
+    eventually_sync(lambda: len(supervisor.events("process_not_started")) >= 2)
+    assert all(map(is_alive, (supervisor.process.pid, second, other)))
+    os.kill(second, signal.SIGKILL)
+    supervisor.hear("unlimited")
+    third, fourth = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
+
+    refused = supervisor.events("process_not_started")
+    assert [event["retry_in"] for event in refused[:2]] == [0.5, 1.0]
+    assert {(event["level"], event["process"]) for event in refused} == {("error", "limits_forks")}
+    assert all("temporarily unavailable" in event["error"] for event in refused)
+    supervisor.ask()
+    assert {supervisor.hear_pid("asked") for _ in range(3)} == {third, fourth, other}
+    assert supervisor.exit_code() == 0
+
+
+def test_a_supervisor_that_cannot_fork_stops_when_asked(start: Start) -> None:
+    supervisor = start("limits_forks", via=_UNPRIVILEGED if os.geteuid() == 0 else ())
+    os.kill(supervisor.hear_pid("serving"), signal.SIGKILL)
+    eventually_sync(lambda: supervisor.events("process_not_started"))
+
+    supervisor.ask()
+
     assert supervisor.exit_code() == 0
