@@ -1,0 +1,29 @@
+"""Commands whose INGEST_REDIS_URL leads to something that is no Redis: one line, at once."""
+
+import asyncio
+
+import pytest
+from foreign import Answer, echo, http, listening, ones
+from support import Cli
+
+
+@pytest.mark.parametrize("answer", [echo, http], ids=lambda answer: answer.__name__)
+@pytest.mark.parametrize("command", [["worker"], ["enqueue", "536365"], ["status"], ["dead", "list"]], ids=" ".join)
+async def test_what_answers_there_is_no_redis_says_every_command(cli: Cli, answer: Answer, command: list[str]) -> None:
+    async with listening(answer) as port:
+        done = await asyncio.to_thread(cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"})
+
+    assert done.returncode == 1
+    assert "what answers there is no Redis" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["worker"], ["enqueue", "536365"], ["status"], ["dead", "list"]], ids=" ".join)
+async def test_nonsense_from_what_looks_like_redis_is_one_line_too(cli: Cli, command: list[str]) -> None:
+    async with listening(ones) as port:
+        done = await asyncio.to_thread(
+            cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"}, timeout=20
+        )
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
