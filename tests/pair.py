@@ -14,7 +14,7 @@ from support import eventually
 
 from ingest.demo.servers import ValkeyServer
 
-_HANDOVER_MS = 10_000
+_PAUSE_MS = 10_000
 _OFTEN = 0.05
 
 
@@ -59,13 +59,13 @@ class Pair:
         """
         await self._make_ready()
         await eventually(self._is_in_step, every=_OFTEN)
-        await _ask(self.primary, "FAILOVER", "TIMEOUT", _HANDOVER_MS)
+        await _ask(self.primary, "FAILOVER")
         await self._have_swapped()
 
     async def promote(self) -> None:
         """The same by REPLICAOF, as operators and Sentinel do it; writes are paused meanwhile, so that none is lost."""
         await self._make_ready()
-        await _ask(self.primary, "CLIENT", "PAUSE", _HANDOVER_MS, "WRITE")
+        await _ask(self.primary, "CLIENT", "PAUSE", _PAUSE_MS, "WRITE")
         await eventually(self._is_in_step, every=_OFTEN)
         await _ask(self.replica, "REPLICAOF", "NO", "ONE")
         await _ask(self.primary, "REPLICAOF", "127.0.0.1", self.replica.port)

@@ -11,6 +11,7 @@ from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage
 from ingest.account import Account, Service, take_account
 from ingest.domain.delivery import DeadReason
+from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.keys import Keys
 
 _MOST_SHOWN = 20
@@ -97,11 +98,11 @@ async def find(stage: Stage, orders: Orders) -> Findings:
     servers = stage.servers
     account = await take_account(
         orders.accepted,
-        Service(servers.redis_url, servers.postgres_dsn, STREAM, GROUP),
+        Service(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
         unconfirmed=orders.unconfirmed,
         expected=orders.expected,
     )
-    letters = await _letters(servers.redis_url)
+    letters = await _letters(stage.straight_redis_url)
     certain, perhaps = orders.nameless
     writes = await _writes(servers.postgres_dsn)
     stats = await stage.api.stats()
@@ -130,7 +131,14 @@ async def _letters(redis_url: str) -> Counter[str]:
     """Dead letters by order; those without one under the empty text."""
     async with Redis.from_url(redis_url) as client:
         letters: Any = await client.xrange(Keys.of(STREAM).dead)
-    return Counter(fields.get(b"order_id", b"").decode() for _, fields in letters)
+    return Counter(_order_id(fields.get(b"order_id", b"").decode(errors="replace")) for _, fields in letters)
+
+
+def _order_id(text: str) -> str:
+    try:
+        return parse_order_id(text)
+    except InvalidOrderId:
+        return ""
 
 
 async def _writes(dsn: str) -> list[asyncpg.Record]:

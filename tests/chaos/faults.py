@@ -1,22 +1,32 @@
 """How each fault is done, and undone."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from random import Random
 from typing import TypeVar
 
 import psutil
 from proxy import Proxy
+from redis.exceptions import RedisError
 from support import eventually
 
 from chaos.plan import Fault, Kind
-from chaos.stage import Command, Stage
+from chaos.producer import Orders
+from chaos.stage import GROUP, STREAM, Command, Stage
 from ingest.demo.servers import PostgresServer, ValkeyServer
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
 
 T = TypeVar("T")
 # A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are away meanwhile; and a busy machine longer.
 STOP_SECONDS = 40.0
 _SLOW = 0.15
+# In long runs the API may be down, and nothing pending, for a minute.
+_UNTIL_HELD = 120.0
+_WIDE_AT_ONCE = 4
+_WIDTHS = (5_000, 20_000)
 _NO_RATES = {
     "error_rate": 0.0,
     "unavailable_rate": 0.0,
@@ -31,26 +41,30 @@ class Faults:
 
     Args:
         stage: what is struck.
+        orders: where it is noted what foreign producers have added.
         say: told what happens, as it happens.
     """
 
-    def __init__(self, stage: Stage, say: Callable[[str], None]) -> None:
+    def __init__(self, stage: Stage, orders: Orders, say: Callable[[str], None]) -> None:
         self._stage = stage
+        self._orders = orders
         self._say = say
-        valkey, postgres = stage.servers.valkey, stage.servers.postgres
-        to_redis, to_postgres, to_api = stage.redis_proxy, stage.postgres_proxy, stage.api_proxy
+        postgres, redis = stage.servers.postgres, stage.redis
+        to_redis, to_postgres, to_api = redis.proxy, stage.postgres_proxy, stage.api_proxy
         self._ways: dict[Kind, Callable[[Fault], Awaitable[str]]] = {
             Kind.KILL_PROCESS: self._kill_process,
             Kind.KILL_COMMAND: self._kill_command,
             Kind.KILL_SUPERVISOR: self._kill_supervisor,
             Kind.REPLACE_COMMAND: self._replace_command,
             Kind.FREEZE_PROCESS: self._freeze_process,
-            Kind.REDIS_TERM: lambda fault: self._restart(valkey, valkey.stop, fault),
-            Kind.REDIS_KILL: lambda fault: self._restart(valkey, valkey.kill, fault),
-            Kind.REDIS_STALL: lambda fault: self._stall(valkey, fault),
+            Kind.REDIS_TERM: lambda fault: self._restart(redis.primary, redis.primary.stop, fault),
+            Kind.REDIS_KILL: lambda fault: self._restart(redis.primary, redis.primary.kill, fault),
+            Kind.REDIS_STALL: lambda fault: self._stall(redis.primary, fault),
             Kind.REDIS_CUT: lambda _: self._cut(to_redis),
             Kind.REDIS_HALF_OPEN: lambda fault: self._half_open(to_redis, fault),
             Kind.REDIS_SLOW: lambda fault: self._slow(to_redis, fault),
+            Kind.REDIS_FAILOVER: self._fail_over,
+            Kind.REDIS_DEMOTED: self._demote,
             Kind.POSTGRES_FAST: lambda fault: self._restart(postgres, lambda: postgres.stop("fast"), fault),
             Kind.POSTGRES_IMMEDIATE: lambda fault: self._restart(postgres, lambda: postgres.stop("immediate"), fault),
             Kind.POSTGRES_STALL: lambda fault: self._stall(postgres, fault),
@@ -66,6 +80,8 @@ class Faults:
             Kind.API_CUT: lambda _: self._cut(to_api),
             Kind.API_HALF_OPEN: lambda fault: self._half_open(to_api, fault),
             Kind.API_SLOW: lambda fault: self._slow(to_api, fault),
+            Kind.FOREIGN_DELETION: self._delete_consumer,
+            Kind.FOREIGN_WIDE: self._add_wide,
         }
 
     async def strike(self, fault: Fault) -> None:
@@ -135,6 +151,63 @@ class Faults:
         with _frozen([parent, *parent.children(recursive=True)]):
             await asyncio.sleep(fault.seconds)
         return "goes on"
+
+    async def _fail_over(self, _: Fault) -> str:
+        """Only new connections are led to the new primary; those that are open stay at the old one."""
+        await self._stage.change_roles()
+        self._stage.redis.lead()
+        return f"port {self._stage.redis.primary.port} is the primary"
+
+    async def _demote(self, fault: Fault) -> str:
+        """The proxy leads to the replica meanwhile."""
+        await self._stage.change_roles()
+        await asyncio.sleep(fault.seconds)
+        await self._stage.change_roles()
+        return "the primary again"
+
+    # -- foreign clients ------------------------------------------------------------------------------------
+
+    async def _delete_consumer(self, fault: Fault) -> str:
+        name, entries = await eventually(lambda: self._deleted(fault), within=_UNTIL_HELD)
+        return f"{name.decode()}, which held {entries}"
+
+    async def _deleted(self, fault: Fault) -> tuple[bytes, int] | None:
+        """The live consumer that was deleted, and how much it held; None if none holds anything."""
+        keys = Keys.of(STREAM)
+        with suppress(RedisError, OSError):
+            async with control_client(self._stage.straight_redis_url) as redis:
+                alive = set(await redis.zrangebyscore(keys.alive + GROUP, time.time() * 1000, "+inf"))
+                consumers = await redis.xinfo_consumers(keys.stream, GROUP)
+                holding = [row["name"] for row in consumers if row["pending"] and row["name"] in alive]
+                if not holding:
+                    return None
+                name = _pick(holding, fault)
+                entries = int(await redis.xgroup_delconsumer(keys.stream, GROUP, name))
+                return (name, entries) if entries else None
+        return None
+
+    async def _add_wide(self, fault: Fault) -> str:
+        """As somebody would who puts a whole document into fields; every other one names no order, or none that could be."""
+        random = Random(fault.choice)
+        widths = []
+        for number in range(_WIDE_AT_ONCE):
+            widths.append(random.randint(*_WIDTHS))
+            order = random.choice([{}, {"order_id": "no order/ID"}])
+            if number % 2:
+                order = {"order_id": self._orders.next_wide()}
+            rest = {f"field-{field}": "x" for field in range(widths[-1])}
+            await self._add(random.choice([order | rest, rest | order]))
+        return f"of {', '.join(f'{width:,}' for width in widths)} fields"
+
+    async def _add(self, fields: dict[str, str]) -> None:
+        name = fields.get("order_id", "")
+        try:
+            async with control_client(self._stage.straight_redis_url) as redis:
+                await redis.xadd(Keys.of(STREAM).stream, fields)  # type: ignore[arg-type]
+        except (RedisError, OSError):
+            self._orders.note_foreign(name, certain=False)
+        else:
+            self._orders.note_foreign(name, certain=True)
 
     # -- the network ----------------------------------------------------------------------------------------
 

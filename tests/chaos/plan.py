@@ -30,6 +30,8 @@ class Kind(StrEnum):
     REDIS_CUT = "cut connections to Redis"
     REDIS_HALF_OPEN = "half-open connections to Redis"
     REDIS_SLOW = "a slow network to Redis"
+    REDIS_FAILOVER = "fail Redis over to its replica"
+    REDIS_DEMOTED = "make Redis a replica for a while"
     POSTGRES_FAST = "restart PostgreSQL, fast"
     POSTGRES_IMMEDIATE = "restart PostgreSQL, immediate"
     POSTGRES_STALL = "stall PostgreSQL"
@@ -45,6 +47,8 @@ class Kind(StrEnum):
     API_CUT = "cut connections to the API"
     API_HALF_OPEN = "half-open connections to the API"
     API_SLOW = "a slow network to the API"
+    FOREIGN_DELETION = "XGROUP DELCONSUMER of a live consumer"
+    FOREIGN_WIDE = "entries of thousands of fields"
 
 
 # Seconds that each lasts: at least, and at most. A restart is down for so long.
@@ -60,6 +64,8 @@ SECONDS = {
     Kind.REDIS_CUT: (0.0, 0.0),
     Kind.REDIS_HALF_OPEN: (3.0, 12.0),
     Kind.REDIS_SLOW: (2.0, 10.0),
+    Kind.REDIS_FAILOVER: (0.0, 0.0),
+    Kind.REDIS_DEMOTED: (1.0, 5.0),
     Kind.POSTGRES_FAST: (0.2, 3.0),
     Kind.POSTGRES_IMMEDIATE: (0.2, 3.0),
     Kind.POSTGRES_STALL: (2.0, 8.0),
@@ -75,6 +81,8 @@ SECONDS = {
     Kind.API_CUT: (0.0, 0.0),
     Kind.API_HALF_OPEN: (3.0, 15.0),
     Kind.API_SLOW: (2.0, 15.0),
+    Kind.FOREIGN_DELETION: (0.0, 0.0),
+    Kind.FOREIGN_WIDE: (0.0, 0.0),
 }
 
 
@@ -108,6 +116,7 @@ LANES = (
     Lane("redis", _kinds("REDIS"), (5.0, 15.0), (2.0, 4.0)),
     Lane("postgres", _kinds("POSTGRES"), (5.0, 15.0), (2.0, 4.0)),
     Lane("api", _kinds("API"), (5.0, 15.0), (1.0, 2.0)),
+    Lane("foreign clients", _kinds("FOREIGN"), (8.0, 20.0), (4.0, 8.0)),
 )
 
 GROUPS = {
@@ -121,6 +130,9 @@ GROUPS = {
     "API throttling": (Kind.API_THROTTLES,),
     "connections cut": (Kind.REDIS_CUT, Kind.POSTGRES_CUT, Kind.API_CUT),
     "connections half-open": (Kind.REDIS_HALF_OPEN, Kind.POSTGRES_HALF_OPEN, Kind.API_HALF_OPEN),
+    "role changes": (Kind.REDIS_FAILOVER, Kind.REDIS_DEMOTED),
+    "consumers deleted": (Kind.FOREIGN_DELETION,),
+    "wide entries": (Kind.FOREIGN_WIDE,),
     "slow networks": (Kind.REDIS_SLOW, Kind.POSTGRES_SLOW, Kind.API_SLOW),
 }
 """What the report counts together; every kind is in one of them."""

@@ -41,7 +41,7 @@ class Orders:
         accepted: for certain.
         unconfirmed: perhaps.
         versions: how many versions each changing order has had.
-        nameless: entries without an order: accepted ones, and how many there may be besides.
+        nameless: entries without an order, or with an ID that none can have: accepted ones, and how many there may be besides.
     """
 
     def __init__(self) -> None:
@@ -53,6 +53,19 @@ class Orders:
         self.unconfirmed: set[str] = set()
         self.versions: dict[str, int] = {}
         self.nameless = (0, 0)
+        self._wide = count(1)
+
+    def next_wide(self) -> str:
+        """The ID of an order that a foreign producer announces."""
+        return f"WIDE-{next(self._wide)}"
+
+    def note_foreign(self, name: str, *, certain: bool) -> None:
+        """Remember an entry of a foreign producer; one that names no order that could be counts as nameless."""
+        if name.startswith("WIDE-"):
+            (self.accepted if certain else self.unconfirmed).add(name)
+        else:
+            accepted, perhaps = self.nameless
+            self.nameless = (accepted + certain, perhaps + (not certain))
 
     def expect(self, order_id: str, outcome: Expected) -> None:
         """Set what should become of an order that is not as usual."""
@@ -119,14 +132,13 @@ class Announcer:
 
     async def _add_nameless(self) -> None:
         """As a program with a mistake in it would, straight into the stream."""
-        certain, perhaps = self.orders.nameless
         try:
             async with asyncio.timeout(_GIVES_UP_AFTER), control_client(self._url) as client:
                 await client.xadd(Keys.of(STREAM).stream, {"order": "536365"})
         except (RedisError, OSError, TimeoutError):
-            self.orders.nameless = certain, perhaps + 1
+            self.orders.note_foreign("", certain=False)
         else:
-            self.orders.nameless = certain + 1, perhaps
+            self.orders.note_foreign("", certain=True)
 
     # -- the next order -------------------------------------------------------------------------------------
 

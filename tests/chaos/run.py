@@ -85,7 +85,8 @@ class _Run:
     async def play(self) -> Report:
         stage, options = self._stage, self._options
         await check.prepare(stage.servers.postgres_dsn)
-        async with stage.api, control_client(stage.servers.redis_url) as redis:
+        await stage.redis.attach()
+        async with stage.api, control_client(stage.straight_redis_url) as redis:
             self._redis = redis
             await stage.api.behave()
             announcer = Announcer(stage.redis_url, stage.api, options.rate, options.seed, self._say)
@@ -121,7 +122,7 @@ class _Run:
 
     async def _strike(self) -> None:
         """Let all lanes go their way to their end."""
-        faults = Faults(self._stage, self._say)
+        faults = Faults(self._stage, self._orders, self._say)
         async with asyncio.TaskGroup() as lanes:
             for lane in plan(self._options.seed, self._options.seconds).values():
                 lanes.create_task(self._go(faults, lane))

@@ -1,7 +1,7 @@
 """What a chaos run plays on: real servers behind proxies, the simulated API, and the service's own commands as processes.
 
-The workers reach Redis, PostgreSQL and the API through a proxy each; so does the producer. The check at the end, and what
-sets the API, go straight.
+The workers reach Redis, PostgreSQL and the API through a proxy each; so does the producer. The check at the end, what sets the
+API, and the foreign clients go straight: to Redis by a proxy of their own, which does nothing but lead to the primary.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import psutil
+from pair import Pair
 from proxy import Proxy
 
 from ingest.demo.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
@@ -127,7 +128,8 @@ class Stage:
 
     home: Path
     servers: EmbeddedServers
-    redis_proxy: Proxy
+    redis: Pair
+    redis_straight: Proxy
     postgres_proxy: Proxy
     processes: int
     _commands: ExitStack
@@ -144,7 +146,18 @@ class Stage:
     @property
     def redis_url(self) -> str:
         """Redis, by way of the proxy."""
-        return _by_way_of(self.redis_proxy, self.servers.redis_url)
+        return self.redis.url
+
+    @property
+    def straight_redis_url(self) -> str:
+        """The primary, by a way that nothing happens to."""
+        return _by_way_of(self.redis_straight, self.redis.url)
+
+    async def change_roles(self) -> None:
+        """Hand over to the replica, so that nothing that was confirmed is lost; the workers' proxy stays as it is."""
+        await self.redis.hand_over()
+        self.redis_straight.lead_to(self.redis.primary.port)
+        await asyncio.to_thread(self.redis_straight.cut)
 
     def prepare(self, seed: int) -> None:
         """Make the tables, and start the API."""
@@ -251,18 +264,22 @@ def open_stage(home: Path, processes: int, redis_server: Path | None) -> Iterato
         processes: worker processes of each command.
         redis_server: the program to use for Redis; by default the embedded Valkey.
     """
-    options = {**VALKEY_DURABLE, "appendfsync": "always"}
+    options = {**VALKEY_DURABLE, "appendfsync": "always", "repl-diskless-sync-delay": "0"}
     with ExitStack() as stack:
         servers = stack.enter_context(embedded_servers(directory=home, durable=True, valkey_options=options))
         if redis_server is not None:
             other = ValkeyServer(home / "redis", binary=redis_server, options=options)
             servers = replace(servers, valkey=stack.enter_context(other))
+        replica = ValkeyServer(home / "replica", binary=redis_server, options=options)
+        replica.password = servers.valkey.password
+        stack.enter_context(replica)
         (home / "logs").mkdir()
-        redis_proxy = stack.enter_context(Proxy(servers.valkey.port))
+        redis_proxy, redis_straight = (stack.enter_context(Proxy(servers.valkey.port)) for _ in range(2))
+        redis = Pair(servers.valkey, replica, redis_proxy)
         postgres_proxy = stack.enter_context(Proxy(servers.postgres.port))
         watchdog = stack.enter_context(Watchdog())
         commands = stack.enter_context(ExitStack())
-        yield Stage(home, servers, redis_proxy, postgres_proxy, processes, commands, watchdog)
+        yield Stage(home, servers, redis, redis_straight, postgres_proxy, processes, commands, watchdog)
 
 
 def _by_way_of(proxy: Proxy, url: str) -> str:
