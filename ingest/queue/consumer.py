@@ -94,7 +94,7 @@ class Consumer:
                 raise
             # A new group sees everything again; what its namesake had settled is not settled for it. Cut off here, entries
             # that other groups still keep are deleted when they have finished them: they were settled once.
-            while await self._control.zremrangebyrank(self._keys.settled, 0, _MOST_IDS - 1):
+            while await self._control.zremrangebyrank(self._keys.settled, 0, _MOST_IDS - 1) == _MOST_IDS:
                 pass
         return True
 

@@ -176,7 +176,7 @@ class Faults:
         keys = Keys.of(STREAM)
         with suppress(RedisError, OSError):
             async with control_client(self._stage.straight_redis_url) as redis:
-                alive = set(await redis.zrangebyscore(keys.alive + GROUP, time.time() * 1000, "+inf"))
+                alive = set(await redis.zrangebyscore(keys.alive, time.time() * 1000, "+inf"))
                 consumers = await redis.xinfo_consumers(keys.stream, GROUP)
                 holding = [row["name"] for row in consumers if row["pending"] and row["name"] in alive]
                 if not holding:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from foreign import Answer, echo, greeting, http, listening, ones, words
 from proxy import Proxy
+from redelivery import delivered
 from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 from support import eventually
@@ -91,20 +92,19 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
         calls: Mapping[str, Callable[[], Awaitable[object]]] = {
             "ensure_group": consumer.ensure_group,
             "read": lambda: consumer.read(1, 0.01),
-            "claiming read": lambda: consumer.read(1, 0.01, 5.0),
             "claim_own": lambda: consumer.claim_own(1, []),
-            "claim_dead": lambda: consumer.claim_dead(1),
-            "claim_idle": lambda: consumer.claim_idle(1, 5.0),
-            "beat": lambda: consumer.beat(5.0),
+            "claim_abandoned": lambda: consumer.claim_abandoned(1),
+            "sweep": lambda: consumer.sweep(5.0),
+            "heartbeat": lambda: consumer.heartbeat(5.0),
             "ack": lambda: consumer.ack(["1-1"]),
             "reschedule": lambda: consumer.reschedule(HELD, 1.0, 2),
             "bury": lambda: consumer.bury(HELD, DeadReason.REJECTED, "no"),
             "move_due": lambda: consumer.move_due(10),
             "renew": lambda: consumer.renew(["1-1"]),
-            "release": lambda: consumer.release(["1-1"]),
+            "release": lambda: consumer.release(delivered(["1-1"])),
             "leave": consumer.leave,
             "remove_silent": lambda: consumer.remove_silent(1.0),
-            "trim": consumer.trim,
+            "trim": lambda: consumer.trim(10),
             "state": monitor.state,
             "consumers": monitor.consumers,
             "traps": monitor.traps,

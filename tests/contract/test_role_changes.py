@@ -65,7 +65,7 @@ async def test_what_was_refused_as_the_server_became_a_replica_succeeds_at_the_n
         await producer.enqueue(["a", "b", "c", "d"])
     one, other, third, _ = await consumer.read(4, 1.0)
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: consumer.beat(5.0),
+        lambda: consumer.heartbeat(5.0),
         lambda: consumer.ack([one.entry_id]),
         lambda: consumer.reschedule(other, 60.0, 2),
         lambda: consumer.bury(third, DeadReason.REJECTED, "no"),
@@ -73,7 +73,7 @@ async def test_what_was_refused_as_the_server_became_a_replica_succeeds_at_the_n
         lambda: consumer.read(1, 0.01),
     ]
     # As many connections of each kind as there will be.
-    await asyncio.gather(*(consumer.beat(5.0) for _ in range(4)))
+    await asyncio.gather(*(consumer.heartbeat(5.0) for _ in range(4)))
 
     await change_roles()
     refused: list[str] = []
