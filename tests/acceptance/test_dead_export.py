@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,24 @@ def test_export_writes_csv_with_a_header_into_a_file(cli: Cli, buried: Buried, t
     ]
     assert json.loads(rows[0]["fields"]) == {"tenant": "x"}
     assert [file.name for file in tmp_path.iterdir()] == ["dead.csv"]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_file_of_dead_letters_is_for_its_owner_alone(cli: Cli, buried: Buried, tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "dead.jsonl"
+    path.touch(0o666)
+    buried.add(letter("a"))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ingest", "dead", "export", "--force", "--output", str(path)],
+        env=cli.env,
+        umask=umask,
+        check=True,
+        capture_output=True,
+    )
+
+    assert done.stderr.startswith(b"wrote 1 dead letter ")
+    assert stat.filemode(path.stat().st_mode) == "-rw-------"
 
 
 def test_export_replaces_a_file_only_when_told_to(cli: Cli, buried: Buried, tmp_path: Path) -> None:

@@ -31,13 +31,15 @@ def standard_output() -> Iterator[IO[str]]:
 def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     """A file written beside its place, and put there at the end; if anything goes wrong before, it is removed.
 
+    It is its owner's alone, whatever was there before.
+
     Raises:
         CannotWrite: also if there is one and `replace` does not allow to replace it.
     """
     temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
     try:
         _require_free(path, replace=replace)
-        with temporary.open("x", encoding="utf-8", newline="\n") as stream:
+        with open(temporary, "x", encoding="utf-8", newline="\n", opener=_for_its_owner) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -49,6 +51,11 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    # Customers' data is in it: whoever else may read it has to be let in by a person.
+    return os.open(path, flags, 0o600)
 
 
 def _require_free(path: Path, *, replace: bool) -> None:
