@@ -6,19 +6,23 @@ sets goes before both.
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
+from dotenv.parser import parse_stream
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.errors import ConfigError
+from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
 
 PREFIX = "INGEST_"
+_DOT_ENV = ".env"
 _URLS = ("_url", "_dsn")
 # Looking more often for shorter blocks would cost more than it tells; they are in the lag's histogram.
 _SHORTEST_BLOCK = 0.1
@@ -39,7 +43,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True
+        env_prefix=PREFIX, env_file=_DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True
     )
 
     redis_url: SecretStr = Field(
@@ -106,6 +110,17 @@ class Settings(BaseSettings):
             _require_known_options(url)
         return value
 
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_database(cls, value: SecretStr) -> SecretStr:
+        # The client takes what is no number for database 0, and 1/2 for 12.
+        parts = urlsplit(value.get_secret_value())
+        path = parts.path if parts.scheme in {"redis", "rediss"} else ""
+        option = next((text for name, text in parse_qsl(parts.query) if name == "db"), "0")
+        if not (re.fullmatch(r"/?|/[0-9]+", path) and re.fullmatch(r"[0-9]+", option)):
+            raise ValueError("must name the database by its number, such as redis://host:6379/0")
+        return value
+
     @field_validator("postgres_dsn")
     @classmethod
     def _postgres_scheme(cls, value: SecretStr) -> SecretStr:
@@ -140,9 +155,10 @@ class Settings(BaseSettings):
     @classmethod
     def _upstream_template(cls, value: str) -> str:
         _require_scheme(value, ("http", "https"), "https://shop.example/orders/{order_id}")
-        if value.count("{order_id}") != 1:
+        if value.count(PLACEHOLDER) != 1:
             raise ValueError("must hold {order_id} once, such as https://shop.example/orders/{order_id}")
-        if not urlsplit(value).hostname or "{" in urlsplit(value).netloc:
+        parts = urlsplit(value)
+        if not parts.hostname or "{" in parts.netloc or PLACEHOLDER in parts.fragment:
             raise ValueError("must name a host, with {order_id} in the path or the query")
         return value
 
@@ -155,27 +171,42 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the secret files named by `INGEST_…_FILE` between the environment and `.env`."""
+        """Put the secret files named by `INGEST_…_FILE` behind what names them: the environment, then `.env`."""
         del file_secret_settings
-        return init_settings, env_settings, _NamedFiles(settings_cls), dotenv_settings
+        variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
+        in_environment = _NamedFiles(settings_cls, os.environ, "")
+        in_dot_env = _NamedFiles(settings_cls, variables, f"{_DOT_ENV}: ")
+        return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
 
 
 class _NamedFiles(PydanticBaseSettingsSource):
-    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names."""
+    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names.
+
+    Args:
+        variables: where these names are set.
+        where: put before what is wrong with one of them.
+    """
+
+    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str | None], where: str) -> None:
+        super().__init__(settings_cls)
+        self._variables = {name.upper(): value for name, value in variables.items()}
+        self._where = where
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         del field
         name = f"{PREFIX}{field_name.upper()}"
-        path = os.environ.get(f"{name}_FILE")
+        path = self._variables.get(f"{name}_FILE")
         if path is None:
             return None, field_name, False
-        if name in os.environ:
-            raise ConfigError(f"both {name} and {name}_FILE are set: keep one")
+        if name in self._variables:
+            raise ConfigError(f"{self._where}both {name} and {name}_FILE are set: keep one")
+        if field_name in self.current_state:
+            return None, field_name, False  # set by what goes before
         try:
             return Path(path).read_text(encoding="utf-8").strip(), field_name, False
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ConfigError(f"{name}_FILE: cannot read {path}: {reason}") from error
+            raise ConfigError(f"{self._where}{name}_FILE: cannot read {path}: {reason}") from error
 
     def __call__(self) -> dict[str, Any]:
         values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
@@ -213,16 +244,32 @@ def _with_passwords(settings: Settings) -> Settings:
     return settings.model_copy(update=urls)
 
 
-def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """One line for each `INGEST_` variable that is no setting: a typing mistake, most likely."""
+def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> list[str]:
+    """One line for each `INGEST_` variable that is no setting: a typing mistake, most likely.
+
+    Args:
+        environ: names in the environment.
+        in_dot_env: names in `.env`.
+    """
+    return [*_unknown(environ, ""), *_unknown(in_dot_env, f"{_DOT_ENV}: ")]
+
+
+def _unknown(names: Iterable[str], where: str) -> Iterator[str]:
     known = {name.upper() for name in Settings.model_fields}
     known |= {name + "_FILE" for name in known}
-    given = (name.removeprefix(PREFIX) for name in environ if name.startswith(PREFIX))
-    lines = []
-    for name in sorted(name for name in given if name not in known):
+    given = {name.upper().removeprefix(PREFIX) for name in names if name.upper().startswith(PREFIX)}
+    for name in sorted(given - known):
         near = get_close_matches(name, known, n=1)
-        lines.append(f"{PREFIX}{name} is no setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else ""))
-    return lines
+        yield f"{where}{PREFIX}{name} is no setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
+
+
+def names_in_dot_env() -> list[str]:
+    """The variables that `.env` sets; none where there is no such file, or it is one that can be read only once."""
+    path = Path(_DOT_ENV)
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [binding.key for binding in parse_stream(file) if binding.key is not None]
 
 
 def effective(settings: Settings) -> dict[str, Any]:
@@ -231,21 +278,11 @@ def effective(settings: Settings) -> dict[str, Any]:
     for name in Settings.model_fields:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
-            value = value.get_secret_value() if name.endswith(_URLS) else "***"
+            value = value.get_secret_value() if name.endswith(_URLS) else MASK
         if name.endswith(_URLS):
             value = mask_url(value)
         values[PREFIX + name.upper()] = value
     return values
-
-
-def mask_url(url: str) -> str:
-    """The URL with its password, and a query that may carry one, replaced by `***`."""
-    parts = urlsplit(url)
-    account, at, host = parts.netloc.rpartition("@")
-    user, colon, _ = account.partition(":")
-    netloc = f"{user}{colon}{'***' if colon else ''}{at}{host}"
-    query = "***" if "password" in parts.query.lower() else parts.query
-    return urlunsplit(parts._replace(netloc=netloc, query=query))
 
 
 def _refuse_many_redis(url: str) -> None:
@@ -293,10 +330,19 @@ def _require_encoded_password(url: str) -> None:
 def _explain(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).upper()
     message = problem["msg"].removeprefix("Value error, ")
-    field = Settings.model_fields.get(str(problem["loc"][0]))
-    is_secret = field is None or "SecretStr" in str(field.annotation)
-    given = problem["input"]
-    if name.lower().endswith(_URLS) and isinstance(given, str):
-        is_secret |= "@" in given
-    shown = "" if is_secret else f" (got {given!r})"
-    return f"{name}: {message[0].lower()}{message[1:]}{shown}"
+    given = _showable(name, problem["input"])
+    return f"{name}: {message[0].lower()}{message[1:]}" + ("" if given is None else f" (got {given!r})")
+
+
+def _showable(name: str, given: object) -> object:
+    """A wrong value as it may be shown; None if it may not."""
+    field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
+    if field is None or "SecretStr" in str(field.annotation):
+        return None
+    if not (name.lower().endswith(_URLS) and isinstance(given, str)):
+        return given
+    try:
+        _require_scheme(given, ("http", "https"), "")
+    except ValueError:
+        return None  # where there is no telling its parts, a key may be in any
+    return mask_url(given)

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any
 
-from ingest.settings import Settings, load_settings, unknown_settings
+from ingest.settings import Settings, load_settings, names_in_dot_env, unknown_settings
 from ingest.telemetry.logs import get_logger, setup_logs
 
 
@@ -12,7 +12,7 @@ def start(**overrides: Any) -> Settings:
     """Read the settings, with the command line's overrides, and set up the logs."""
     settings = load_settings(**overrides)
     setup_logs(settings.log_format, settings.log_level)
-    for line in unknown_settings(os.environ):
+    for line in unknown_settings(os.environ, names_in_dot_env()):
         get_logger("settings").warning("unknown_setting", problem=line)
     return settings
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from ingest.domain.masking import mask_urls
+
 Kind = Literal["aiohttp", "curl"]
 
 REDIRECTS = 5
@@ -73,8 +75,8 @@ class NoAnswer(Exception):
     """
 
     def __init__(self, error: str, *, in_time: bool = True, reached: bool = True) -> None:
-        # Libraries quote what a server sent, at any length.
-        super().__init__(error[:300])
+        # Libraries quote what a server sent, at any length, and URLs with the credentials in them.
+        super().__init__(mask_urls(error)[:300])
         self.in_time = in_time
         self.reached = reached
 

@@ -368,6 +368,45 @@ def test_dot_env_in_the_working_directory_is_read(cli: Cli, tmp_path: Path) -> N
     assert json.loads(done.stdout)["INGEST_GROUP"] == "from-dot-env"
 
 
+def test_dot_env_may_name_secret_files_and_mistyped_names_in_it_are_warned_about(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "group").write_text("from-a-file\n")
+    (tmp_path / ".env").write_text("INGEST_GROUP_FILE=group\nINGEST_CONCURENCY=5\n")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ingest", "config", "--json"], env=cli.env, cwd=tmp_path, capture_output=True, check=True
+    )
+
+    assert json.loads(done.stdout)["INGEST_GROUP"] == "from-a-file"
+    [warning] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert warning["problem"] == ".env: INGEST_CONCURENCY is no setting; did you mean INGEST_CONCURRENCY?"
+
+
+def test_a_key_in_the_url_of_the_external_api_is_shown_nowhere(cli: Cli) -> None:
+    url = "https://s3cr3t@shop.example/v1/{order_id}?api_key=s3cr3t"
+    environment = {"INGEST_UPSTREAM_URL": url, "HTTPS_PROXY": "http://me:s3/cr3t@proxy.example:3128"}
+
+    table, document = cli.run("config", env=environment), cli.run("config", "--json", env=environment)
+    wrong = cli.run("config", "--debug", env={"INGEST_UPSTREAM_URL": url.replace("{order_id}", "x")})
+    proxy = cli.run("worker", env=environment, timeout=20)
+
+    masked = "https://***@shop.example/v1/{order_id}?api_key=***"
+    assert json.loads(document.stdout)["INGEST_UPSTREAM_URL"] == masked
+    assert masked in table.stdout
+    assert_one_line(proxy, 2)
+    assert "HTTPS_PROXY" in proxy.stderr
+    for done in (table, document, wrong, proxy):
+        assert "cr3t" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", ["abc", "1/2", "-1"])
+def test_a_redis_database_that_is_no_number_is_refused(cli: Cli, path: str) -> None:
+    done = cli.run("status", env={"INGEST_REDIS_URL": f"redis://:s3cr3t@127.0.0.1:1/{path}"})
+
+    assert_one_line(done, 2)
+    assert "INGEST_REDIS_URL: must name the database by its number" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
 # -- servers that are not what they should be ---------------------------------------------------------------------
 
 

@@ -91,6 +91,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     from ingest.bench.pipeline.session import Servers, compare
     from ingest.bench.pipeline.sweep import Sweep, run_sweep
     from ingest.domain.errors import ConfigError
+    from ingest.domain.masking import mask_urls
 
     if kill_at is not None and not 0 < kill_at < 1:
         raise ConfigError("--kill-at is a share of the orders, above 0 and below 1")
@@ -120,7 +121,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         seed=seed,
     )
     servers = Servers(redis_url, postgres_dsn)
-    command = shlex.join(["ingest", *_without_secrets(sys.argv[1:])])
+    command = shlex.join(["ingest", *map(mask_urls, sys.argv[1:])])
     if sweep:
         result = run_sweep(plan, Sweep.parse(sweep, plan), runs=runs, servers=servers, command=command)
     else:
@@ -128,10 +129,3 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     if output is not None:
         result.write(output)
     typer.echo(result.report.json() if as_json else result.report.markdown())
-
-
-def _without_secrets(arguments: list[str]) -> list[str]:
-    """What was typed, without passwords in URLs."""
-    import re
-
-    return [re.sub(r"(?<=://)[^/@]*@", "***@", argument) for argument in arguments]

@@ -141,3 +141,32 @@ def test_this_machine_is_not_reached_through_a_proxy(host: str) -> None:
 def test_a_proxy_that_one_of_the_clients_does_not_know_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^HTTP_PROXY: .* http://proxy\.example:3128$"):
         proxy_for("http://shop.example/{order_id}", {"http_proxy": "socks5://p"})
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "http://user:s3cr3t@proxy.example:99999",
+        "http://user:s3cr3t@proxy.example:x",
+        "http://user:1/s3cr3t@proxy.example:1",
+        "http://user:1#s3cr3t@proxy.example:1",
+        "http://user:1?s3cr3t@proxy.example:1",
+        "http://user:s3c r3t@proxy.example:1",
+        "http://user:s3@cr3t@proxy.example:1",
+        "http://user:s3\\cr3t@proxy.example:1",
+        "http://user:s3cr3t@[::1",
+        "http://user:s3cr3t@",
+    ],
+)
+def test_a_proxy_whose_url_the_clients_would_quote_in_errors_is_refused_without_its_password(proxy: str) -> None:
+    with pytest.raises(ConfigError, match=r"^HTTP_PROXY: ") as refused:
+        proxy_for("http://shop.example/{order_id}", {"http_proxy": proxy})
+
+    assert "cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://u:s3%40cr3t@p", "https://[::1]:3128/", "HTTP://u@p.example", "http://p_1:8080"]
+)
+def test_a_proxy_with_an_encoded_password_is_taken_as_it_is(proxy: str) -> None:
+    assert proxy_for("http://shop.example/{order_id}", {"http_proxy": proxy}) == proxy
