@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
+from ingest.cli.usage import Command, Group
 from ingest.domain.errors import Unavailable, UserError
 
 COMMANDS: tuple[str, ...] = (
@@ -61,7 +61,7 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
 _STYLE: Any = {"add_completion": False, "rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     """Finds a command by importing its module."""
 
     package = __name__
@@ -89,7 +89,7 @@ class _Commands(TyperGroup):
         else:
             single = typer.Typer(**_STYLE)
             lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
-            single.command(cmd_name, epilog=epilog, context_settings=lenient)(run)
+            single.command(cmd_name, cls=Command, epilog=epilog, context_settings=lenient)(run)
         command = get_command(single)
         command.name = cmd_name
         return command
@@ -98,11 +98,11 @@ class _Commands(TyperGroup):
 def _group(folder: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
     """The commands that are modules of a folder."""
 
-    class Group(_Commands):
+    class Single(_Commands):
         package = folder
         names = commands
 
-    return typer.Typer(cls=Group, no_args_is_help=True, epilog=epilog, **_STYLE)
+    return typer.Typer(cls=Single, no_args_is_help=True, epilog=epilog, **_STYLE)
 
 
 app = typer.Typer(

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from redis import Redis
 from support import Cli, eventually_sync
 
 from ingest.cli import COMMANDS
+from ingest.cli.bench import COMMANDS as BENCH_COMMANDS
+from ingest.cli.dead import COMMANDS as DEAD_COMMANDS
 from ingest.demo.upstream.samples import sample_orders
 from ingest.queue.keys import Keys
 
@@ -508,6 +511,41 @@ def test_the_help_of_a_command_has_examples(cli: Cli, command: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Examples" in done.stdout
     assert f"ingest {command}" in done.stdout.partition("Examples")[2]
+
+
+ALL_COMMANDS = [
+    *((command,) for command in COMMANDS),
+    *(("dead", command) for command in DEAD_COMMANDS),
+    *(("bench", command) for command in BENCH_COMMANDS),
+]
+
+
+@pytest.mark.parametrize("command", [(), *ALL_COMMANDS], ids=" ".join)
+def test_help_names_what_people_type_and_no_types_of_python(cli: Cli, command: tuple[str, ...]) -> None:
+    done = cli.run(*command, "--help", env={"COLUMNS": "80"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"<[a-z\[].*?>|list\[|\[\[|\]\]|\{[A-Z]", done.stdout) == []
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    # Flags take nothing.
+    assert re.search(r"--help +Show this message", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (["enqueue"], "ingest enqueue [OPTIONS] [ID]..."),
+        (["dead", "list"], "ingest dead list [OPTIONS] [ID]..."),
+        (["dead", "show"], "ingest dead show [OPTIONS] ID..."),
+        (["dead"], "ingest dead [OPTIONS] COMMAND [ARGS]..."),
+        (["worker"], "ingest worker [OPTIONS]"),
+    ],
+    ids=" ".join,
+)
+def test_the_usage_line_is_as_in_any_manual(cli: Cli, command: list[str], usage: str) -> None:
+    done = cli.run(*command, "--help", env={"COLUMNS": "80"})
+
+    assert f" Usage: {usage}" in (line.rstrip() for line in done.stdout.splitlines())
 
 
 def test_the_version_is_told(cli: Cli) -> None:

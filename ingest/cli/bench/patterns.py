@@ -32,7 +32,10 @@ def patterns(
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")
     ] = True,
-    only: Annotated[list[Pattern] | None, typer.Option(help="A pattern to run; may be repeated. [all]")] = None,
+    only: Annotated[
+        list[Pattern] | None,
+        typer.Option(help=f"One to run, of {', '.join(Pattern)}; may be repeated. [all]", metavar="PATTERN"),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Directory for patterns.md, .json, .svg and .png.", file_okay=False)
     ] = None,

@@ -16,7 +16,7 @@ _MOMENT = "ISO 8601 (UTC unless it says otherwise), or an age: 30m, 2h, 7d."
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(help="Dead letters by their own IDs, or all those of an order by its ID.", metavar="[ID]..."),
+    typer.Argument(help="Dead letters by their own IDs, or all those of an order by its ID.", metavar="ID"),
 ]
 Reasons = Annotated[
     list[DeadReason] | None,

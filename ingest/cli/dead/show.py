@@ -21,7 +21,7 @@ Examples:
 def show(
     ids: Annotated[
         list[str],
-        typer.Argument(help="Dead letters by their own IDs, or all those of an order by its ID.", metavar="ID..."),
+        typer.Argument(help="Dead letters by their own IDs, or all those of an order by its ID.", metavar="ID"),
     ],
     *,
     as_json: AsJson = False,

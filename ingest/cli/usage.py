@@ -1,0 +1,60 @@
+"""How the commands' help names what people type: `N`, `TEXT` or the choices, and nothing for a flag.
+
+Typer, as of 0.29, shows Python's types instead (`<bool>`, `<list[str]>`), and brackets around the brackets of an argument.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+_WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
+
+
+class Command(TyperCommand):
+    """A command with such a help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options and arguments, named for people."""
+        return _named(super().get_params(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What follows the command's name in its first line: `[OPTIONS] ID...`."""
+        arguments = [_usage(parameter) for parameter in self.get_params(ctx) if isinstance(parameter, TyperArgument)]
+        return ["[OPTIONS]", *arguments]
+
+
+class Group(TyperGroup):
+    """Commands of which each has such a help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, named for people."""
+        return _named(super().get_params(ctx))
+
+
+def _named(parameters: Iterable[Any]) -> list[Any]:
+    named = list(parameters)
+    for parameter in named:
+        if isinstance(parameter, TyperArgument):
+            # Its name and its help say it all.
+            parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
+        elif isinstance(parameter, TyperOption) and parameter.metavar is None:
+            parameter.metavar = _word(parameter)
+    return named
+
+
+def _word(option: Any) -> str | None:
+    if option.is_flag or option.count:
+        return ""
+    about = getattr(option, "type_descriptor", None)  # since Typer 0.27 or so
+    if about is None:
+        return None
+    if about.is_choice:
+        return "|".join(str(getattr(choice, "value", choice)) for choice in about.choices or ())
+    return "PATH" if about.is_path else _WORDS.get(about.annotation, "TEXT")
+
+
+def _usage(argument: Any) -> str:
+    name = argument.metavar or str(argument.name).upper()
+    shown = name if argument.required else f"[{name}]"
+    return shown if argument.nargs == 1 else f"{shown}..."
