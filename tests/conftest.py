@@ -91,7 +91,8 @@ def _database(servers: EmbeddedServers, template: str) -> Iterator[str]:
 @pytest.fixture
 def env(redis_url: str, dsn: str, queue_name: str) -> dict[str, str]:
     """The environment of the real commands: these servers, this test's database and queue."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
+    # Not the width of the terminal that the tests run on either.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
     return {
         **inherited,
         "INGEST_REDIS_URL": redis_url,

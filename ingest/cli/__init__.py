@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from ingest.cli.terminal import wrapped
 from ingest.cli.usage import Command, Group
 from ingest.domain.errors import Unavailable, UserError
 
@@ -188,7 +189,7 @@ def _run() -> int:
 def _fail(error: Exception, line: str, code: int) -> int:
     if _DEBUG in sys.argv:
         raise error
-    typer.echo("ingest: " + " ".join(line.split()), err=True)
+    typer.echo(wrapped("ingest: " + " ".join(line.split()), sys.stderr), err=True)
     return code
 
 

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Any
 
+from ingest.cli.terminal import wrapped
 from ingest.settings import Settings, load_settings, names_in_dot_env, unknown_settings
 from ingest.telemetry.logs import get_logger, setup_logs
 
@@ -19,4 +20,4 @@ def start(**overrides: Any) -> Settings:
 
 def say(line: str) -> None:
     """A line for the person at the terminal; data goes to stdout, this to stderr."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(wrapped(line, sys.stderr) + "\n")

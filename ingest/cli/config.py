@@ -1,7 +1,10 @@
 """`ingest config`: shows the effective settings."""
 
 import json
-from typing import Annotated
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -19,20 +22,30 @@ Examples:
 def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the effective settings, secrets masked; fails like every other command if one is wrong."""
     from ingest.cli.common import start
-    from ingest.settings import PREFIX, Settings, effective
+    from ingest.cli.terminal import width_of
+    from ingest.settings import effective
 
     values = effective(start())
     if as_json:
         typer.echo(json.dumps(values, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
+    for line in _lines(values, width_of(sys.stdout)):
+        typer.echo(line)
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("setting", no_wrap=True)
-    table.add_column("value", overflow="fold")
-    table.add_column("what it does", style="dim")
-    for name, value in values.items():
-        field = Settings.model_fields[name.removeprefix(PREFIX).lower()]
-        table.add_row(name, "" if value is None else str(value), field.description)
-    Console(width=None if Console().is_terminal else 200).print(table, highlight=False)
+
+def _lines(values: dict[str, Any], width: int) -> Iterator[str]:
+    """A line for each setting; where the width is too small for that, what it does goes below. No value is ever broken."""
+    from ingest.settings import PREFIX, Settings
+
+    about = {name: Settings.model_fields[name.removeprefix(PREFIX).lower()].description or "" for name in values}
+    shown = {name: "" if value is None else str(value) for name, value in values.items()}
+    names, widest = max(map(len, values)) + 2, max(map(len, shown.values())) + 2
+    if names + widest + max(map(len, about.values())) <= width:
+        yield f"{'setting':<{names}}{'value':<{widest}}what it does"
+        yield from (f"{name:<{names}}{shown[name]:<{widest}}{about[name]}" for name in values)
+        return
+    for name in values:
+        yield f"{name:<{names}}{shown[name]}".rstrip()
+        yield from textwrap.wrap(
+            about[name], width, initial_indent="    ", subsequent_indent="    ", break_long_words=False
+        )

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -13,14 +13,13 @@ from ingest.cli.common import say
 from ingest.cli.dead.moments import age, shown
 from ingest.cli.dead.output import standard_output
 from ingest.cli.dead.progress import Display
+from ingest.cli.dead.table import print_rows
 from ingest.cli.dead.texts import as_json, printable, texts
+from ingest.cli.terminal import console_on
 from ingest.domain.dead_letter import DeadLetter, Selection
 from ingest.queue.dead_letters import DeadLetters
 from ingest.settings import Settings
 
-# What pipes and files are formatted for; a terminal has a width of its own.
-_WIDTH = 200
-_LONGEST_ERROR = 100
 _LONGEST_FIELD = 2_000
 
 
@@ -73,34 +72,14 @@ def show_json(letters: Sequence[DeadLetter]) -> None:
 
 
 def show_table(found: Found, limit: int) -> None:
-    """A line for each, as far as the terminal is wide."""
+    """Each in as many columns as the terminal has room for."""
     if not found.letters:
         say("no dead letters")
         return
-    now = datetime.now(UTC)
-    table = Table("id", "order", "reason", "attempts", "dead since", "replays", "error", box=None, pad_edge=False)
-    for column in table.columns:
-        # IDs are there to be copied; the others make room on a narrow terminal, the error first.
-        column.no_wrap, column.overflow = column.header == "id", "fold"
-    for letter in found.letters:
-        table.add_row(
-            letter.entry_id,
-            Text(printable(letter.order_id or "", 64)),
-            Text(printable(letter.reason, 64)),
-            "" if letter.attempts is None else str(letter.attempts),
-            age(letter.dead_at, now),
-            _replays(letter, now),
-            Text(printable(letter.error, _LONGEST_ERROR), no_wrap=True, overflow="ellipsis"),
-        )
-    _print(table)
+    with standard_output() as stream:
+        print_rows(found.letters, datetime.now(UTC), stream)
     if found.more:
         say(f"these are the newest {limit:,} of more: --limit shows more, `ingest dead export` all")
-
-
-def _replays(letter: DeadLetter, now: datetime) -> str:
-    if not letter.replays:
-        return ""
-    return f"{letter.replays}, {age(letter.replayed_at, now)}" if letter.replayed_at else str(letter.replays)
 
 
 def show_facts(letters: Sequence[DeadLetter]) -> None:
@@ -139,4 +118,4 @@ def _field(value: str) -> str:
 
 def _print(table: RenderableType) -> None:
     with standard_output() as stream:
-        Console(file=stream, width=None if stream.isatty() else _WIDTH).print(table, highlight=False)
+        console_on(stream).print(table)

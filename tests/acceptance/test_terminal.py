@@ -1,0 +1,109 @@
+"""What the commands print fits the terminal that they are on, and is whole in a pipe."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from acceptance.burial import Buried, on_a_terminal
+from letters import letter
+from redis import Redis
+from support import Cli
+
+from ingest.queue.keys import Keys
+from ingest.settings import Settings
+
+NARROW = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+UUID = "0d5c9a1e-7f57-4b7e-9a53-0a4f4f3c1d2e"
+
+
+@pytest.fixture
+def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+    with Redis.from_url(redis_url) as redis:
+        yield Buried(redis, Keys.of(queue_name))
+
+
+def printed(cli: Cli, *arguments: str, **env: str) -> list[str]:
+    """The lines that a command prints on a terminal of 80 columns."""
+    _, written = on_a_terminal(cli, *arguments, env={**NARROW, **env})
+    return [line.rstrip() for line in written.replace("\r\n", "\n").splitlines()]
+
+
+def words(lines: list[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+# -- dead list ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order_id", ["536365", UUID, "x" * 64], ids=["short", "uuid", "longest"])
+def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns(
+    cli: Cli, buried: Buried, order_id: str
+) -> None:
+    now = int(time.time() * 1000)
+    error = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
+    [entry_id, other] = buried.add(
+        letter(order_id, "attempts_exhausted", attempts=10, error=error, dead_at=now - 3 * 3_600_000),
+        letter("b", replays=2, replayed_at=now - 2 * 86_400_000),
+    )
+
+    lines = printed(cli, "dead", "list")
+
+    assert max(map(len, lines)) <= 80 or len(order_id) == 64
+    text = words(lines)
+    for told in (entry_id, order_id, "attempts_exhausted", "10", "3 h ago", error[:60], other, "HTTP 404", "2 d ago"):
+        assert told in text
+
+
+def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_says_how_wide_it_is(cli: Cli, buried: Buried) -> None:
+    buried.add(*(letter(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
+
+    free, narrow = cli.run("dead", "list"), cli.run("dead", "list", env={"COLUMNS": "80"})
+
+    assert len(free.stdout.splitlines()) == 4
+    assert all("no answer " * 8 in line for line in free.stdout.splitlines()[1:])
+    assert max(len(line.rstrip()) for line in narrow.stdout.splitlines()) <= 80
+    assert narrow.stdout.count("no answer no answer") >= 3
+
+
+# -- config -------------------------------------------------------------------------------------------------------
+
+
+def test_config_breaks_no_value_and_no_word_at_80_columns(cli: Cli) -> None:
+    long = "https://shop.example/" + "very/long/path/" * 8 + "{order_id}"
+
+    lines = printed(cli, "config", INGEST_UPSTREAM_URL=long)
+
+    assert [line.split() for line in lines if long in line] == [["INGEST_UPSTREAM_URL", long]]
+    assert [line for line in lines if len(line) > 80 and long not in line] == []
+    for name, field in Settings.model_fields.items():
+        assert any(line.startswith(f"INGEST_{name.upper()}") for line in lines)
+        assert words([field.description or ""]) in words(lines)
+
+
+def test_config_in_a_pipe_is_a_line_for_each_setting(cli: Cli) -> None:
+    done = cli.run("config", env={"INGEST_UPSTREAM_URL": "https://shop.example/" + "x" * 300 + "/{order_id}"})
+
+    assert len(done.stdout.splitlines()) == 1 + len(Settings.model_fields)
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_broken_between_words_on_a_terminal_and_one_line_in_a_pipe(cli: Cli) -> None:
+    environment = {"INGEST_PROCESSES": "none", "INGEST_LOG_LEVEL": "loud", "INGEST_REDIS_URL": "http://cache/0"}
+
+    lines = printed(cli, "config", **environment)
+    piped = cli.run("config", env={**environment, "COLUMNS": "80"}).stderr
+
+    assert len(lines) > 2
+    assert max(map(len, lines)) <= 80
+    assert words(lines) == piped.strip()
+    assert piped.count("\n") == 1
+
+
+def test_what_is_longer_than_a_line_can_be_copied_from_an_error(cli: Cli) -> None:
+    path = "/nowhere/" + "x" * 120
+
+    lines = printed(cli, "enqueue", "--file", path)
+
+    assert any(path in line for line in lines)
