@@ -15,6 +15,7 @@ import uvloop
 
 from ingest.domain.errors import UserError
 from ingest.flow.circuit import Circuit
+from ingest.flow.circuit_report import CircuitReport
 from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
@@ -155,6 +156,7 @@ def _worker(
         circuit,
         limit,
         in_flight=metrics.in_flight,
+        report=CircuitReport(consumer, clock.now),
     )
 
 

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+
+from ingest.cli.moment import Status, lines_of
+from ingest.cli.terminal import console_on, width_of
 
 EPILOG = """
 Examples:
@@ -16,20 +20,9 @@ Examples:
 `ingest status --watch` shows it anew every second, until Ctrl-C.
 
 `ingest status --json | jq .queue.depth` is for scripts; with `--watch`, one JSON object a line.
+
+`ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` names the processes whose heartbeat has ended.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """A moment of the service; a part whose server cannot be reached is None, and its error says why."""
-
-    at: str
-    stream: str
-    group: str
-    queue: Any
-    consumers: list[Any] | None
-    orders: Any
-    errors: dict[str, str]
 
 
 def status(
@@ -39,6 +32,9 @@ def status(
     interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
 ) -> None:
     """Show the queue, its consumers and the stored orders. Changes nothing.
+
+    A consumer is alive as long as its heartbeat says so; beside it stands whether its circuit is open: why it asks the external API
+    for nothing.
 
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
     """
@@ -75,17 +71,18 @@ async def _look(settings: Any) -> Status:
 
 
 async def _watch(settings: Any, interval: float, *, as_json: bool) -> Status:
-    from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
-    console = Console()
-    if as_json or not console.is_terminal:
+    if as_json or not sys.stdout.isatty():
         while True:
             _show(await _look(settings), as_json=as_json)
             await asyncio.sleep(interval)
+    console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            live.update(_tables(await _look(settings)), refresh=True)
+            moment = await _look(settings)
+            live.update(Text("\n".join(lines_of(moment, width_of(sys.stdout)))), refresh=True)
             await asyncio.sleep(interval)
 
 
@@ -93,45 +90,5 @@ def _show(moment: Status, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(moment), default=str))
         return
-    from rich.console import Console
-
-    Console().print(_tables(moment), highlight=False)
-
-
-def _tables(moment: Status) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-
-    facts = Table(box=None, show_header=False, pad_edge=False)
-    facts.add_column(style="dim")
-    facts.add_column(justify="right")
-    facts.add_row("stream", f"{moment.stream} (group {moment.group})")
-    if moment.queue is not None:
-        queue = moment.queue
-        facts.add_row("waiting", "unknown" if queue["depth"] is None else f"{queue['depth']:,}")
-        facts.add_row("in work", f"{queue['pending']:,}")
-        facts.add_row("oldest", _age(queue["oldest_age"]))
-        facts.add_row("retries scheduled", f"{queue['retries']:,}")
-        facts.add_row("dead letters", f"{queue['dead']:,}")
-    if moment.orders is not None:
-        last = moment.orders["last_ingested_at"]
-        facts.add_row("orders stored", f"{moment.orders['stored']:,}")
-        facts.add_row("last stored", "never" if last is None else f"{last:%Y-%m-%d %H:%M:%S} UTC")
-    for server, error in moment.errors.items():
-        facts.add_row(server, f"[red]{' '.join(error.split())}[/red]")
-    if not moment.consumers:
-        return facts
-    consumers = Table(box=None, pad_edge=False)
-    consumers.add_column("consumer")
-    consumers.add_column("in work", justify="right")
-    consumers.add_column("last seen", justify="right")
-    for state in moment.consumers:
-        consumers.add_row(state["name"], f"{state['pending']:,}", f"{_age(state['idle'])} ago")
-    return Group(facts, "", consumers)
-
-
-def _age(seconds: float) -> str:
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.1f} s"
+    for line in lines_of(moment, width_of(sys.stdout)):
+        typer.echo(line)

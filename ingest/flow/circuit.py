@@ -55,6 +55,7 @@ class Circuit:
         is_throttled: whether that is because it asks to be.
         closed: set while the circuit is not open.
         on_open: called when it opens.
+        on_change: called with the cause when it opens, with None when it closes.
 
     Args:
         ask: asks the API for an order with a single request; raises a `Fault`.
@@ -97,6 +98,7 @@ class Circuit:
         self.is_open = False
         self.is_throttled = False
         self.on_open: Callable[[], None] = lambda: None
+        self.on_change: Callable[[str | None], None] = lambda _: None
 
     @property
     def has_an_order_to_ask_for(self) -> bool:
@@ -228,6 +230,7 @@ class Circuit:
         self._gauge.set(0.0)
         self._closed_at = self._clock()
         _log.info("circuit_closed", seconds=round(self._closed_at - self._opened_at, 1))
+        self.on_change(None)
 
     def _open(self, fault: Fault) -> None:
         self.is_open = True
@@ -243,6 +246,7 @@ class Circuit:
         self._failed.clear()
         self._refused.clear()
         self.on_open()
+        self.on_change(str(fault))
         self._tell()
 
     def _tell(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from ingest.domain.delivery import Delivery, Outcome
 from ingest.domain.errors import Unavailable
 from ingest.flow.circuit import ApiAway, Circuit
+from ingest.flow.circuit_report import CircuitReport
 from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
@@ -49,9 +50,10 @@ class Worker:
         circuit: whether the external API is to be left in peace.
         limit: slots; a delivery has one from before it is read until it is fetched and handed to its batch.
         in_flight: shows how many slots are taken.
+        report: tells others that the circuit is open.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is one part of it
         self,
         queue: Queue,
         intake: Intake,
@@ -63,6 +65,7 @@ class Worker:
         limit: ConcurrencyLimit,
         *,
         in_flight: Gauge,
+        report: CircuitReport,
     ) -> None:
         self._queue = queue
         self._intake = intake
@@ -73,6 +76,7 @@ class Worker:
         self._circuit = circuit
         self._limit = limit
         self._in_flight = in_flight
+        self._report = report
         self._deliveries: set[asyncio.Task[None]] = set()
         self._wanted = 1
         self._away = False
@@ -80,6 +84,7 @@ class Worker:
         self._turn = False
         self._freed = asyncio.Event()
         circuit.on_open = self._freed.set
+        circuit.on_change = report.note
 
     async def run(self, shutdown: Shutdown) -> None:
         """Work until stopped; on return everything is settled or given back.
@@ -94,6 +99,7 @@ class Worker:
                 background = [
                     parts.create_task(self._leases.run()),
                     parts.create_task(self._maintenance.run()),
+                    parts.create_task(self._report.run()),
                     parts.create_task(self._wake_on_stop(shutdown)),
                 ]
                 await self._work(shutdown)

@@ -15,7 +15,9 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Heartbeat, Sweep
 from ingest.domain.errors import QueueUnavailable
+from ingest.domain.open_circuit import OpenCircuit
 from ingest.queue.capabilities import Capabilities, probe
+from ingest.queue.circuit_reports import report_key, report_of
 from ingest.queue.connection import (
     COMMAND_TIMEOUT,
     NoGroup,
@@ -162,6 +164,12 @@ class Consumer:
             reply = await self._scripts.heartbeat(keys, [self.name, int(lifetime * 1000)])
             milliseconds, is_first, leads, consumers = reply
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers)
+
+    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+        """Say for `lifetime` seconds that the circuit is open, or (None) that it is closed."""
+        value, milliseconds = report_of(circuit, lifetime)
+        with translated():
+            await self._control.set(report_key(self._keys, self.name), value, px=milliseconds)
 
     async def ack(self, entry_ids: Sequence[str]) -> int:
         """Finish entries whose rows are committed; return how many of them this consumer still owned."""

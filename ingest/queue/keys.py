@@ -22,6 +22,7 @@ class Keys:
         standing: the group's sorted set of consumers by the time (ms) from which they may judge others.
         released: the group's sorted set of entries that anybody may claim at once.
         settled: the group's sorted set of entries that are finished, and kept for other groups.
+        circuit: prefix, by consumer, of the group's keys that say why a consumer asks the external API for nothing.
         maintenance: hash with the consumer that leads the group's maintenance, until when, and how far its sweep has come.
     """
 
@@ -37,6 +38,7 @@ class Keys:
     released: str
     settled: str
     maintenance: str
+    circuit: str
 
     @classmethod
     def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
@@ -56,5 +58,6 @@ class Keys:
             standing=f"{base}:standing:{group}",
             released=f"{base}:released:{group}",
             settled=f"{base}:settled:{group}",
+            circuit=f"{base}:circuit:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )

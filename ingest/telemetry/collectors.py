@@ -43,7 +43,7 @@ class QueueCollector(Collector):
         for name, text, value in (
             ("ingest_queue_depth", "Entries not yet delivered to any worker.", state.depth),
             ("ingest_queue_pending", "Entries delivered and not yet acked.", state.pending),
-            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age),
+            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age or 0.0),
             ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
             ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
             ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),

@@ -94,7 +94,7 @@ class QueueState:
     Attributes:
         depth: entries that no consumer has been given yet; None where Redis cannot tell.
         pending: entries given to a consumer and not acked.
-        oldest_age: seconds since the oldest unfinished entry was added; 0 with an empty queue.
+        oldest_age: seconds since the oldest unfinished entry was added; None with an empty queue.
         consumers: consumers of the group.
         retries: entries that wait in the retry set.
         dead: dead letters.
@@ -102,7 +102,7 @@ class QueueState:
 
     depth: int | None
     pending: int
-    oldest_age: float
+    oldest_age: float | None
     consumers: int
     retries: int
     dead: int

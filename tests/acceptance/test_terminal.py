@@ -1,5 +1,6 @@
 """What the commands print fits the terminal that they are on, and is whole in a pipe."""
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -107,3 +108,14 @@ def test_what_is_longer_than_a_line_can_be_copied_from_an_error(cli: Cli) -> Non
     lines = printed(cli, "enqueue", "--file", path)
 
     assert any(path in line for line in lines)
+
+
+# -- status -------------------------------------------------------------------------------------------------------
+
+
+def test_status_fits_80_columns_also_where_a_server_is_away(cli: Cli) -> None:
+    lines = printed(cli, "status", INGEST_REDIS_URL="redis://127.0.0.1:1/0")
+
+    assert max(map(len, lines)) <= 80
+    assert "redis: Error 111 connecting to 127.0.0.1:1" in words(lines)
+    assert not any(re.match(r" {20,}\S", line) for line in lines), "nothing hangs in the middle of the screen"

@@ -9,6 +9,7 @@ from support import eventually
 from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.open_circuit import OpenCircuit
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -34,7 +35,7 @@ async def fill(redis: Redis, keys: Keys, count: int) -> None:
 
 
 async def test_a_queue_that_nobody_has_used_is_empty(monitor: Monitor, redis: Redis, keys: Keys) -> None:
-    assert await monitor.state() == QueueState(depth=0, pending=0, oldest_age=0.0, consumers=0, retries=0, dead=0)
+    assert await monitor.state() == QueueState(depth=0, pending=0, oldest_age=None, consumers=0, retries=0, dead=0)
     assert await monitor.consumers() == []
     assert await redis.exists(keys.stream) == 0
 
@@ -64,6 +65,7 @@ async def test_each_entry_is_counted_where_it_is(
     assert (state.depth, state.pending, state.retries, state.dead, state.consumers) == (4, 2, 2, 1, 1)
     [only] = await monitor.consumers()
     assert (only.name, only.pending) == ("one", 2)
+    assert only.idle is not None
     assert only.idle >= 0
 
 
@@ -80,6 +82,8 @@ async def test_the_age_is_that_of_the_oldest_unfinished_entry(
     await consumer.ack([oldest.entry_id])
     waiting = (await monitor.state()).oldest_age
 
+    assert pending is not None
+    assert waiting is not None
     assert 500 <= pending < 600
     assert 300 <= waiting < 400
 
@@ -116,6 +120,121 @@ async def test_consumers_are_told_by_name(monitor: Monitor, redis: Redis, keys: 
         await redis.xgroup_createconsumer(keys.stream, "ingest", name)
 
     assert [state.name for state in await monitor.consumers()] == ["a", "b", "c", "\ufffd"]
+
+
+async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_for_anything(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await consumer.ensure_group()
+    await fill(redis, keys, 1)
+    await consumer.read(1, 0.001)
+    await consumer.heartbeat(60.0)
+    seconds, _ = await redis.time()
+    await redis.zadd(keys.alive, {"beats": (seconds + 60) * 1000, "silent": (seconds - 30) * 1000, "left": 0})
+    await redis.xgroup_createconsumer(keys.stream, "ingest", "silent")
+    await redis.xgroup_createconsumer(keys.stream, "ingest", "foreign")
+
+    found = {state.name: state for state in await monitor.consumers()}
+
+    assert {name: state.state for name, state in found.items()} == {
+        "one": "alive",
+        "beats": "alive",
+        "silent": "stale",
+        "left": "stale",
+        "foreign": "unknown",
+    }
+    assert (found["one"].pending, found["one"].stale_for, found["one"].circuit) == (1, None, None)
+    assert (found["beats"].pending, found["beats"].idle) == (0, None)
+    assert 29 <= (found["silent"].stale_for or 0) <= 60
+    assert found["left"].stale_for is None
+    assert found["foreign"].idle is not None
+
+
+async def test_heartbeats_of_another_group_are_not_ours(monitor: Monitor, redis: Redis, queue_name: str) -> None:
+    seconds, _ = await redis.time()
+    await redis.zadd(Keys.of(queue_name, "audit").alive, {"theirs": (seconds + 60) * 1000})
+
+    assert await monitor.consumers() == []
+
+
+async def test_a_clock_of_the_server_that_went_back_keeps_no_dead_consumer_alive(
+    monitor: Monitor, redis: Redis, keys: Keys
+) -> None:
+    seconds, _ = await redis.time()
+    ahead = 3_600
+    await redis.hset(
+        keys.clock,
+        mapping={"ahead": ahead * 1000, "noted_at": seconds * 1000, "latest": (seconds + ahead) * 1000},
+    )
+    until = {"dead": (seconds + ahead - 30) * 1000, "lives": (seconds + ahead + 600) * 1000}
+    await redis.zadd(keys.alive, until)
+
+    assert {state.name: state.state for state in await monitor.consumers()} == {"dead": "stale", "lives": "alive"}
+
+
+async def test_each_group_has_its_own_retries_and_dead_letters(redis_url: str, queue_name: str, redis: Redis) -> None:
+    audit = Keys.of(queue_name, "audit")
+    await redis.zadd(audit.retry, {"1-0": 1})
+    await redis.xadd(audit.dead, {"order_id": "a"})
+
+    async with control_client(redis_url) as client:
+        theirs = await Monitor(client, queue_name, "audit").state()
+        ours = await Monitor(client, queue_name, "ingest").state()
+
+    assert (theirs.retries, theirs.dead, ours.retries, ours.dead) == (1, 1, 0, 0)
+
+
+async def test_an_open_circuit_is_told_with_its_cause_until_it_closes(
+    monitor: Monitor, consumer: Consumer, redis: Redis
+) -> None:
+    await consumer.heartbeat(60.0)
+    seconds, _ = await redis.time()
+    await consumer.report_circuit(OpenCircuit(since=seconds - 360.0, error="HTTP 401"), 60.0)
+    [opened] = await monitor.consumers()
+    await consumer.report_circuit(None, 60.0)
+
+    async def closed() -> bool:
+        [state] = await monitor.consumers()
+        return state.circuit is None
+
+    assert opened.circuit is not None
+    assert opened.circuit.error == "HTTP 401"
+    assert 359 <= opened.circuit.open_for <= 400
+    await eventually(closed)
+
+
+async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_told(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await consumer.heartbeat(60.0)
+    await consumer.report_circuit(OpenCircuit(since=1.0, error="HTTP 401"), 60.0)
+    seconds, _ = await redis.time()
+    await redis.zadd(keys.alive, {consumer.name: (seconds - 1) * 1000})
+
+    [state] = await monitor.consumers()
+
+    assert (state.state, state.circuit) == ("stale", None)
+
+
+@pytest.mark.parametrize("foreign", [b"", b"nonsense", b"\xff", b"[]", b'{"since": "x"}', b'{"error": "HTTP 401"}'])
+async def test_a_report_that_cannot_be_read_is_none(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys, foreign: bytes
+) -> None:
+    await consumer.heartbeat(60.0)
+    await redis.set(f"{keys.circuit}{consumer.name}", foreign)
+
+    [state] = await monitor.consumers()
+
+    assert state.circuit is None
+
+
+async def test_a_report_that_is_not_renewed_ends_by_itself(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    await consumer.report_circuit(OpenCircuit(since=1.0, error="HTTP 401"), 0.05)
+
+    async def gone() -> bool:
+        return not await redis.exists(f"{keys.circuit}{consumer.name}")
+
+    await eventually(gone)
 
 
 async def test_what_can_lose_entries_is_told(own_valkey: ValkeyServer, own_redis: Redis) -> None:

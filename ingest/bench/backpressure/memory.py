@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ingest.bench.backpressure.calls import Calls
+    from ingest.domain.open_circuit import OpenCircuit
     from ingest.flow.shutdown import Shutdown
 
 _DOCUMENT = (
@@ -57,6 +58,9 @@ class MemoryQueue:
         """Our own clock will do."""
         del lifetime
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
+
+    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+        """Nobody asks."""
 
     async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
         """Nothing is left behind."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingApi
 from ingest.flow.circuit import Circuit
+from ingest.flow.circuit_report import CircuitReport
 from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
@@ -56,6 +57,7 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
         circuit,
         slots,
         in_flight=metrics.in_flight,
+        report=CircuitReport(queue, clock.now),
     )
 
 

@@ -1,0 +1,155 @@
+"""`ingest status` beside real workers, on each server: who lives, who does not, and why nothing is fetched."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene, ids
+from servers.kinds import KINDS, Kind
+from support import Cli, closing_cli, eventually
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+async def scene(request: pytest.FixtureRequest, dsn: str, queue_name: str, tmp_path: Path) -> AsyncIterator[Scene]:
+    kind: Kind = request.param
+    with kind.server(tmp_path / "server") as server:
+        async with Scene.open(server.url, dsn, queue_name) as scene:
+            yield scene
+
+
+@pytest.fixture
+def cli(scene: Scene, env: dict[str, str]) -> Any:
+    own = {
+        "INGEST_REDIS_URL": scene.redis_url,
+        "INGEST_UPSTREAM_URL": scene.api.url_template,
+        "INGEST_LOG_LEVEL": "debug",
+    }
+    with closing_cli({**env, **own}) as cli:
+        yield cli
+
+
+@pytest.fixture
+def workers(cli: Cli) -> Any:
+    with closing_workers(cli, {}) as workers:
+        yield workers
+
+
+async def status(cli: Cli) -> Any:
+    done = await asyncio.to_thread(cli.run, "status", "--json")
+    return json.loads(done.stdout)
+
+
+async def table(cli: Cli, **env: str) -> str:
+    done = await asyncio.to_thread(cli.run, "status", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+async def test_workers_that_have_nothing_to_do_are_alive_and_a_killed_one_is_stale(cli: Cli, workers: Workers) -> None:
+    idle = workers.start(processes=2, heartbeat_ttl=1)
+
+    async def states() -> list[str]:
+        return [consumer["state"] for consumer in (await status(cli))["consumers"]]
+
+    async def both_live() -> bool:
+        return await states() == ["alive", "alive"]
+
+    async def both_stale() -> bool:
+        return await states() == ["stale", "stale"]
+
+    await eventually(both_live)
+    shown = await table(cli)
+    idle.ask_group(signal.SIGKILL)
+    await eventually(both_stale)
+
+    assert [line.split()[-1] for line in shown.splitlines()[-2:]] == ["alive", "alive"]
+    assert "stale since" in await table(cli)
+
+
+async def test_an_open_circuit_is_shown_with_its_cause_until_it_closes(
+    scene: Scene, cli: Cli, workers: Workers
+) -> None:
+    scene.api.behave(token="right", any_id=True)
+    workers.start(processes=2, upstream_token="s3cr3t", heartbeat_ttl=2)
+    await scene.enqueue(*ids(50))
+
+    async def open_everywhere() -> Any:
+        found = await status(cli)
+        return found if all(one["circuit"] for one in found["consumers"]) and found["consumers"] else None
+
+    # The other finds out with the next order of its own.
+    async def closed_somewhere() -> bool:
+        return any(one["circuit"] is None for one in (await status(cli))["consumers"])
+
+    found = await eventually(open_everywhere)
+    shown = await table(cli, COLUMNS="80")
+    scene.api.behave(token=None)
+    await scene.stored_at_least(50)
+    await eventually(closed_somewhere)
+
+    assert [one["circuit"]["error"] for one in found["consumers"]] == [
+        "HTTP 401: the external API refuses our credential"
+    ] * 2
+    assert all(0 <= one["circuit"]["open_for"] < 60 for one in found["consumers"])
+    assert "circuit" in shown
+    assert "open in 2 of 2 processes" in shown
+    assert "HTTP 401: the external API refuses our credential since" in shown
+    assert "s3cr3t" not in shown + json.dumps(found)
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+async def test_a_process_that_dies_with_an_open_circuit_leaves_no_trace_of_it(
+    scene: Scene, cli: Cli, workers: Workers
+) -> None:
+    scene.api.behave(token="right", any_id=True)
+    command = workers.start(processes=1, heartbeat_ttl=1)
+    await scene.enqueue(*ids(20))
+
+    async def is_open() -> bool:
+        return any(one["circuit"] for one in (await status(cli))["consumers"])
+
+    await eventually(is_open)
+    scene.api.behave(token=None)
+    os.kill(command.pid_of("worker-0"), signal.SIGKILL)
+    await scene.stored_at_least(20)
+
+    async def is_closed() -> bool:
+        return not await is_open()
+
+    await eventually(is_closed)
+
+
+async def test_of_many_consumers_the_table_shows_those_in_trouble_and_json_all(scene: Scene, cli: Cli) -> None:
+    seconds, _ = await scene.redis.time()
+    await scene.redis.xgroup_create(scene.keys.stream, "ingest", mkstream=True)
+    alive = {f"w-{number:04}": (seconds + 600) * 1000 for number in range(1_000)}
+    await scene.redis.zadd(scene.keys.alive, {**alive, "w-0777": (seconds - 60) * 1000})
+
+    shown, found = await table(cli), await status(cli)
+
+    lines = shown.splitlines()
+    assert lines[-1] == "and 980 more: --json shows all"
+    assert "w-0777" in shown
+    assert "w-0000" in shown
+    assert "w-0999" not in shown
+    assert len(found["consumers"]) == 1_000
+
+
+async def test_an_empty_queue_has_no_age(cli: Cli) -> None:
+    shown, found = await table(cli), await status(cli)
+
+    assert found["queue"]["oldest_age"] is None
+    assert [line.split() for line in shown.splitlines() if line.startswith("oldest")] == [["oldest", "-"]]
+
+
+async def test_nothing_that_a_consumers_name_says_steers_a_terminal(scene: Scene, cli: Cli) -> None:
+    await scene.redis.xgroup_create(scene.keys.stream, "ingest", mkstream=True)
+    await scene.redis.xgroup_createconsumer(scene.keys.stream, "ingest", "\x1b[31m[bold]x")
+
+    assert "\\x1b[31m[bold]x" in await table(cli)

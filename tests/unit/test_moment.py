@@ -1,0 +1,88 @@
+"""What `ingest status` prints: pure."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ingest.cli.moment import Status, duration, lines_of
+
+QUEUE = {"depth": 2_000, "pending": 3, "oldest_age": 400.0, "consumers": 1, "retries": 0, "dead": 1}
+ORDERS = {"stored": 7, "last_ingested_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
+
+
+def consumer(name: str, state: str = "alive", **changed: Any) -> dict[str, Any]:
+    return {"name": name, "pending": 0, "idle": 1.0, "state": state, "stale_for": None, "circuit": None, **changed}
+
+
+def shown(*consumers: Any, width: int = 80, errors: dict[str, str] | None = None, queue: Any = QUEUE) -> list[str]:
+    return list(lines_of(Status("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {}), width))
+
+
+def test_the_facts_are_told_in_columns() -> None:
+    assert shown() == [
+        "stream               orders (group ingest)",
+        "waiting                              2,000",
+        "in work                                  3",
+        "oldest                               7 min",
+        "retries scheduled                        0",
+        "dead letters                             1",
+        "orders stored                            7",
+        "last stored        2026-01-02 03:04:05 UTC",
+    ]
+
+
+def test_each_consumer_is_told_by_its_heartbeat() -> None:
+    circuit = {"error": "HTTP 401", "open_for": 361.0}
+
+    lines = shown(
+        consumer("a"),
+        consumer("b", circuit=circuit, pending=12),
+        consumer("c", "stale", stale_for=12.3),
+        consumer("d", "stale"),
+        consumer("e", "unknown", idle=104.0),
+    )
+
+    assert lines[lines.index("") + 1 :] == [
+        "consumer  in work  state",
+        "b              12  alive, circuit open since 6 min",
+        "c               0  stale since 12.3 s",
+        "d               0  stopped",
+        "e               0  no heartbeat, idle since 104.0 s",
+        "a               0  alive",
+    ]
+    assert "circuit            open in 1 of 2 processes" in lines
+    assert "external API: HTTP 401 since 6 min" in lines
+
+
+def test_one_cause_is_told_once_however_many_processes_have_it() -> None:
+    lines = shown(*(consumer(f"w{n}", circuit={"error": "HTTP 503", "open_for": n}) for n in range(300)))
+
+    assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 since 5 min"]
+    assert lines[-1] == "and 280 more: --json shows all"
+
+
+def test_a_circuit_is_closed_where_somebody_lives_and_unknown_where_nobody_does() -> None:
+    def circuit(*consumers: Any) -> list[str]:
+        return [line.split()[-1] for line in shown(*consumers) if line.startswith("circuit")]
+
+    assert circuit(consumer("a")) == ["closed"]
+    assert circuit(consumer("a", "stale", stale_for=1.0)) == ["-"]
+    assert circuit() == []
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_an_error_is_broken_between_words(width: int) -> None:
+    lines = shown(
+        queue=None, errors={"redis": "Error 111 connecting to 127.0.0.1:1.\nConnect call failed " * 2}, width=width
+    )
+
+    assert max(map(len, lines)) <= width
+    assert "redis: Error 111 connecting to 127.0.0.1:1. Connect call failed Error" in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d")]
+)
+def test_a_duration_is_told_roughly(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
