@@ -1,0 +1,40 @@
+"""A worker tells why it fetches nothing; what becomes of that changes nothing for it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from integration.scene import Parts, RunningWorker, Scene, ids
+from support import eventually
+
+from ingest.domain.open_circuit import OpenCircuit
+from ingest.queue.connection import QueueRefused
+from ingest.queue.consumer import Consumer
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+class Mute(Consumer):
+    """Redis refuses its reports."""
+
+    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+        del circuit, lifetime
+        raise QueueRefused("Redis refuses: NOPERM")
+
+
+async def test_a_worker_whose_reports_are_refused_goes_through_an_outage_like_any_other(scene: Scene) -> None:
+    scene.api.behave(token="right")
+    await scene.enqueue(*ids(30))
+
+    async def is_open(worker: RunningWorker) -> bool:
+        return worker.metric("ingest_circuit_open") == 1
+
+    async with scene.worker(parts=Parts(consumer=Mute)) as worker:
+        await eventually(lambda: is_open(worker))
+        scene.api.behave(token=None)
+        await scene.stored_at_least(30)
+
+    assert await scene.dead() == []
