@@ -93,6 +93,26 @@ def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
 
 _decoder = msgspec.json.Decoder(Order)
 
+# Decimal accepts more than JSON can write (`1_000`, ` 1.5 `, the digits of every script), and does not keep the text. So texts
+# are checked in the document itself. One search, some 0.2 µs a line, passes nearly every document: it finds texts that are not
+# just digits and a point. It knows the key by its usual spelling; a key with an escaped letter contains \u00.
+_UNUSUAL_PRICE = re.compile(rb'"unit_price"\s*+:\s*+"(?!-?[0-9][0-9.]*+(?<!\.)")')
+_ESCAPED_ASCII = b"\\u00"
+_DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+
+
+class _WrittenLine(msgspec.Struct, frozen=True, gc=False):
+    """A line's price as it stands in the document."""
+
+    unit_price: msgspec.Raw
+
+
+class _WrittenLines(msgspec.Struct, frozen=True, gc=False):
+    lines: tuple[_WrittenLine, ...]
+
+
+_written_decoder = msgspec.json.Decoder(_WrittenLines)
+
 
 def decode_order(body: bytes, order_id: str) -> Order:
     """Parse and check the document of the order `order_id`.
@@ -109,12 +129,26 @@ def decode_order(body: bytes, order_id: str) -> Order:
         raise InvalidDocument("nested too deeply") from error
     if order.id != order_id:
         raise InvalidDocument("the document is of another order - at `$.id`")
+    # One byte is found much faster than several.
+    has_escapes = b"\\" in body
+    if _UNUSUAL_PRICE.search(body) or (has_escapes and _ESCAPED_ASCII in body):
+        _check_written_prices(body)
     _check_amounts(order)
     _check_times(order)
     # The escape is how a NUL gets into a JSON string; the search is cheap, the look at each text is not.
-    if b"\\u0000" in body:
+    if has_escapes and b"\\u0000" in body:
         _check_texts(order)
     return order
+
+
+def _check_written_prices(body: bytes) -> None:
+    for index, line in enumerate(_written_decoder.decode(body).lines):
+        written = bytes(line.unit_price)
+        # What is no text is a number, which JSON's own grammar has passed.
+        if written.startswith(b'"') and _DECIMAL_TEXT.fullmatch(msgspec.json.decode(written, type=str)) is None:
+            raise InvalidDocument(
+                f"a price that is not written as JSON writes numbers - at `$.lines[{index}].unit_price`"
+            )
 
 
 def _check_amounts(order: Order) -> None:

@@ -121,6 +121,45 @@ def test_a_price_is_exact_whether_it_is_sent_as_a_number_or_as_text(raw: str) ->
     assert str(order.lines[0].unit_price) == str(Decimal(raw.strip('"')))
 
 
+@pytest.mark.parametrize(
+    "raw",
+    ["1_000.5", " 1.5", "1.5 ", "\u00a01.5", "\t1.5", "1.5\n", "+1.5", ".5", "5.", "-.5", "1_0e1", "1e1_0", "\u0661\u0662.\u0663", "\uff11", "--1", "1.5-"],
+)  # fmt: skip
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_a_price_as_text_is_written_as_json_writes_numbers(raw: str, *, ascii_only: bool) -> None:
+    body = json.dumps(document(lines=[line(), line(unit_price=raw), line()]), ensure_ascii=ascii_only).encode()
+
+    with pytest.raises(InvalidDocument, match=r"\$\.lines\[1\]\.unit_price") as refused:
+        decode_order(body, "a")
+
+    assert raw not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [rb"unit\u005fprice", rb"unit_pric\u0065", rb"\u0075nit_price"])
+@pytest.mark.parametrize("gap", [b"", b" ", b"\n\t "])
+def test_a_wrong_price_is_found_however_the_document_is_written(name: bytes, gap: bytes) -> None:
+    body = encoded(document(lines=[line(unit_price="1_0")])).replace(
+        b'"unit_price": ', b'"' + name + b'"' + gap + b":" + gap
+    )
+
+    with pytest.raises(InvalidDocument, match="unit_price"):
+        decode_order(body, "a")
+
+
+@pytest.mark.parametrize("raw", ["-2.55", "1e2", "-1.50E-3", "1e+05", "007", "5", "0", "123456789.123456789"])
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_price_as_text_may_be_any_number_that_json_can_write(raw: str, *, escaped: bool) -> None:
+    body = encoded(document(note="\u00e9" if escaped else "", lines=[line(unit_price=raw), line(unit_price=7.5)]))
+
+    assert str(decode_order(body, "a").lines[0].unit_price) == str(Decimal(raw))
+
+
+def test_what_is_called_a_price_elsewhere_in_the_document_is_not_looked_at() -> None:
+    body = encoded(document(offer={"unit_price": "1_0"}, lines=[line(was={"unit_price": " 1 "})]))
+
+    assert decode_order(body, "a").lines[0].unit_price == Decimal("2.55")
+
+
 @given(st.binary() | st.text().map(str.encode))
 def test_arbitrary_bytes_are_no_order(body: bytes) -> None:
     with pytest.raises(InvalidDocument):
