@@ -20,7 +20,8 @@ from rich.progress import (
 )
 
 from ingest.cli.common import say
-from ingest.cli.sources import Found, Source
+from ingest.cli.found import Found, UnreadableSource
+from ingest.cli.sources import Source
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.producer import BATCH, Producer
 from ingest.settings import Settings
@@ -42,20 +43,23 @@ class Result:
         accepted: IDs that Redis has.
         invalid: lines without a valid ID.
         seconds: how long it took.
+        error: why the source was not read to its end; what stands before that place is accepted. Else empty.
     """
 
     accepted: int = 0
     invalid: int = 0
     seconds: float = 0.0
+    error: str = ""
 
     @property
     def complete(self) -> bool:
         """Whether every line was taken in."""
-        return not self.invalid
+        return not (self.invalid or self.error)
 
     def as_json(self) -> str:
         """One JSON object."""
-        return json.dumps({"accepted": self.accepted, "invalid": self.invalid, "seconds": round(self.seconds, 3)})
+        told = {"accepted": self.accepted, "invalid": self.invalid, "seconds": round(self.seconds, 3)}
+        return json.dumps(told | ({"error": self.error} if self.error else {}))
 
     def as_line(self) -> str:
         """One line for people."""
@@ -67,6 +71,7 @@ class Result:
 async def announce(settings: Settings, source: Source, *, quiet: bool, rate: float | None = None) -> Result:
     """Enqueue all valid IDs of the source, batch by batch, whatever else is in it; at most `rate` of them a second.
 
+    Where the source cannot be read any further, all that was read is accepted, and the result says why it ended.
     Interrupted, it has taken in a whole number of batches from the front.
     """
     result = Result()
@@ -97,21 +102,30 @@ async def announce(settings: Settings, source: Source, *, quiet: bool, rate: flo
 def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
     batch: list[str] = []
     position = 0
-    for found in source.read():
-        position = found.position
-        try:
-            batch.append(parse_order_id(_text(found)))
-        except InvalidOrderId as error:
-            result.invalid += 1
-            if result.invalid <= _SHOWN:
-                display.say(f"{source.name}, line {found.line}: {error}")
-            elif result.invalid == _SHOWN + 1:
-                display.say(f"{source.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
-        if len(batch) == size:
-            yield batch, position
-            batch = []
+    try:
+        for found in source.read():
+            position = found.position
+            try:
+                batch.append(parse_order_id(_text(found)))
+            except InvalidOrderId as error:
+                _refuse(found, error, source, result, display)
+            if len(batch) == size:
+                yield batch, position
+                batch = []
+    except UnreadableSource as error:
+        if not position:
+            raise
+        result.error = str(error)
     if batch:
         yield batch, position
+
+
+def _refuse(found: Found, error: InvalidOrderId, source: Source, result: Result, display: "_Display") -> None:
+    result.invalid += 1
+    if result.invalid <= _SHOWN:
+        display.say(f"{source.name}, line {found.line}: {error}")
+    elif result.invalid == _SHOWN + 1:
+        display.say(f"{source.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
 
 
 def _text(found: Found) -> str:

@@ -19,7 +19,8 @@ Examples:
 
 `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
 
-Invalid IDs are reported with their line numbers; all others are taken in, and the exit code is 1. Announcing an
+Invalid IDs are reported with their line numbers; all others are taken in, and the exit code is 1. Where a file cannot be read
+any further (a quote that is not closed), the line is named, and everything before it is taken in. Announcing an
 order again is harmless: it is fetched again and stored once.
 """
 
@@ -46,6 +47,7 @@ def enqueue(
     """
     from ingest.cli.announce import announce
     from ingest.cli.common import start
+    from ingest.cli.found import UnreadableSource
     from ingest.cli.sources import Source, pick_source
 
     settings = start()
@@ -55,4 +57,6 @@ def enqueue(
         typer.echo(result.as_json())
     else:
         typer.echo(result.as_line())
+    if result.error:
+        raise UnreadableSource(f"{result.error}; {result.accepted:,} accepted before it")
     raise typer.Exit(0 if result.complete else 1)

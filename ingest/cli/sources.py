@@ -1,6 +1,5 @@
 """Where `ingest enqueue` reads IDs from: arguments, lines, a CSV column, a member of JSON lines."""
 
-import csv
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,34 +10,13 @@ from typing import IO, Literal
 
 import msgspec
 
-from ingest.domain.errors import ConfigError, UserError
+from ingest.cli.csv_column import read_column
+from ingest.cli.found import LONGEST_LINE, Found, UnreadableSource
+from ingest.domain.errors import ConfigError
 
 Format = Literal["lines", "csv", "jsonl"]
 _FORMATS: dict[str, Format] = {"lines": "lines", "csv": "csv", "jsonl": "jsonl"}
 _BY_SUFFIX: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-# No line with an ID is longer; a file of another kind may be one line of a gigabyte.
-_LONGEST_LINE = 1024 * 1024
-
-
-class UnreadableSource(UserError):
-    """A file that cannot be opened, or is not what it should be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One place where an ID should be.
-
-    Attributes:
-        line: its number, from 1; of arguments, their position.
-        text: what stands there; None if nothing can be read from it.
-        problem: why not.
-        position: bytes read so far, for progress.
-    """
-
-    line: int
-    text: str | None
-    problem: str = ""
-    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +58,11 @@ def pick_source(
         raise ConfigError(f"--column says which {'column' if chosen == 'csv' else 'member'} holds the ID")
     if chosen == "lines" and column is not None:
         raise ConfigError("--column goes with --format csv or jsonl")
-    name = "stdin" if path == "-" else path
-    return Source(name, _size(path), lambda: _read(path, chosen, str(column)))
+    return Source(_name(path), _size(path), lambda: _read(path, chosen, str(column)))
+
+
+def _name(path: str) -> str:
+    return "stdin" if path == "-" else path
 
 
 def _format(path: str, given: str | None) -> Format:
@@ -119,7 +100,7 @@ def _read(path: str, chosen: Format, column: str) -> Iterator[Found]:
         if chosen == "lines":
             yield from (found for found in lines if found.text is None or found.text.strip())
         elif chosen == "csv":
-            yield from _csv(lines, column, path)
+            yield from read_column(lines, column, _name(path))
         else:
             yield from _jsonl(lines, column)
 
@@ -140,11 +121,11 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
 def _lines(stream: IO[bytes]) -> Iterator[Found]:
     position = number = 0
     try:
-        while raw := stream.readline(_LONGEST_LINE):
+        while raw := stream.readline(LONGEST_LINE):
             position += len(raw)
             number += 1
-            if len(raw) == _LONGEST_LINE:
-                raise UnreadableSource(f"line {number} is longer than {_LONGEST_LINE} bytes: this is no list of IDs")
+            if len(raw) == LONGEST_LINE:
+                raise UnreadableSource(f"line {number} is longer than {LONGEST_LINE} bytes: this is no list of IDs")
             try:
                 # The mark that spreadsheets put in front of UTF-8 is no part of the first line.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -153,30 +134,6 @@ def _lines(stream: IO[bytes]) -> Iterator[Found]:
                 yield Found(number, None, "not UTF-8 text", position)
     except OSError as error:
         raise UnreadableSource(f"reading failed: {error.strerror}") from error
-
-
-def _csv(lines: Iterator[Found], column: str, path: str) -> Iterator[Found]:
-    here = Found(0, "")
-
-    def texts() -> Iterator[str]:
-        nonlocal here
-        for here in lines:
-            # A line that is no text becomes an empty field, and so is reported with its number.
-            yield ("" if here.text is None else here.text) + "\n"
-
-    rows = csv.reader(texts())
-    header = [name.strip() for name in next(rows, [])]
-    if column not in header:
-        raise UnreadableSource(f"{path} has no column {column!r}; it has: {', '.join(header) or 'nothing'}")
-    at = header.index(column)
-    try:
-        for row in rows:
-            if not row and here.text is not None:
-                continue
-            text = row[at].strip() if at < len(row) else None
-            yield Found(here.line, text, here.problem or f"no value in column {column!r}", here.position)
-    except csv.Error as error:
-        raise UnreadableSource(f"line {here.line} of {path}: {error}") from error
 
 
 def _jsonl(lines: Iterator[Found], member: str) -> Iterator[Found]:
