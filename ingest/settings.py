@@ -226,6 +226,8 @@ def load_settings(**overrides: Any) -> Settings:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
     except UnicodeDecodeError as error:
         raise ConfigError(".env is not UTF-8 text") from error
+    except OSError as error:
+        raise ConfigError(f".env cannot be read: {error.strerror}") from error
 
 
 def _with_passwords(settings: Settings) -> Settings:

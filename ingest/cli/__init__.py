@@ -6,16 +6,19 @@ of such modules.
 """
 
 import gc
+import math
 import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
+from ingest.cli.streams import CannotWrite, discard_output, secure
 from ingest.cli.terminal import wrapped
 from ingest.cli.usage import Command, Group
 from ingest.domain.errors import Unavailable, UserError
@@ -50,13 +53,26 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
     extra = next((name for name, packages in _EXTRAS.items() if package in packages), None)
     if extra is None:
         raise error
-    needs = f"needs the extra '{extra}': pip install 'order-ingest[{extra}]'"
+    needs = f"needs the extra '{extra}': pip install '.[{extra}]' in the project's folder"
 
     def needs_extra() -> None:
         raise UserError(f"this command {needs}")
 
     needs_extra.__doc__ = f"{needs.capitalize()}."
     return needs_extra
+
+
+def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
+    """The command, refusing `inf` and `nan`, which Python takes for numbers."""
+
+    @wraps(run)
+    def checked(**given: Any) -> None:
+        for name, value in given.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise typer.BadParameter(f"{value} is not a finite number", param_hint=f"'--{name.replace('_', '-')}'")
+        run(**given)
+
+    return checked
 
 
 _STYLE: Any = {"add_completion": False, "rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
@@ -90,7 +106,7 @@ class _Commands(Group):
         else:
             single = typer.Typer(**_STYLE)
             lenient = {"allow_extra_args": epilog is None, "ignore_unknown_options": epilog is None}
-            single.command(cmd_name, cls=Command, epilog=epilog, context_settings=lenient)(run)
+            single.command(cmd_name, cls=Command, epilog=epilog, context_settings=lenient)(_with_finite_numbers(run))
         command = get_command(single)
         command.name = cmd_name
         return command
@@ -140,20 +156,19 @@ def main() -> None:
     """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
     # What imports make stays: looking for garbage among it at every 700th object is a tenth of the start.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    secure()
     if os.getpid() == 1:
         # In a container, where the kernel keeps from process 1 every signal that it has no handler for. A command that
         # ends in order when asked (`worker`, `upstream`) puts its own in place.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         code = _run()
-    except typer.Exit as leave:
-        code = leave.exit_code
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped", err=True)
         code = 130
     except BrokenPipeError:
-        # Whoever read our output has enough: `ingest status | head`. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has enough: `ingest status | head`.
+        discard_output()
         code = 0
     except SystemExit as leave:
         # Rich says so with a 1, which nothing else here does; a signal's code stays.
@@ -162,13 +177,21 @@ def main() -> None:
 
 
 def _run() -> int:
+    code = 0
     try:
         command = get_command(app)
         # Not its `main`, which would turn a broken pipe and Ctrl-C into exits of its own.
         # --debug may stand anywhere, as people add it at the end when something has failed.
         arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
-        with command.make_context("ingest", arguments) as context:
-            command.invoke(context)
+        try:
+            with command.make_context("ingest", arguments) as context:
+                command.invoke(context)
+        except typer.Exit as leave:
+            code = leave.exit_code
+        sys.stdout.flush()
+    except CannotWrite as error:
+        discard_output()
+        return _fail(error, str(error), error.exit_code)
     except _WrongUse as error:
         message = error.format_message().rstrip(".")
         # Without arguments the help has been printed, and there is no message.
@@ -183,7 +206,7 @@ def _run() -> int:
             _without_extra(error)()
         except UserError as missing:
             return _fail(missing, str(missing), missing.exit_code)
-    return 0
+    return code
 
 
 def _fail(error: Exception, line: str, code: int) -> int:

@@ -96,7 +96,7 @@ def _arguments(ids: Iterable[str]) -> Iterator[Found]:
 
 def _read(path: str, chosen: Format, column: str) -> Iterator[Found]:
     with _opened(path) as stream:
-        lines = _lines(stream)
+        lines = _lines(stream, _name(path))
         if chosen == "lines":
             yield from (found for found in lines if found.text is None or found.text.strip())
         elif chosen == "csv":
@@ -118,14 +118,16 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def _lines(stream: IO[bytes]) -> Iterator[Found]:
+def _lines(stream: IO[bytes], name: str) -> Iterator[Found]:
     position = number = 0
     try:
         while raw := stream.readline(LONGEST_LINE):
             position += len(raw)
             number += 1
             if len(raw) == LONGEST_LINE:
-                raise UnreadableSource(f"line {number} is longer than {LONGEST_LINE} bytes: this is no list of IDs")
+                raise UnreadableSource(
+                    f"line {number} of {name} is longer than {LONGEST_LINE} bytes: this is no list of IDs"
+                )
             try:
                 # The mark that spreadsheets put in front of UTF-8 is no part of the first line.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -133,7 +135,7 @@ def _lines(stream: IO[bytes]) -> Iterator[Found]:
             except UnicodeDecodeError:
                 yield Found(number, None, "not UTF-8 text", position)
     except OSError as error:
-        raise UnreadableSource(f"reading failed: {error.strerror}") from error
+        raise UnreadableSource(f"cannot read {name}: {error.strerror}") from error
 
 
 def _jsonl(lines: Iterator[Found], member: str) -> Iterator[Found]:
@@ -152,6 +154,8 @@ def _member(line: str, member: str) -> tuple[str | None, str]:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError) as error:
         return None, f"not JSON: {error}"
+    except RecursionError:
+        return None, "nested too deeply"
     if not isinstance(value, dict) or member not in value:
         return None, f"no member {member!r}"
     identifier = value[member]

@@ -8,11 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ingest.domain.errors import UserError
-
-
-class CannotWrite(UserError):
-    """The data cannot be written there."""
+from ingest.cli.streams import CannotWrite
 
 
 @contextmanager
@@ -36,6 +32,8 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     Raises:
         CannotWrite: also if there is one and `replace` does not allow to replace it.
     """
+    if path.is_dir():
+        raise CannotWrite(f"cannot write {path}: it is a folder")
     temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
     try:
         _require_free(path, replace=replace)

@@ -1,0 +1,62 @@
+"""The standard streams of a command: always open, and an output that cannot be written is an error of one line.
+
+A program that starts with one of them closed gets its number for the next file or connection that it opens, and then writes into
+that. So a closed one is put in place of first; using it fails as it should.
+"""
+
+import io
+import os
+import sys
+from typing import IO, Any
+
+from ingest.domain.errors import UserError
+
+
+class CannotWrite(UserError):
+    """The data cannot be written there."""
+
+
+class _Output(io.FileIO):
+    """Standard output. A reader who has enough is no error of this kind."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise CannotWrite(f"cannot write to standard output: {error.strerror}") from error
+
+
+def secure() -> None:
+    """Open what is closed, and let failures of standard output be `CannotWrite`."""
+    # In this order each gets its own number, the lowest that is free. Nothing can be read from or written to the first two.
+    sys.stdin = sys.stdin or _open_nothing(0, os.O_WRONLY, "r")
+    sys.stdout = _output(sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))
+    sys.stderr = sys.stderr or _open_nothing(2, os.O_WRONLY, "w")
+
+
+def discard_output() -> None:
+    """Let what is still buffered for standard output go nowhere; Python would complain about it once more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_nothing(number: int, flags: int, mode: str) -> Any:
+    opened = os.open(os.devnull, flags)
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
+    os.set_inheritable(number, True)
+    return open(number, mode, encoding="utf-8", closefd=False)
+
+
+def _output(stream: Any) -> IO[str]:
+    raw = _Output(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        # As Python does under PYTHONUNBUFFERED.
+        raw if stream.write_through else io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

@@ -1,0 +1,223 @@
+"""Standard streams that are closed or full, input that is hostile, and Ctrl-C at any time: one line, and the right exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from letters import letter
+from redis import Redis
+from support import Cli, eventually_sync
+
+from ingest.queue.keys import Keys
+
+INGEST = [sys.executable, "-m", "ingest"]
+DEEP = 500_000
+
+
+@pytest.fixture
+def queue(redis_url: str, queue_name: str) -> Iterator["Queue"]:
+    with Redis.from_url(redis_url) as redis:
+        yield Queue(redis, Keys.of(queue_name))
+
+
+class Queue:
+    """The queue of one test."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    @property
+    def ids(self) -> list[str]:
+        """The orders in the stream."""
+        return [fields[b"order_id"].decode() for _, fields in self._redis.xrange(self._keys.stream)]
+
+    def bury(self, order_id: str) -> None:
+        """Add a dead letter."""
+        self._redis.xadd(self._keys.dead, letter(order_id))
+
+
+def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with a redirection of the shell's."""
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *INGEST, *arguments],
+        env={**cli.env, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+# -- streams that are closed or full ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["enqueue", "-"], ["enqueue", "--file", "-", "--format", "csv", "--column", "id"]], ids=" ".join)  # fmt: skip
+def test_a_closed_input_is_one_line(cli: Cli, queue: Queue, arguments: list[str]) -> None:
+    done = redirected(cli, "<&-", *arguments)
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "ingest: cannot read stdin: Bad file descriptor\n")
+    assert queue.ids == []
+
+
+def test_without_an_input_nobody_is_asked(cli: Cli, queue: Queue) -> None:
+    queue.bury("a")
+    queue.bury("b")
+
+    done = redirected(cli, "<&-", "dead", "drop", "--all")
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "--yes" in done.stderr
+
+
+@pytest.mark.parametrize("redirection", [">&-", "> /dev/full"])
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [(["dead", "export"], ""), (["dead", "list"], ""), (["config"], ""), (["config", "--json"], ""), (["config"], "1"),
+     (["status"], ""), (["status", "--watch", "--json"], ""), (["enqueue", "b"], ""), (["enqueue", "b"], "1"),
+     (["migrate"], ""), (["dead", "list", "--help"], ""), (["--version"], "")],
+)  # fmt: skip
+def test_an_output_that_cannot_be_written_is_one_line(
+    cli: Cli, queue: Queue, arguments: list[str], redirection: str, unbuffered: str
+) -> None:
+    queue.bury("a")
+
+    done = redirected(cli, redirection, *arguments, PYTHONUNBUFFERED=unbuffered)
+
+    why = "Bad file descriptor" if redirection == ">&-" else "No space left on device"
+    assert (done.returncode, done.stderr) == (1, f"ingest: cannot write to standard output: {why}\n")
+
+
+def test_what_writes_nothing_needs_no_output(cli: Cli, tmp_path: Path, queue: Queue) -> None:
+    queue.bury("a")
+
+    done = redirected(cli, "<&- >&- 2>&-", "dead", "export", "--output", str(tmp_path / "dead"))
+
+    assert done.returncode == 0
+    assert '"order_id": "a"' in (tmp_path / "dead").read_text(encoding="utf-8")
+
+
+def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *INGEST, "worker"],
+        env={**cli.env, "INGEST_UPSTREAM_URL": "http://127.0.0.1:1/{order_id}"},
+        start_new_session=True,
+    )
+    try:
+        cli.run("enqueue", "a")
+        eventually_sync(lambda: queue._redis.xpending(queue._keys.stream, "ingest")["pending"] or process.poll())  # type: ignore[index]
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(30) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+# -- input and arguments ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[" * DEEP, '{"a":' * 200_000, '{"id":' + "[" * DEEP + "]" * DEEP + "}", '{"x":' + '{"a":' * 150_000 + "0" + "}" * 150_000 + "}", '{"id": ' + "7" * 5_000 + "}"],
+    ids=["arrays", "objects", "in the member", "in another member", "a number of many digits"],
+)  # fmt: skip
+def test_json_lines_that_nobody_can_read_are_told_and_the_others_are_taken_in(
+    cli: Cli, queue: Queue, line: str
+) -> None:
+    text = '{"id": "a"}\n' + line + '\n{"id": "b"}\n'
+
+    done = cli.run("enqueue", "-", "--format", "jsonl", "--column", "id", stdin=text)
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("2 accepted, 1 invalid")
+    assert done.stderr.startswith("stdin, line 2: ")
+    assert (done.stderr.count("\n"), len(done.stderr) < 500) == (1, True)
+    assert queue.ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "0", "-1", "1e999"])
+@pytest.mark.parametrize("command", [["enqueue", "a", "--rate"], ["status", "--interval"], ["upstream", "--rate-limit"]], ids=" ".join)  # fmt: skip
+def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
+    cli: Cli, queue: Queue, command: list[str], value: str
+) -> None:
+    if (command[0], value) == ("upstream", "0"):
+        value = "-0.1"
+
+    done = cli.run(*command, value, timeout=20)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert command[-1] in done.stderr
+    assert queue.ids == []
+
+
+@pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])
+def test_a_folder_is_no_file_to_export_into(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
+    done = subprocess.run(
+        [*INGEST, "dead", "export", "-o", where, *force],
+        env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert done.stderr.startswith("ingest: cannot write ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("problem", ["reading fails", "no text"])
+@pytest.mark.parametrize("command", [["config"], ["enqueue", "a"]], ids=" ".join)
+def test_a_dot_env_that_cannot_be_read_is_one_line(
+    cli: Cli, queue: Queue, tmp_path: Path, command: list[str], problem: str
+) -> None:
+    path = tmp_path / ".env"
+    if problem == "reading fails":
+        path.symlink_to("/proc/self/mem")
+    else:
+        path.write_bytes(b"INGEST_GROUP=\xff\xfe\n")
+
+    done = subprocess.run(
+        [*INGEST, *command], env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("ingest: .env ")
+    assert queue.ids == []
+
+
+# -- Ctrl-C -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module", ["ingest.domain.errors", "typer.models", "typer.main", "ingest.cli.sources", "pydantic_core", "pydantic_settings", "rich.console", "redis.exceptions", "hiredis", "ingest.settings"],
+)  # fmt: skip
+def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
+    # Python tells of each module that it has imported.
+    process = cli.start("enqueue", "-", env={"PYTHONPROFILEIMPORTTIME": "1"})
+    assert process.stderr is not None
+
+    told = ""
+    for line in process.stderr:
+        told += line
+        if line.rpartition("|")[2].strip() == module:
+            process.send_signal(signal.SIGINT)
+            break
+    told += process.stderr.read()
+
+    rest = [line for line in told.splitlines() if not line.startswith("import time:")]
+    assert (process.wait(30), rest) == (130, ["stopped"])
+
+
+def test_a_background_job_of_a_script_goes_on_after_ctrl_c(cli: Cli, queue: Queue) -> None:
+    # A shell without job control starts it with SIGINT ignored.
+    done = subprocess.run(
+        ["sh", "-c", "trap '' INT; kill -INT $$; exec \"$@\"", "sh", *INGEST, "enqueue", "a"],
+        env=cli.env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert queue.ids == ["a"]
