@@ -168,7 +168,7 @@ def _require_pycurl() -> None:
     try:
         import pycurl  # noqa: F401, PLC0415  to see whether it can be imported
     except ModuleNotFoundError as error:
-        needed = "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install 'order-ingest[curl]'"
+        needed = "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install '.[curl]' in the project's folder"
         raise ConfigError(needed) from error
     except ImportError as error:
         # It was built for another TLS library than its libcurl has, say.

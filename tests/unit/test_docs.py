@@ -29,3 +29,12 @@ def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
         assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
     for metric in gauges:
         assert f"| `{metric.name}` | {metric.type} | `stream` | {metric.documentation} |" in page
+
+
+def test_no_text_installs_a_package_that_nobody_publishes() -> None:
+    root = REFERENCE.parents[1]
+    texts = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("ingest/**/*.py"), *root.glob("deploy/**/*.md")]
+
+    telling = [path for path in texts if "pip install 'order-ingest" in path.read_text(encoding="utf-8")]
+
+    assert telling == []

