@@ -13,7 +13,7 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from itertools import islice
@@ -22,6 +22,7 @@ from typing import Self
 from ingest.domain.account import MOST_NAMED, Account, Listed
 from ingest.domain.comparison import StoredOrder, differences
 from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import UserError
 from ingest.domain.order import parse_order_id
 from ingest.queue.connection import control_client
 from ingest.queue.places import Place, Places
@@ -37,6 +38,11 @@ _BETWEEN_LOOKS = 0.2
 
 Expected = bytes | DeadReason
 """What should have become of an order: the document that its row holds, or the reason of its dead letter."""
+
+
+class NoRoom(UserError):
+    """The ledger cannot be written."""
+
 
 Ids = Iterable[str] | AsyncIterable[str]
 _Ask = Callable[[str], Awaitable[Expected | None]]
@@ -69,6 +75,8 @@ async def take_account(
     unconfirmed: Ids = (),
     expected: Mapping[str, Expected] | _Ask | None = None,
     partial: bool = False,
+    on_lost: Callable[[str], None] | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Account:
     """Tell where each accepted order is.
 
@@ -79,25 +87,43 @@ async def take_account(
         expected: what should have become of an order, by its ID or as a function to ask; None where that is unknown.
             An order that is still in the queue is not compared.
         partial: `accepted` is only a part of what was ever accepted, so that others are no strangers.
+        on_lost: told of every order that is lost, by its ID and in their order, once all looks are done.
+        on_progress: told how many of the orders have been looked for so far, and how many there are.
 
     Raises:
         InvalidOrderId: among the IDs is one that cannot have been accepted.
         Unavailable: Redis or PostgreSQL cannot be used right now.
-        UserError: one of them refuses.
+        UserError: one of them refuses, or there is no room for the ledger.
     """
-    with closing(_Ledger()) as ledger:
+    with _room_for_a_ledger(), closing(_Ledger()) as ledger:
         for ids, claim in ((accepted, _Claim.ACCEPTED), (unconfirmed, _Claim.UNCONFIRMED)):
             async for chunk in _chunks(ids):
                 ledger.enter([parse_order_id(order_id) for order_id in chunk], claim)
         async with control_client(service.redis_url) as client, Rows.open(service.postgres_dsn) as rows:
-            inspection = _Inspection(ledger, Places(client, service.stream, service.group), rows, _ask(expected))
+            places = Places(client, service.stream, service.group)
+            inspection = _Inspection(ledger, places, rows, _ask(expected), on_progress)
             await inspection.look()
             for _ in range(_LOOKS - 1):
                 if not ledger.forget_doubtful():
                     break
                 await asyncio.sleep(_BETWEEN_LOOKS)
                 await inspection.look()
-            return await inspection.account(partial=partial)
+            account = await inspection.account(partial=partial)
+            if on_lost is not None:
+                for order_id in ledger.lost():
+                    on_lost(order_id)
+            return account
+
+
+@contextmanager
+def _room_for_a_ledger() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise NoRoom(
+            f"the list is too long for memory, and cannot be kept in a temporary file: {error}."
+            " Name a folder with room for it: SQLITE_TMPDIR=/path"
+        ) from error
 
 
 class _Claim(IntEnum):
@@ -188,6 +214,21 @@ class _Ledger:
             yield {order_id: (seen, reason) for order_id, seen, reason in page}
             after = page[-1][0]
 
+    def lost(self) -> Iterator[str]:
+        """All orders that were accepted and are nowhere, in their order, read in pages."""
+        after = ""
+        while page := self._database.execute(
+            "SELECT order_id FROM ids WHERE order_id > ? AND claim = ? AND seen & ? = 0 ORDER BY order_id LIMIT ?",
+            (after, _Claim.ACCEPTED, _SOMEWHERE, _CHUNK),
+        ).fetchall():
+            yield from (order_id for (order_id,) in page)
+            after = page[-1][0]
+
+    def __len__(self) -> int:
+        """How many orders are to be looked for."""
+        (count,) = self._database.execute("SELECT count(*) FROM ids WHERE claim > ?", (_Claim.NONE,)).fetchone()
+        return int(count)
+
     def strangers(self, ids: Sequence[str]) -> list[str]:
         """Those of the IDs that nobody accepted."""
         query = "SELECT 1 FROM ids WHERE order_id = ? AND claim > ?"
@@ -220,11 +261,14 @@ class _Ledger:
 class _Inspection:
     """Looks into every place, and enters in the ledger what is there."""
 
-    def __init__(self, ledger: _Ledger, places: Places, rows: Rows, ask: _Ask | None) -> None:
+    def __init__(
+        self, ledger: _Ledger, places: Places, rows: Rows, ask: _Ask | None, on_progress: Callable[[int, int], None]
+    ) -> None:
         self._ledger = ledger
         self._places = places
         self._rows = rows
         self._ask = ask
+        self._on_progress = on_progress
         self._entries: Counter[Place] = Counter()
         self._letters: Counter[str] = Counter()
 
@@ -232,6 +276,8 @@ class _Inspection:
         """Look once, in the direction in which orders move."""
         self._entries.clear()
         self._letters.clear()
+        total, done = len(self._ledger), 0
+        self._on_progress(done, total)
         async for page in self._places.queued():
             self._entries.update(sighting.place for sighting in page)
             self._ledger.see((sighting.order_id for sighting in page if sighting.order_id), _Seen.QUEUED)
@@ -240,6 +286,8 @@ class _Inspection:
             self._ledger.see_dead((sighting.order_id, sighting.reason) for sighting in page if sighting.order_id)
         for known in self._ledger.to_look_up():
             await self._look_up(known)
+            done += len(known)
+            self._on_progress(done, total)
 
     async def _look_up(self, known: Mapping[str, tuple[int, str]]) -> None:
         ids = list(known)

@@ -31,6 +31,7 @@ COMMANDS: tuple[str, ...] = (
     "health",
     "status",
     "dead",
+    "reconcile",
     "config",
     "upstream",
     "bench",

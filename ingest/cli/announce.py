@@ -20,17 +20,15 @@ from rich.progress import (
 )
 
 from ingest.cli.common import say
-from ingest.cli.found import Found, UnreadableSource
+from ingest.cli.found import UnreadableSource
+from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.sources import Source
-from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.producer import BATCH, Producer
 from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("enqueue")
 _REPORT_EVERY = 5.0
-# So many bad lines are shown one by one; a file of another kind would fill the screen.
-_SHOWN = 100
 # Where a rate is asked for.
 _BATCHES_A_SECOND = 10
 
@@ -100,15 +98,16 @@ async def announce(settings: Settings, source: Source, *, quiet: bool, rate: flo
 
 
 def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
+    invalid = InvalidLines(source.name)
     batch: list[str] = []
     position = 0
     try:
         for found in source.read():
             position = found.position
-            try:
-                batch.append(parse_order_id(_text(found)))
-            except InvalidOrderId as error:
-                _refuse(found, error, source, result, display)
+            order_id = invalid.checked(found, display.say)
+            result.invalid = invalid.count
+            if order_id is not None:
+                batch.append(order_id)
             if len(batch) == size:
                 yield batch, position
                 batch = []
@@ -118,20 +117,6 @@ def _batches(source: Source, size: int, result: Result, display: "_Display") -> 
         result.error = str(error)
     if batch:
         yield batch, position
-
-
-def _refuse(found: Found, error: InvalidOrderId, source: Source, result: Result, display: "_Display") -> None:
-    result.invalid += 1
-    if result.invalid <= _SHOWN:
-        display.say(f"{source.name}, line {found.line}: {error}")
-    elif result.invalid == _SHOWN + 1:
-        display.say(f"{source.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
-
-
-def _text(found: Found) -> str:
-    if found.text is None:
-        raise InvalidOrderId(found.problem)
-    return found.text
 
 
 class _Display:

@@ -314,6 +314,26 @@ async def test_of_many_findings_the_first_are_named_and_all_are_counted(scene: S
     assert "and 480 more" in str(account)
 
 
+async def test_every_lost_order_is_told_by_name_however_many_they_are(scene: Scene) -> None:
+    names = sorted(ids(4500))
+    await store(scene, *names[1000:2000])
+    told: list[str] = []
+    looked: list[tuple[int, int]] = []
+
+    account = await account_of(
+        scene,
+        names,
+        partial=True,
+        on_lost=told.append,
+        on_progress=lambda done, total: looked.append((done, total)),
+    )
+
+    assert account.lost.count == 3500
+    assert told == names[:1000] + names[2000:]
+    assert looked[0] == (0, 4500)
+    assert max(looked) == (4500, 4500)
+
+
 async def test_what_cannot_have_been_accepted_is_refused(scene: Scene) -> None:
     with pytest.raises(InvalidOrderId):
         await account_of(scene, ["a\n"])
