@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any
@@ -166,7 +167,11 @@ def main() -> None:
         code = _run()
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped", err=True)
-        code = 130
+        with suppress(OSError, UserError):
+            sys.stdout.flush()
+        # Everything is closed by now. Python itself would end by the signal, if it came amid certain imports, or complain of another
+        # Ctrl-C in its last moments.
+        os._exit(130)
     except BrokenPipeError:
         # Whoever read our output has enough: `ingest status | head`.
         discard_output()
