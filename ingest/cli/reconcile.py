@@ -22,7 +22,7 @@ order (`SQLITE_TMPDIR` says in which folder), and memory does not grow with it.
 
 
 def reconcile(
-    ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="[ID]...")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID")] = None,
     *,
     file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
