@@ -299,7 +299,8 @@ class Consumer:
         return [self._keys.stream, self._keys.alive, self._keys.standing, self._keys.clock]
 
     def _moving(self, delivery: Delivery) -> list[str]:
-        receipt = f"{self._keys.receipts}{self.name}:{delivery.entry_id}"
+        # Of the entry, not of the consumer: who has lost it to another finds the other's receipt.
+        receipt = f"{self._keys.receipts}{self._group}:{delivery.entry_id}"
         return [self._keys.stream, self._keys.settled, self._keys.clock, receipt]
 
     async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:

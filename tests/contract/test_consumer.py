@@ -335,6 +335,21 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
 
 
 @pytest.mark.parametrize("move", ["reschedule", "bury"])
+async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_had_lost_it(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
+) -> None:
+    await add(redis, keys, "a")
+    [lost] = await consumer.read(1, NOW)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
+    [taken] = await claim_idle(other, 1, LEASE)
+    await WITH_DELIVERY[move](other, taken)
+
+    assert await WITH_DELIVERY[move](consumer, lost) is False
+
+    assert await redis.xlen(keys.dead) + await redis.zcard(keys.retry) == 1
+
+
+@pytest.mark.parametrize("move", ["reschedule", "bury"])
 async def test_a_move_that_is_sent_again_long_after_it_was_done_does_nothing(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
