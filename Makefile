@@ -69,6 +69,10 @@ chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no o
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
 
+.PHONY: scale
+scale: .venv/ready servers  ## what each call costs a Redis with 5,000,000 orders queued, on all kinds of it; a quarter of an hour
+	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
+
 .PHONY: dashboards
 dashboards: .venv/ready  ## write deploy/grafana/dashboards anew from its code
 	.venv/bin/python deploy/grafana/overview.py

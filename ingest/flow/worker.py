@@ -30,6 +30,8 @@ BLOCK = 1.0
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
 _GATHER = 0.002
 _GATHER_SHARE = 64
+# Handing over so many entries takes Redis a millisecond; then it answers others.
+_MOST_AT_ONCE = 500
 # Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
 _MOST_PROBES = 8
 # After the grace period: for the last commit, and for giving back.
@@ -138,7 +140,7 @@ class Worker:
         """Take slots and read until there is something else to do: a stop, an outage of the API, something to give back."""
         backlog = False
         while not self._must_turn(shutdown):
-            free = await self._free_slots(backlog=backlog)
+            free = min(await self._free_slots(backlog=backlog), _MOST_AT_ONCE)
             if free <= 0 or self._must_turn(shutdown):
                 continue
             taken = await self._taken(shutdown, self._intake.next(free, BLOCK))

@@ -33,8 +33,9 @@ from ingest.queue.scripts import Scripts
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
-# Entries for one script: few enough that Redis answers others within milliseconds.
-_MOST_IDS = 500
+# Entries for one script: few enough that Redis answers others within milliseconds. Claiming also hands over what they say.
+_MOST_IDS = 200
+_MOST_CLAIMS = 100
 _MOST_CONSUMERS = 100
 _MOST_DEAD = 20
 _SWEEP_PAGE = 100
@@ -135,16 +136,37 @@ class Consumer:
         )
 
     async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
-        """Claim up to `count` entries pending under this name, other than the `known`.
+        """Claim up to `count` entries pending under this name, other than the `known`; none only if there are no others.
 
         Args:
-            count: most entries.
+            count: most entries; never more than a hundred at once.
             known: IDs of entries that this process holds.
             counted: whether this is another delivery of them; not if they were delivered to this process in a lost reply.
         """
-        arguments: list[Any] = [self._group, self.name, count, int(counted), *known]
-        reply = await self._call_group(self._scripts.claim_own, [self._keys.stream], arguments)
-        return await self._ours(_deliveries(reply))
+        known, after = set(known), "-"
+        # What a process holds may be ten thousand entries: looked through in pages, as nothing else is given to it meanwhile.
+        while page := await self._own_pending(after):
+            after = f"({page[-1]}"
+            unknown = [entry_id for entry_id in page if entry_id not in known][: min(count, _MOST_CLAIMS)]
+            if unknown:
+                arguments = [self._group, self.name, int(counted), *unknown]
+                reply = await self._call_group(self._scripts.claim_own, [self._keys.stream], arguments)
+                if claimed := await self._ours(_deliveries(reply)):
+                    return claimed
+                after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
+        return []
+
+    async def _own_pending(self, after: str) -> list[str]:
+        """The IDs of the next entries that are pending under this name."""
+        try:
+            with translated():
+                rows: Any = await self._control.xpending_range(
+                    self._keys.stream, self._group, after, "+", _MOST_IDS, consumername=self.name
+                )
+        except NoGroup:
+            await self._restore_group()
+            return []
+        return [row["message_id"].decode() for row in rows]
 
     async def claim_abandoned(self, count: int) -> Abandoned:
         """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended.
@@ -175,6 +197,7 @@ class Consumer:
         """Finish entries whose rows are committed; return how many of them this consumer still owned."""
         keys = [self._keys.stream, self._keys.settled]
         acked = 0
+        entry_ids = sorted(entry_ids)  # about as Redis keeps them, so that one look finds many
         for start in range(0, len(entry_ids), _MOST_IDS):
             arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
             try:

@@ -10,16 +10,16 @@ from ingest.queue.capabilities import Capabilities
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
-    "ack": ("released", "padded", "finish"),
+    "ack": ("released", "held", "padded", "finish"),
     "reschedule": ("now", "released", "padded", "owned", "finish"),
     "bury": ("now", "released", "padded", "owned", "finish"),
     "move_due": ("now", "others", "wide"),
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
-    "claim_own": ("released",),
+    "claim_own": ("released", "held"),
     "sweep": ("now", "released", "padded", "standing"),
-    "renew": ("released",),
-    "release": ("released", "give_back"),
+    "renew": ("released", "held"),
+    "release": ("released", "held", "give_back"),
     "leave": ("released",),
     "trim": ("padded",),
     "replay": ("others", "wide"),

@@ -597,7 +597,8 @@ async def test_a_great_number_of_stranded_entries_is_taken_up_in_parts(
         known += ids(own)
         sizes.append(len(own))
 
-    assert sizes == [80, 80, 40]
+    assert max(sizes) == 80
+    assert sum(sizes) == 200
     assert sorted(known) == sorted(entry_ids)
 
 

@@ -6,9 +6,12 @@ local function finish(stream, settled, group, ids)
   if #redis.call('XINFO', 'GROUPS', stream) == 1 then
     redis.call('XDEL', stream, unpack(ids))
   else
+    local scored = {}
     for _, id in ipairs(ids) do
-      redis.call('ZADD', settled, 0, padded(id))
+      scored[#scored + 1] = 0
+      scored[#scored + 1] = padded(id)
     end
+    redis.call('ZADD', settled, unpack(scored))
   end
   return acked
 end

@@ -1,4 +1,10 @@
--- As _give_back.lua, where the server has a command for it (Redis 8.8): the entry is nobody's, and readers that claim wake up.
-local function give_back(stream, group, consumer, pending)
-  redis.call('XNACK', stream, group, 'SILENT', 'IDS', 1, pending[1])
+-- As _give_back.lua, where the server has a command for it (Redis 8.8): the entries are nobody's, and readers that claim wake up.
+local function give_back(stream, group, consumer, entries)
+  local command = {'XNACK', stream, group, 'SILENT', 'IDS', #entries}
+  for _, pending in ipairs(entries) do
+    command[#command + 1] = pending[1]
+  end
+  if #entries > 0 then
+    redis.call(unpack(command))
+  end
 end

@@ -6,21 +6,29 @@ local most = tonumber(ARGV[3])
 local released, orphaned = {}, {}
 
 -- Nothing comes back for an entry that was deleted while pending; claiming has cleared it away.
-local function claim(list, pending)
-  local taken = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, pending[1])[1]
-  if taken then
-    list[#list + 1] = {taken[1], taken[2], pending[4] + 1}
+local function claim(list, entries)
+  local counts, command = {}, {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
+  for _, pending in ipairs(entries) do
+    counts[pending[1]] = pending[4] + 1
+    command[#command + 1] = pending[1]
+  end
+  for _, taken in ipairs(#entries > 0 and redis.call(unpack(command)) or {}) do
+    list[#list + 1] = {taken[1], taken[2], counts[taken[1]]}
   end
 end
 
 -- An error, if the group is gone; what follows then meets no other.
-redis.call('XPENDING', KEYS[1], ARGV[1])
-for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, most - 1)) do
+redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)
+local noted, found = redis.call('ZRANGE', KEYS[5], 0, most - 1), {}
+for _, id in ipairs(noted) do
   local pending = redis.pcall('XPENDING', KEYS[1], ARGV[1], id, id, 1)
   if not pending.err and #pending == 1 and is_released(pending[1]) then
-    claim(released, pending[1])
+    found[#found + 1] = pending[1]
   end
-  redis.call('ZREM', KEYS[5], id)
+end
+if #noted > 0 then
+  claim(released, found)
+  redis.call('ZREM', KEYS[5], unpack(noted))
 end
 
 local time = now(KEYS[4])
@@ -31,9 +39,7 @@ if #released < most and has_standing(KEYS[2], KEYS[3], ARGV[2], time) then
       break
     end
     local pending = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', wanted, dead)
-    for _, entry in ipairs(pending) do
-      claim(orphaned, entry)
-    end
+    claim(orphaned, pending)
     if #pending == 0 then
       redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], dead)
       redis.call('ZREM', KEYS[2], dead)

@@ -2,11 +2,12 @@
 -- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is nobody to yield to. Nor
 -- is one that was given back (idle since 1970, or without an owner) by a release that this renewal has followed too closely.
 -- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that another consumer owns
+local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)
 local owned, lost = {}, {}
 for i = 3, #ARGV do
-  local pending = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)
-  if #pending == 1 and not is_released(pending[1]) then
-    local list = pending[1][2] == ARGV[2] and owned or lost
+  local pending = held(ARGV[i]) or redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
+  if pending and not is_released(pending) then
+    local list = pending[2] == ARGV[2] and owned or lost
     list[#list + 1] = ARGV[i]
   end
 end

@@ -65,15 +65,22 @@ for _, entry in ipairs(pending) do
 end
 table.sort(accounted)
 
--- The gaps between the accounted ones: each costs one look, and only what is lost is read.
-local lost, start = {}, from
+-- The gaps between the accounted ones: each costs one look, and only what is lost is read: ten at a time, as entries may be large.
+local lost, start, size = {}, from, 0
 local function look(to)
-  local found = redis.call('XRANGE', stream, start, to, 'COUNT', 10)
-  for _, entry in ipairs(found) do
-    lost[#lost + 1] = entry[1]
-  end
+  local found
+  repeat
+    found = redis.call('XRANGE', stream, start, to, 'COUNT', 10)
+    for _, entry in ipairs(found) do
+      lost[#lost + 1] = entry[1]
+      start = '(' .. entry[1]
+      for _, part in ipairs(entry[2]) do
+        size = size + #part
+      end
+    end
+  until #found < 10 or #lost >= most / 2 or size > 2 ^ 18
   if #found == 10 then
-    ends_at(padded(found[10][1]))
+    ends_at(padded(lost[#lost]))
   end
 end
 for _, id in ipairs(accounted) do

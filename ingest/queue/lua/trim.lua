@@ -10,7 +10,7 @@ local function needed_by(group)
 end
 
 -- An error, if our group is gone: made again, it begins at the start of the stream.
-redis.call('XPENDING', KEYS[1], ARGV[1])
+redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)
 local oldest
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = {}
@@ -23,8 +23,12 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   end
 end
 local settled = redis.call('ZRANGEBYLEX', KEYS[2], '-', oldest and '(' .. oldest or '+', 'LIMIT', 0, ARGV[2])
-for _, id in ipairs(settled) do
-  redis.call('XDEL', KEYS[1], unpadded(id))
-  redis.call('ZREM', KEYS[2], id)
+if #settled > 0 then
+  local ids = {}
+  for i, id in ipairs(settled) do
+    ids[i] = unpadded(id)
+  end
+  redis.call('XDEL', KEYS[1], unpack(ids))
+  redis.call('ZREM', KEYS[2], unpack(settled))
 end
 return #settled
