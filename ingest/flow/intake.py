@@ -103,7 +103,7 @@ class Intake:
         is_polling = self._draw(0.0, self._leases.consumers) > _MOST_BLOCKED
         taken = await self._queue.read(count, 0.0 if is_polling else block)
         if is_polling and not taken:
-            await asyncio.sleep(self._draw(0.5 * block, block))
+            await asyncio.sleep(self._draw(0.75 * block, 1.25 * block))
         if all(delivery.count == 1 for delivery in taken):
             return taken
         again = self._reaper.taken_over([delivery for delivery in taken if delivery.count > 1], "idle")

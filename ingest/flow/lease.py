@@ -10,6 +10,7 @@ order's version.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 
 from ingest.domain.delivery import Delivery
@@ -34,6 +35,7 @@ class Leases:
         lifetime: seconds after a heartbeat until this process counts as dead.
         shared: takes the queue's time from each beat.
         clock: seconds, as `SharedClock` takes them.
+        draw: a uniform random number between its arguments: processes that start together do not stay in step.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class Leases:
         shared: SharedClock,
         *,
         clock: Callable[[], float] = steady,
+        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
         self._interval = idle / 3
         self._lifetime = lifetime
         self._shared = shared
         self._clock = clock
+        self._draw = draw
         self.consumers = 1
         self._beaten_at = 0.0
         self._leads = False
@@ -132,12 +136,12 @@ class Leases:
 
     async def _keep_beating(self) -> None:
         while True:
-            await asyncio.sleep(self._lifetime / 3)
+            await asyncio.sleep(self._draw(0.9, 1.1) * self._lifetime / 3)
             await self.beat()
 
     async def _keep_renewing(self) -> None:
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self._draw(0.8, 1.0) * self._interval)
             await self.renew()
 
     async def _beat(self) -> None:

@@ -7,6 +7,7 @@ one dies in between. What others hold is found by all processes, see `ingest.flo
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 from ingest.flow.lease import Leases
@@ -15,12 +16,16 @@ from ingest.flow.seams import GroupMaintenance
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("maintenance")
-# Each step takes Redis a millisecond or two; between two of them it answers others.
-_PAUSE = 0.02
-_DUE_EVERY = 0.5
+# Each step takes Redis a millisecond or two. Between two of them it answers others, for at least so many times as long: the slower
+# it is, the longer they are left their turn.
+_PAUSE = 0.005
+_PAUSE_SHARE = 3.0
+_DUE_EVERY = 1.0
 _DUE_AT_ONCE = 100
 _TRIM_EVERY = 5.0
-_TRIM_AT_ONCE = 500
+_TRIM_AT_ONCE = 100
+# Nothing waits for the sweep: a page of it costs as much as any other step, and it goes through all that is in flight.
+_SWEEP_PAUSE = 0.02
 _REMOVE_EVERY = 60.0
 # A consumer asks at least every two seconds while it lives; one that was silent so long, and holds nothing, is gone.
 _SILENT_FOR = 300.0
@@ -34,6 +39,7 @@ class Maintenance:
         leases: whether this process leads.
         idle: seconds after which an entry that nobody has renewed is released.
         draw: a uniform random number between its arguments.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -43,25 +49,31 @@ class Maintenance:
         idle: float,
         *,
         draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
         self._leases = leases
         self._idle = idle
         self._draw = draw
+        self._clock = clock
 
     async def run(self) -> None:
         """Do all of it, each part at its own pace, until cancelled."""
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._repeat(self._return_due, _DUE_EVERY))
-            parts.create_task(self._repeat(self._sweep, self._idle / 3))
+            parts.create_task(self._repeat(self._sweep, self._idle / 3, _SWEEP_PAUSE))
             parts.create_task(self._repeat(self._trim, _TRIM_EVERY))
             parts.create_task(self._repeat(self._remove_silent, _REMOVE_EVERY))
 
-    async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float) -> None:
-        """Call a part while it has more to do, with a short pause; else again after `every` seconds, with jitter."""
+    async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float, pause: float = _PAUSE) -> None:
+        """Call a part while it has more to do, with pauses; else again after `every` seconds, with jitter."""
         while True:
+            began = self._clock()
             is_done = not self._leases.leads() or await until_available("redis", part)
-            await asyncio.sleep(self._draw(0.75 * every, 1.25 * every) if is_done else _PAUSE)
+            if is_done:
+                await asyncio.sleep(self._draw(0.75 * every, 1.25 * every))
+            else:
+                await asyncio.sleep(min(every, max(pause, _PAUSE_SHARE * (self._clock() - began))))
 
     async def _return_due(self) -> bool:
         return await self._group.move_due(_DUE_AT_ONCE) < _DUE_AT_ONCE

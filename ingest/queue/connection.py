@@ -21,7 +21,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 COMMAND_TIMEOUT = 5.0
-_CONTROL_CONNECTIONS = 8
+_CONTROL_CONNECTIONS = 4
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip

@@ -1,0 +1,34 @@
+"""What worker processes ask of Redis that have nothing to do, by the real command."""
+
+import asyncio
+
+from redis.asyncio import Redis
+from support import Cli, eventually
+
+from ingest.queue.keys import Keys
+
+PROCESSES = 2
+SECONDS = 12.0
+# Was 5.5 when every process did the group's maintenance.
+MOST = 2.75
+
+
+async def test_an_idle_process_asks_redis_less_than_three_times_a_second(cli: Cli, redis: Redis, keys: Keys) -> None:
+    cli.start("worker", env={"INGEST_PROCESSES": str(PROCESSES)})
+
+    async def all_live() -> bool:
+        return await redis.zcard(keys.alive) == PROCESSES
+
+    await eventually(all_live)
+    began = asyncio.get_running_loop().time()
+    await redis.config_resetstat()
+    # Nothing is waited for: what is measured is a span in which nothing happens.
+    await asyncio.sleep(SECONDS)
+    stats = await redis.info("commandstats")
+    seconds = asyncio.get_running_loop().time() - began
+
+    # All that they ask for; what the scripts do is counted under its own names.
+    asked = sum(
+        stats[name]["calls"] - stats[name]["failed_calls"] for name in ("cmdstat_evalsha", "cmdstat_xreadgroup")
+    )
+    assert asked / seconds / PROCESSES <= MOST
