@@ -17,7 +17,7 @@ _PARTS = {
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
     "claim_own": ("released", "held"),
-    "sweep": ("now", "released", "padded", "standing"),
+    "sweep": ("now", "released", "padded", "standing", "put_back"),
     "renew": ("released", "held"),
     "release": ("released", "held", "give_back"),
     "leave": ("released",),
@@ -57,6 +57,7 @@ def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) 
     role = {
         "finish": "finish_xackdel" if capabilities.acks_and_deletes else "finish",
         "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
+        "put_back": "put_back_xnack" if capabilities.gives_back else "put_back",
     }
     folder = files(__package__) / "lua"
     parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))

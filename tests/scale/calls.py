@@ -176,17 +176,20 @@ class Calls:
 
     async def _sweep(self, meter: Meter, worker: Consumer) -> None:
         await self._sweep_all(meter, worker, "sweep, a page of what is held")
-        # As if somebody had moved the group on by hand.
+        # As if somebody had removed consumers that live.
         names = [f"removed-{number}" for number in range(10)]
-        await hold(self._redis, self._keys, names, max(100, self._size.pending // 10))
+        lost = max(500, self._size.pending // 10)
+        await hold(self._redis, self._keys, names, lost)
         for name in names:
             await self._redis.xgroup_delconsumer(self._keys.stream, GROUP, name)
         restored = 0
+        while not restored:
+            restored = (await worker.sweep(_LEASE)).restored
 
         async def is_restored() -> bool:
             nonlocal restored
             restored += (await worker.sweep(_LEASE)).restored
-            return restored >= max(100, self._size.pending // 10)
+            return restored >= lost
 
         await _all_of(meter, "sweep, a page of what was lost", is_restored)
 

@@ -12,9 +12,16 @@ if not from or not from:match('^%d+%-%d+$') then
   from = '0-0'
 end
 
-local function release(id)
-  redis.call('XCLAIM', stream, group, consumer, 0, id, 'FORCE', 'TIME', 0, 'RETRYCOUNT', 0, 'JUSTID')
-  redis.call('ZADD', KEYS[5], 0, id)
+local function release(ids, is_lost)
+  if #ids > 0 then
+    put_back(stream, group, consumer, ids, is_lost)
+    local scored = {}
+    for _, id in ipairs(ids) do
+      scored[#scored + 1] = 0
+      scored[#scored + 1] = id
+    end
+    redis.call('ZADD', KEYS[5], unpack(scored))
+  end
 end
 
 -- What the group has been given: all up to its position. Of that, what is pending or settled is accounted for; a page ends where
@@ -53,10 +60,7 @@ for _, entry in ipairs(pending) do
     has_claimed = true
     -- From the first that is idle, some at once; it also clears pending entries whose message is gone.
     local found = redis.call('XAUTOCLAIM', stream, group, consumer, idle, entry[1], 'COUNT', 20, 'JUSTID')
-    for _, id in ipairs(found[2]) do
-      redis.call('XCLAIM', stream, group, consumer, 0, id, 'TIME', 0, 'JUSTID')
-      redis.call('ZADD', KEYS[5], 0, id)
-    end
+    release(found[2], false)
     released = #found[2]
     if found[1] ~= '0-0' then
       ends_at(padded(found[1]))
@@ -93,8 +97,6 @@ end
 if is_complete then
   look(unpadded(upto))
 end
-for _, id in ipairs(lost) do
-  release(id)
-end
+release(lost, true)
 redis.call('HSET', KEYS[7], 'cursor', is_complete and '0-0' or unpadded(upto))
 return {is_complete and 1 or 0, released, lost}
