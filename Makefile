@@ -73,6 +73,10 @@ chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no o
 scale: .venv/ready servers  ## what each call costs a Redis with 5,000,000 orders queued, on all kinds of it; a quarter of an hour
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
 
+.PHONY: fleet
+fleet: .venv/ready servers  ## what 1,000 worker processes cost one Redis; ARGS="--rate 5000 --processes 100"
+	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
+
 .PHONY: dashboards
 dashboards: .venv/ready  ## write deploy/grafana/dashboards anew from its code
 	.venv/bin/python deploy/grafana/overview.py
