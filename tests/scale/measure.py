@@ -42,13 +42,14 @@ def part_of_fleet(url: str, processes: int, number: int) -> None:
     uvloop.run(main())
 
 
-async def announce(url: str, rate: int) -> None:
-    """Announce orders at that rate, fifty times a second."""
+async def announce(url: str, rate: int, at_once: int) -> None:
+    """Announce orders at that rate, so many of them at once."""
+    every = at_once / rate
     async with Producer.connect(url, QUEUE) as producer:
         for number in range(1_000_000):
             started = time.monotonic()
-            await producer.enqueue(f"order-{number}-{order}" for order in range(rate // 50))
-            await asyncio.sleep(max(0.0, 0.02 - (time.monotonic() - started)))
+            await producer.enqueue(f"order-{number}-{order}" for order in range(at_once))
+            await asyncio.sleep(max(0.0, every - (time.monotonic() - started)))
 
 
 async def used(redis: Redis) -> float:
@@ -57,9 +58,9 @@ async def used(redis: Redis) -> float:
     return float(facts["used_cpu_user_main_thread"] + facts["used_cpu_sys_main_thread"])
 
 
-async def measure(redis: Redis, url: str, seconds: float, rate: int) -> None:
+async def measure(redis: Redis, url: str, seconds: float, rate: int, at_once: int) -> None:
     """Print what Redis uses, and what it is asked, over so many seconds."""
-    announcing = asyncio.create_task(announce(url, rate)) if rate else None
+    announcing = asyncio.create_task(announce(url, rate, at_once)) if rate else None
     await asyncio.sleep(WARM_UP)
     await redis.config_resetstat()
     before, began, added = await used(redis), time.monotonic(), await entries(redis)
@@ -83,7 +84,7 @@ async def entries(redis: Redis) -> int:
     return int((await redis.xinfo_stream(KEYS.stream))["entries-added"])
 
 
-async def run(kind: Kind, processes: int, rates: list[int], seconds: float) -> None:
+async def run(kind: Kind, processes: int, rates: list[int], seconds: float, at_once: int) -> None:
     """One kind of server, at each rate."""
     with TemporaryDirectory(prefix="ingest-") as folder, kind.server(Path(folder) / "server") as server:
         context = multiprocessing.get_context("spawn")
@@ -101,7 +102,7 @@ async def run(kind: Kind, processes: int, rates: list[int], seconds: float) -> N
             await eventually(all_live, within=120.0)
             for rate in rates:
                 print(f"{kind.name}, {processes:,} processes, {rate:,} orders/s:", flush=True)  # noqa: T201  as above
-                await measure(redis, server.url, seconds, rate)
+                await measure(redis, server.url, seconds, rate, at_once)
         for program in programs:
             program.kill()
             program.join()
@@ -112,12 +113,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=1000)
     parser.add_argument("--rate", type=int, action="append", help="orders per second; may be given again; 0 is idle")
+    parser.add_argument("--at-once", type=int, default=20, help="orders of one announcement")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], action="append")
     options = parser.parse_args()
     for kind in KINDS:
         if not options.kind or kind.name in options.kind:
-            uvloop.run(run(kind, options.processes, options.rate or [0, 5000], options.seconds))
+            uvloop.run(run(kind, options.processes, options.rate or [0, 5000], options.seconds, options.at_once))
 
 
 if __name__ == "__main__":
