@@ -12,9 +12,11 @@ from typing import Any, Self
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.store.connection import Reconnecting, is_behind_pooler
 
-# A row is touched only if the incoming version is newer and its content differs. Versions that come from the time of
-# a fetch differ at each redelivery; that alone is no change. Rows are locked in the order of their keys, so that two
-# batches never wait for each other in a circle. `xmax` is 0 in a row that was inserted rather than updated.
+# A row is touched only by a newer version. What is newer and has the same content is no change, but it moves the row's version and
+# fetched_at on: else a late document from in between would count as newer than what has been confirmed since. Nothing else is
+# written then: no index has these columns, so the update stays in its page where that has room, and long lines stay where they
+# are. `ingested_at` is the statement's time, by which a change is told from a mere confirmation. Rows are locked in the order of
+# their keys, so that two batches never wait for each other in a circle. `xmax` is 0 in a row that was inserted rather than updated.
 _UPSERT = """
 WITH incoming AS (
     SELECT *
@@ -30,24 +32,30 @@ WITH incoming AS (
             line_count, total, lines, version, fetched_at, attempts, enqueued_at, ingested_at)
     SELECT order_id, status, currency, customer_id, country, placed_at, updated_at,
            line_count, total::numeric, lines::jsonb, coalesce(updated_at, fetched_at), fetched_at, attempts,
-           to_timestamp(enqueued_at), clock_timestamp()
+           to_timestamp(enqueued_at), statement_timestamp()
     FROM incoming
     WHERE order_id NOT IN (SELECT order_id FROM erased)
     ORDER BY order_id COLLATE "C"
     ON CONFLICT (order_id) DO UPDATE
     SET status = excluded.status, currency = excluded.currency, customer_id = excluded.customer_id,
         country = excluded.country, placed_at = excluded.placed_at, updated_at = excluded.updated_at,
-        line_count = excluded.line_count, total = excluded.total, lines = excluded.lines,
-        version = excluded.version, fetched_at = excluded.fetched_at, attempts = excluded.attempts,
-        enqueued_at = excluded.enqueued_at, ingested_at = excluded.ingested_at
+        line_count = excluded.line_count, version = excluded.version, fetched_at = excluded.fetched_at,
+        (total, lines, attempts, enqueued_at, ingested_at) = (
+            SELECT CASE WHEN differs THEN excluded.total ELSE o.total END,
+                   CASE WHEN differs THEN excluded.lines ELSE o.lines END,
+                   CASE WHEN differs THEN excluded.attempts ELSE o.attempts END,
+                   CASE WHEN differs THEN excluded.enqueued_at ELSE o.enqueued_at END,
+                   CASE WHEN differs THEN excluded.ingested_at ELSE o.ingested_at END
+            FROM (SELECT (o.status, o.currency, o.customer_id, o.country, o.placed_at, o.updated_at, o.lines)
+                         IS DISTINCT FROM
+                         (excluded.status, excluded.currency, excluded.customer_id, excluded.country,
+                          excluded.placed_at, excluded.updated_at, excluded.lines) AS differs OFFSET 0) AS content)
     WHERE (o.version, o.fetched_at) < (excluded.version, excluded.fetched_at)
-      AND (o.status, o.currency, o.customer_id, o.country, o.placed_at, o.updated_at, o.lines)
-          IS DISTINCT FROM
-          (excluded.status, excluded.currency, excluded.customer_id, excluded.country, excluded.placed_at,
-           excluded.updated_at, excluded.lines)
-    RETURNING order_id, xmax = 0 AS inserted
+    RETURNING order_id, CASE WHEN xmax = 0 THEN 'inserted'
+                             WHEN ingested_at = statement_timestamp() THEN 'changed'
+                             ELSE 'unchanged' END AS effect
 )
-SELECT order_id, CASE WHEN inserted THEN 'inserted' ELSE 'changed' END AS effect FROM written
+SELECT order_id, effect FROM written
 UNION ALL
 SELECT order_id, 'erased' FROM erased
 """

@@ -173,18 +173,66 @@ async def test_of_equal_versions_the_later_fetch_stays(
 
 
 @pytest.mark.parametrize("updated", [None, 5])
-async def test_a_redelivery_leaves_the_row_untouched(store: OrderStore, sql: Any, updated: float | None) -> None:
+async def test_the_same_fetch_stored_again_leaves_the_row_untouched(
+    store: OrderStore, sql: Any, updated: float | None
+) -> None:
     await store.upsert([row(updated=updated, fetched=10)])
     before = await whole_row(sql)
 
     effects = [
         await store.upsert([row(updated=updated, fetched=10)]),
-        await store.upsert([row(updated=updated, fetched=99)]),
-        await store.upsert([OrderRow(row(updated=updated).order, at(100), attempts=9, enqueued_at=1.0)]),
+        await store.upsert([row(updated=updated, fetched=9)]),
+        await store.upsert([OrderRow(row(updated=updated).order, at(10), attempts=9, enqueued_at=1.0)]),
     ]
 
     assert effects == [[UNCHANGED]] * 3
     assert await whole_row(sql) == before
+
+
+@pytest.mark.parametrize("updated", [None, 5])
+async def test_a_later_fetch_of_the_same_content_advances_what_guards_the_row_and_counts_as_no_change(
+    store: OrderStore, sql: Any, updated: float | None
+) -> None:
+    await store.upsert([row(updated=updated, fetched=10, lines=2_000)])
+    before = dict(await sql.fetchrow("SELECT * FROM orders"))
+    pages = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 'orders'"
+    aside = await sql.fetchval(pages)
+
+    later = OrderRow(row(updated=updated, lines=2_000).order, at(99), attempts=9, enqueued_at=1.0)
+    effects = await store.upsert([later])
+
+    assert effects == [UNCHANGED]
+    guard = {"fetched_at": at(99), "version": at(99) if updated is None else at(updated)}
+    assert dict(await sql.fetchrow("SELECT * FROM orders")) == before | guard
+    assert await sql.fetchval(pages) == aside, "the lines are not written again"
+
+
+@pytest.mark.parametrize("updated", [None, 5])
+@pytest.mark.parametrize("batched", [False, True])
+async def test_a_late_older_document_does_not_replace_one_that_a_newer_fetch_has_confirmed(
+    store: OrderStore, sql: Any, *, batched: bool, updated: float | None
+) -> None:
+    first, again = row(status="A", updated=updated, fetched=10), row(status="A", updated=updated, fetched=20)
+    late = row(status="B", updated=updated, fetched=15)
+
+    for batch in ([first, again], [late]) if batched else ([first], [again], [late]):
+        effects = await store.upsert(batch)
+
+    assert effects == [UNCHANGED]
+    assert (await whole_row(sql))["status"] == "A"
+
+
+async def test_an_unchanged_order_is_updated_in_place_where_its_page_has_room(store: OrderStore, sql: Any) -> None:
+    await store.upsert([row()])
+    for fetched in range(1, 6):
+        await store.upsert([row(fetched=fetched)])
+
+    async def counted() -> tuple[int, int] | None:
+        await sql.execute("SELECT pg_stat_clear_snapshot()")
+        seen = await sql.fetchrow("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'orders'")
+        return tuple(seen) if seen["n_tup_upd"] == 5 else None
+
+    assert await eventually(counted) == (5, 5)
 
 
 async def test_prices_that_are_written_differently_are_a_change_of_lines_alone(store: OrderStore, sql: Any) -> None:
@@ -214,28 +262,47 @@ async def test_of_one_key_in_a_batch_the_newest_is_stored(store: OrderStore, sql
 @settings(max_examples=40)
 @given(data=st.data())
 async def test_any_sequence_of_versions_ends_with_the_newest(store: OrderStore, sql: Any, data: st.DataObject) -> None:
-    versions = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=8, unique=True)
+    versions = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=8)
     batches = data.draw(st.lists(versions, min_size=1, max_size=5))
     dated = data.draw(st.booleans())
     order_id = f"order-{secrets.token_hex(8)}"
+    # What the order was at a version and a fetch: few contents, so that they come again; always the same for the same two.
+    content: dict[tuple[int, int], str] = {}
 
-    arrived = []
+    newest = (-1, -1)
     for batch in batches:
-        # A version and its fetch say what the order was then: the same of both is the same document.
-        rows = [
-            row(
-                order_id,
-                status=f"{version if dated else ''}/{fetched}",
-                updated=version if dated else None,
-                fetched=fetched,
-            )
-            for version, fetched in batch
-        ]
+        rows = []
+        for version, fetched in batch:
+            moment = (version if dated else fetched, fetched)
+            if moment not in content:
+                content[moment] = data.draw(st.sampled_from("ABC"))
+            newest = max(newest, moment)
+            rows.append(row(order_id, status=content[moment], updated=version if dated else None, fetched=fetched))
         await store.upsert(rows)
-        arrived += rows
 
-    newest = max(arrived, key=lambda one: (one.order.updated_at or one.fetched_at, one.fetched_at))
-    assert (await whole_row(sql, order_id))["status"] == newest.order.status
+        # After each batch, not only at the end.
+        stored = await whole_row(sql, order_id)
+        assert (stored["status"], stored["version"], stored["fetched_at"]) == (
+            content[newest], at(newest[0]), at(newest[1]),
+        )  # fmt: skip
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+async def test_the_newest_wins_in_whatever_order_writers_at_once_arrive(
+    dsn: str, sql: Any, data: st.DataObject
+) -> None:
+    order_id = f"order-{secrets.token_hex(8)}"
+    times = data.draw(st.lists(st.integers(0, 20), min_size=2, max_size=8, unique=True))
+    rows = [row(order_id, status=data.draw(st.sampled_from("AB")), fetched=fetched) for fetched in times]
+
+    async with OrderStore.open(dsn) as one, OrderStore.open(dsn) as other:
+        effects = await asyncio.gather(*((one, other)[number % 2].upsert([r]) for number, r in enumerate(rows)))
+
+    newest = max(rows, key=lambda one: one.fetched_at)
+    stored = await whole_row(sql, order_id)
+    assert (stored["status"], stored["fetched_at"]) == (newest.order.status, newest.fetched_at)
+    assert [effect for (effect,) in effects].count(INSERTED) == 1
 
 
 # -- size and company ---------------------------------------------------------------------------------------------
