@@ -149,7 +149,7 @@ def _worker(
     return Worker(
         consumer,
         Intake(consumer, leases, reaper, calm=calm),
-        Handler(upstream, patience, circuit, limit, now=clock.utc),
+        Handler(upstream, patience, circuit, limit),
         Settlement(consumer, store, leases, metrics, settings.batch_rows, now=clock.now),
         leases,
         Maintenance(consumer, leases, settings.claim_idle),

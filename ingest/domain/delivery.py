@@ -5,12 +5,16 @@ What is made for each order is a msgspec struct, at a tenth of what a frozen dat
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
 from ingest.domain.order import Order
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The end of the year 9998: the latest moment that has a date wherever one is.
+_LATEST_MS = 253_370_764_799_999
 
 
 class DeadReason(StrEnum):
@@ -46,6 +50,20 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     count: int
     document: bytes | None
     fields: Mapping[bytes, bytes]
+
+    def pushed_at(self) -> datetime:
+        """When a pushed document was announced, which stands in for its version.
+
+        Never when it is handled: a push that is redelivered after a later one is still the older. That is the time in the entry's
+        ID, by Redis' clock; or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which
+        give it a new ID. A later one is a producer's clock that is ahead. Entries of one millisecond are told apart by
+        their sequence, as microseconds.
+        """
+        id_ms, _, sequence = self.entry_id.partition("-")
+        added, carried = min(int(id_ms), _LATEST_MS), round(self.enqueued_at * 1000)
+        if carried < added:
+            return _EPOCH + timedelta(milliseconds=carried)
+        return _EPOCH + timedelta(milliseconds=added, microseconds=min(int(sequence), 999))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +125,11 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
-    """The order arrived and is sound: store it, then ack."""
+    """The order arrived and is sound: store it, then ack.
+
+    Attributes:
+        fetched_at: when the document was asked for, or pushed.
+    """
 
     order: Order
     fetched_at: datetime
@@ -152,7 +174,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     """One row to store: an order, and what its delivery knows of it.
 
     Attributes:
-        fetched_at: when the document was fetched; stands in for the version if the order has none.
+        fetched_at: when the document was asked for, or pushed; stands in for the version if the order has none.
         enqueued_at: Unix seconds.
     """
 

@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
 from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
@@ -28,10 +27,6 @@ class Patience:
     deliveries: int
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Handler:
     """Fetches the order of a delivery, checks it, and returns the outcome.
 
@@ -40,7 +35,6 @@ class Handler:
         patience: how often one may fail.
         circuit: tells whether a fault is the order's or the API's.
         limit: learns what the API says of our pace.
-        now: the clock of all workers, for the time of a document that came with its entry.
         draw: a uniform random number between its arguments, for the retry schedule.
         clock: monotonic seconds, the circuit's.
     """
@@ -52,7 +46,6 @@ class Handler:
         circuit: Circuit,
         limit: ConcurrencyLimit,
         *,
-        now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,7 +53,6 @@ class Handler:
         self._patience = patience
         self._circuit = circuit
         self._limit = limit
-        self._now = now
         self._draw = draw
         self._clock = clock
 
@@ -87,7 +79,7 @@ class Handler:
         asked_at = self._clock()
         try:
             if delivery.document is not None:
-                return Store(decode_order(delivery.document, delivery.order_id), self._now())
+                return Store(decode_order(delivery.document, delivery.order_id), delivery.pushed_at())
             fetched = await fetch(delivery.order_id)
             self._circuit.gave(delivery.order_id, asked_at)
             self._limit.answered()

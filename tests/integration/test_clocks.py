@@ -161,4 +161,4 @@ def test_no_room_on_the_way_of_a_delivery_asks_the_hosts_clock_but_the_shared_cl
                     case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now" | "utcnow" | "today"):
                         asking.append(path.relative_to(package).as_posix())
 
-    assert asking == ["flow/clock.py", "flow/handler.py", "flow/settlement.py", "upstream/client.py"]
+    assert asking == ["flow/clock.py", "flow/settlement.py", "upstream/client.py"]

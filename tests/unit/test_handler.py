@@ -15,7 +15,6 @@ from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
 
-NOW = datetime(2026, 1, 31, tzinfo=UTC)
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 DELIVERY = Delivery("1-1", "a1", 1_700_000_000.0, attempt=1, count=1, document=None, fields={b"order_id": b"a1"})
@@ -58,7 +57,6 @@ def handler(upstream: Answering, *, circuit: Circuit | None = None, limit: Concu
         Patience(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),
-        now=lambda: NOW,
         draw=lambda low, high: (low + high) / 2,
     )
 
@@ -86,8 +84,28 @@ async def test_a_pushed_order_is_not_fetched() -> None:
     outcome = await handler(upstream).handle(replace(DELIVERY, document=DOCUMENT))
 
     assert isinstance(outcome, Store)
-    assert outcome.fetched_at == NOW
     assert upstream.asked == []
+
+
+@pytest.mark.parametrize(
+    ("entry_id", "carried", "at"),
+    [
+        ("1700000000123-0", 1_700_000_000.123, "2023-11-14T22:13:20.123000+00:00"),
+        ("1700000000123-7", 1_700_000_000.123, "2023-11-14T22:13:20.123007+00:00"),
+        ("1700000000123-1000", 1_700_000_000.123, "2023-11-14T22:13:20.123999+00:00"),
+        ("1700000000123-7", 1_600_000_000.5, "2020-09-13T12:26:40.500000+00:00"),
+        ("1700000000123-7", 1_700_000_001.0, "2023-11-14T22:13:20.123007+00:00"),
+        ("18446744073709551615-0", 18_446_744_073_709_551.615, "9998-12-31T23:59:59.999000+00:00"),
+    ],
+    ids=["its entry's", "with its place", "at most 999", "what it carries", "a clock ahead", "beyond all dates"],
+)
+async def test_a_pushed_order_has_the_time_of_its_announcement(entry_id: str, carried: float, at: str) -> None:
+    pushed = replace(DELIVERY, entry_id=entry_id, enqueued_at=carried, document=DOCUMENT)
+
+    outcome = await handler(Answering(b"")).handle(pushed)
+
+    assert isinstance(outcome, Store)
+    assert outcome.fetched_at.isoformat(timespec="microseconds") == at
 
 
 async def test_a_message_without_an_order_id_is_buried_unasked() -> None:

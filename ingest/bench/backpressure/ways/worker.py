@@ -50,7 +50,7 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
     return Worker(
         queue,
         Intake(queue, leases, reaper, calm=_CALM),
-        Handler(api, patience, circuit, slots, now=clock.utc),
+        Handler(api, patience, circuit, slots),
         Settlement(queue, MemoryStore(), leases, metrics, int(_default("batch_rows")), now=clock.now),
         leases,
         Maintenance(queue, leases, _default("claim_idle")),

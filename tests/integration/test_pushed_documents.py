@@ -1,0 +1,119 @@
+"""Orders that are pushed with their entry: of several for one order the one announced last wins, whenever each is handled."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from integration.scene import GROUP, Scene, document
+
+from ingest.domain.dead_letter import Selection
+from ingest.queue.dead_letters import DeadLetters
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+async def now_ms(scene: Scene) -> int:
+    seconds, micros = await scene.redis.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+async def test_a_push_that_is_redelivered_after_a_later_one_does_not_replace_it(scene: Scene) -> None:
+    first = await scene.add(order_id="X", document=document("X", status="first"))
+    async with scene.consumer("gone") as gone:
+        assert [delivery.entry_id for delivery in await gone.read(1, 1.0)] == [first]
+    await scene.add(order_id="X", document=document("X", status="second"))
+    async with scene.worker("quick"):
+        await scene.stored_at_least(1)
+        assert [entry.entry_id for entry in await scene.pending()] == [first]
+
+    await scene.redis.xclaim(scene.keys.stream, GROUP, "late", 0, [first])
+    async with scene.worker("late"):
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "second"
+
+
+async def test_a_push_that_was_dead_and_is_replayed_does_not_replace_a_later_one(scene: Scene) -> None:
+    await scene.sql("ALTER TABLE orders ADD CONSTRAINT no_first CHECK (status <> 'first')")
+    await scene.add(order_id="X", document=document("X", status="first"))
+    await scene.add(order_id="Y", document=document("Y"))
+    async with scene.worker():
+        await scene.finished()
+        assert [letter["order_id"] for letter in await scene.dead()] == ["X"]
+        await scene.sql("ALTER TABLE orders DROP CONSTRAINT no_first")
+        await scene.add(order_id="X", document=document("X", status="second"))
+        await scene.finished()
+
+        await DeadLetters(scene.redis, scene.queue).replay(Selection(everything=True))
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "second"
+
+
+async def test_pushes_in_one_millisecond_are_told_apart_by_their_order(scene: Scene) -> None:
+    at = await now_ms(scene)
+    for number in range(3):
+        await scene.redis.xadd(
+            scene.keys.stream,
+            {"order_id": "X", "document": document("X", status=f"push {number}")},
+            id=f"{at}-{number}",
+        )
+
+    async with scene.consumer("gone") as gone:
+        await gone.read(2, 1.0)
+    async with scene.worker("quick"):
+        await scene.stored_at_least(1)
+    await scene.redis.xclaim(scene.keys.stream, GROUP, "late", 0, [f"{at}-0", f"{at}-1"])
+    async with scene.worker("late"):
+        await scene.finished()
+
+    row = (await scene.rows())["X"]
+    assert row["status"] == "push 2"
+    assert row["version"] == datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at, microseconds=2)
+
+
+async def test_a_fetch_that_was_asked_for_after_a_push_replaces_it_even_if_the_push_is_handled_later(
+    scene: Scene,
+) -> None:
+    scene.api.put_order("X", document("X", status="fetched"))
+    pushed = await scene.add(order_id="X", document=document("X", status="pushed"))
+    async with scene.consumer("gone") as gone:
+        await gone.read(1, 1.0)
+    await scene.enqueue("X")
+    async with scene.worker("quick"):
+        await scene.stored_at_least(1)
+
+    await scene.redis.xclaim(scene.keys.stream, GROUP, "late", 0, [pushed])
+    async with scene.worker("late"):
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "fetched"
+
+
+async def test_a_producer_whose_clock_is_ahead_makes_no_push_newer_than_its_entry(scene: Scene) -> None:
+    at = await now_ms(scene)
+    await scene.add(order_id="X", document=document("X", status="first"), enqueued_at=str(at + HOUR))
+    async with scene.worker():
+        await scene.finished()
+
+        await scene.add(order_id="X", document=document("X", status="second"))
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "second"
+
+
+async def test_a_push_has_the_time_that_its_producer_says_it_was_announced_at(scene: Scene) -> None:
+    at = await now_ms(scene)
+    async with scene.worker():
+        await scene.add(order_id="X", document=document("X", status="newer"), enqueued_at=str(at - 1_000))
+        await scene.finished()
+        await scene.add(order_id="X", document=document("X", status="older"), enqueued_at=str(at - 2_000))
+        await scene.finished()
+
+    assert (await scene.rows())["X"]["status"] == "newer"
