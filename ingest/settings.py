@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     )
     postgres_dsn: SecretStr = Field(
         SecretStr("postgresql://127.0.0.1:5432/ingest"),
-        description="PostgreSQL: postgresql://user:password@host/db",
+        description="PostgreSQL: postgresql://user:password@host/db, or several hosts: host1,host2",
     )
     redis_password: SecretStr | None = Field(None, description="The password, if the Redis URL has none")
     postgres_password: SecretStr | None = Field(None, description="The password, if the PostgreSQL DSN has none")
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     @classmethod
     def _postgres_scheme(cls, value: SecretStr) -> SecretStr:
         example = "postgresql://user:password@host:5432/database"
-        _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example)
+        _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example, several_hosts=True)
         _require_encoded_password(value.get_secret_value())
         return value
 
@@ -300,11 +300,13 @@ def _refuse_many_redis(url: str) -> None:
         )
 
 
-def _require_scheme(url: str, schemes: tuple[str, ...], example: str) -> None:
+def _require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_hosts: bool = False) -> None:
     expected = f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}"
     try:
         parts = urlsplit(url)
-        _ = parts.port  # computed, and raises, only when asked for
+        hosts = parts.netloc.rpartition("@")[2]
+        for host in hosts.split(",") if several_hosts else [hosts]:
+            _ = urlsplit(f"//{host}").port  # computed, and raises, only when asked for
     except ValueError:
         raise ValueError(f"is no URL, or its port is no number: {expected}") from None
     if parts.scheme not in schemes:

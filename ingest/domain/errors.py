@@ -93,5 +93,17 @@ class StoreUnavailable(Unavailable):
     server = "PostgreSQL"
 
 
+class StoreTooSlow(StoreUnavailable):
+    """PostgreSQL did not finish a statement in time: it hangs, waits for a lock, or has been given too much at once."""
+
+
 class RowsRefused(Exception):
-    """PostgreSQL refuses at least one row of a batch for what it holds; none of them is stored."""
+    """PostgreSQL refuses at least one row of a batch; none of them is stored.
+
+    Attributes:
+        is_certain: whether what the row holds is at fault for certain, whatever the table is like.
+    """
+
+    def __init__(self, error: str, *, is_certain: bool = False) -> None:
+        super().__init__(error)
+        self.is_certain = is_certain

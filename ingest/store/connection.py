@@ -1,24 +1,44 @@
-"""Connections to PostgreSQL, with its errors translated into ours, directly or through PgBouncer."""
+"""Connections to PostgreSQL, with its errors translated into ours, directly or through PgBouncer.
+
+A connection that keeps refusing is not kept: after a failover it may lead to the server that was the primary before. The next
+attempt resolves the name anew and connects to whoever answers there now.
+
+When the process dies here, the server ends what it was asked for by itself, at the latest when its own timeout is over.
+"""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable, UserError
+from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
 # A batch takes milliseconds; on a connection that was cut off silently, an answer is waited for so long.
 BATCH_TIMEOUT = 15.0
+# The server's own timeout, as a share of ours: it ends a statement just before we stop waiting for it, even if nothing that we send
+# arrives any more. Else each attempt at a locked table would leave a server process that waits.
+_SERVERS_SHARE = 14 / 15
+# For the server to confirm that it has cancelled a statement.
+_CANCEL_TIMEOUT = 2.0
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
 # 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
 # are for a person to put right.
 _ROW_CLASSES = ("22", "23", "54")
 _SETUP_CLASSES = ("28", "3D", "42")
+# Texts that the database cannot hold in its encoding, NUL among them: no table could.
+_TEXT_ERRORS = ("22021", "22P05")
+_CANCELLED = "57014"
+# The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
+# primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
+_ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
+_SESSION_ATTRS = "target_session_attrs"
 
 
 class StoreRefused(UserError, StoreUnavailable):
@@ -38,7 +58,7 @@ def translated() -> Iterator[None]:
     except asyncpg.InterfaceError as error:
         # asyncpg's own DataError (an argument that it cannot encode) is both an InterfaceError and a ValueError.
         if isinstance(error, ValueError):
-            raise RowsRefused(str(error)) from error
+            raise RowsRefused(str(error), is_certain=True) from error
         raise StoreUnavailable(str(error)) from error
     except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
         raise StoreUnavailable(str(error) or type(error).__name__) from error
@@ -50,14 +70,19 @@ def translated() -> Iterator[None]:
 
 
 def _translate_reply(error: asyncpg.PostgresError) -> Exception:
-    sqlstate = str(getattr(error, "sqlstate", "") or "")
+    sqlstate = _sqlstate(error)
     # The message alone: the detail quotes the row, which is a customer's.
     message = str(error.args[0]) if error.args else type(error).__name__
     if sqlstate.startswith(_ROW_CLASSES):
-        return RowsRefused(f"{message} ({sqlstate})")
+        return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES):
         return StoreRefused(f"PostgreSQL refuses: {message}")
-    return StoreUnavailable(f"{message} ({sqlstate})" if sqlstate else message)
+    kind = StoreTooSlow if sqlstate == _CANCELLED else StoreUnavailable
+    return kind(f"{message} ({sqlstate})" if sqlstate else message)
+
+
+def _sqlstate(error: asyncpg.PostgresError) -> str:
+    return str(getattr(error, "sqlstate", "") or "")
 
 
 @asynccontextmanager
@@ -71,15 +96,42 @@ async def connect(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """
     try:
         with translated():
-            connection = await asyncpg.connect(
-                dsn, timeout=CONNECT_TIMEOUT, command_timeout=COMMAND_TIMEOUT, statement_cache_size=0
-            )
+            connection = await _open(dsn, command_timeout=COMMAND_TIMEOUT, statement_cache_size=0)
     except (RowsRefused, ValueError) as error:
         raise ConfigError(f"INGEST_POSTGRES_DSN: {error}") from error
     try:
         yield connection
     finally:
         connection.terminate()
+
+
+async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
+    """Connect to the first of the DSN's hosts that answers and, with several, takes writes, unless the DSN asks otherwise.
+
+    One by one, each with its own time: together, a host that is gone without a word would use up the time of all.
+    """
+    hosts = _one_by_one(dsn)
+    if len(hosts) == 1:
+        return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
+    if _SESSION_ATTRS not in dsn and "PGTARGETSESSIONATTRS" not in os.environ:
+        options[_SESSION_ATTRS] = "read-write"
+    failed = []
+    for host, one in hosts:
+        try:
+            with translated():
+                return await asyncpg.connect(one, timeout=CONNECT_TIMEOUT, **options)
+        except StoreRefused:
+            raise
+        except StoreUnavailable as error:
+            failed.append(f"{host}: {error}")
+    raise StoreUnavailable("; ".join(failed))
+
+
+def _one_by_one(dsn: str) -> list[tuple[str, str]]:
+    """The hosts in the DSN's authority, each with a DSN of its own."""
+    parts = urlsplit(dsn)
+    account, at, hosts = parts.netloc.rpartition("@")
+    return [(host, urlunsplit(parts._replace(netloc=f"{account}{at}{host}"))) for host in hosts.split(",")]
 
 
 async def is_behind_pooler(dsn: str) -> bool:
@@ -95,18 +147,21 @@ async def is_behind_pooler(dsn: str) -> bool:
 
 
 class Reconnecting:
-    """One connection for one statement at a time, made when it is needed, and anew when it was lost.
+    """One connection for one statement at a time, made when it is needed, and anew when it was lost or keeps refusing.
 
     A pool would cost a batch of one order a tenth more.
 
     Args:
         dsn: where to.
         pooled: whether each statement may meet another server process: then nothing is prepared beforehand.
+        timeout: seconds in which a statement has to be done.
     """
 
-    def __init__(self, dsn: str, *, pooled: bool) -> None:
+    def __init__(self, dsn: str, *, pooled: bool, timeout: float = BATCH_TIMEOUT) -> None:
         self._dsn = dsn
         self._pooled = pooled
+        self._timeout = timeout
+        self._servers_timeout = str(int(timeout * _SERVERS_SHARE * 1000))
         self._connection: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()
 
@@ -114,7 +169,8 @@ class Reconnecting:
         """Run a statement in a transaction of its own; return its rows.
 
         Raises:
-            StoreUnavailable: if PostgreSQL cannot be used now, or does not answer.
+            StoreTooSlow: if it was not done in time.
+            StoreUnavailable: if PostgreSQL cannot be used now.
             StoreRefused: if it refuses us.
             RowsRefused: if it refuses an argument.
         """
@@ -122,14 +178,17 @@ class Reconnecting:
             async with self._turn:
                 connection = await self._connected()
                 try:
-                    if not self._pooled:
-                        return list(await connection.fetch(statement, *arguments))
-                    # A transaction keeps prepare and execute on one server process.
-                    async with connection.transaction():
-                        return list(await connection.fetch(statement, *arguments))
-                except (TimeoutError, asyncio.CancelledError):
-                    # We stop waiting for an answer: asyncpg would first have the server confirm the cancelling.
+                    return await self._run(connection, statement, arguments)
+                except TimeoutError as error:
+                    await _abandon(connection)
+                    raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
+                except asyncio.CancelledError:
+                    # Whoever cancels is in a hurry; the server ends the statement when its own timeout is over.
                     connection.terminate()
+                    raise
+                except asyncpg.PostgresError as error:
+                    if not _sqlstate(error).startswith(_ON_THE_SAME_CONNECTION):
+                        connection.terminate()
                     raise
 
     def hang_up(self) -> None:
@@ -137,12 +196,37 @@ class Reconnecting:
         if self._connection is not None:
             self._connection.terminate()
 
+    async def _run(self, connection: asyncpg.Connection, statement: str, arguments: Any) -> list[asyncpg.Record]:
+        if not self._pooled:
+            return list(await connection.fetch(statement, *arguments))
+        # A transaction keeps prepare and execute on one server process, and the timeout with them.
+        await connection.execute(f"BEGIN; SET LOCAL statement_timeout = {self._servers_timeout}")
+        try:
+            records = list(await connection.fetch(statement, *arguments))
+        except (asyncpg.PostgresError, asyncpg.InterfaceError):
+            if not connection.is_closed():
+                await connection.execute("ROLLBACK")
+            raise
+        await connection.execute("COMMIT")
+        return records
+
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await asyncpg.connect(
+            self._connection = await _open(
                 self._dsn,
-                timeout=CONNECT_TIMEOUT,
-                command_timeout=BATCH_TIMEOUT,
+                command_timeout=self._timeout,
                 statement_cache_size=0 if self._pooled else 100,
+                # A pooler takes no settings with the greeting.
+                server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
             )
         return self._connection
+
+
+async def _abandon(connection: asyncpg.Connection) -> None:
+    """Leave a connection that does not answer, once its server has been asked to cancel what it does.
+
+    To terminate it at once would take back that request, which asyncpg sends on a connection of its own.
+    """
+    with suppress(TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await connection.close(timeout=_CANCEL_TIMEOUT)
+    connection.terminate()

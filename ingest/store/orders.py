@@ -7,10 +7,10 @@ either all of the batch is there or nothing, and sending it again changes nothin
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ingest.domain.delivery import Effect, OrderRow
-from ingest.store.connection import Reconnecting, is_behind_pooler
+from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
 # A row is touched only by a newer version. What is newer and has the same content is no change, but it moves the row's version and
 # fetched_at on: else a late document from in between would count as newer than what has been confirmed since. Nothing else is
@@ -68,7 +68,12 @@ class OrderStore:
     """Stores orders by natural key, guarded by version.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; calling again is safe.
+
+    Attributes:
+        timeout: seconds in which a batch has to be stored.
     """
+
+    timeout: ClassVar[float] = BATCH_TIMEOUT
 
     def __init__(self, connection: Reconnecting) -> None:
         self._connection = connection
@@ -77,7 +82,7 @@ class OrderStore:
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
         """A store with its own connection."""
-        connection = Reconnecting(dsn, pooled=await is_behind_pooler(dsn))
+        connection = Reconnecting(dsn, pooled=await is_behind_pooler(dsn), timeout=cls.timeout)
         try:
             yield cls(connection)
         finally:
@@ -93,6 +98,7 @@ class OrderStore:
 
         Raises:
             RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
+            StoreTooSlow: if it was not done in time; it may have been stored all the same.
         """
         newest: dict[str, OrderRow] = {}
         for row in rows:

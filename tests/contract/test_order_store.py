@@ -7,17 +7,19 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proxy import Proxy
 from support import connected, eventually
 
 from ingest.demo.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import Effect, OrderRow
-from ingest.domain.errors import ConfigError, RowsRefused, StoreUnavailable, UserError
+from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
 from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
 from ingest.store.orders import OrderStore
@@ -480,6 +482,81 @@ async def test_a_dsn_that_cannot_be_understood_names_its_setting(dsn: str) -> No
     with pytest.raises(ConfigError, match="INGEST_POSTGRES_DSN"):
         async with OrderStore.open(dsn + "?sslmode=sometimes"):
             pass
+
+
+# -- what a statement leaves behind that was not done in time -----------------------------------------------------
+
+OURS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND backend_type = 'client backend'"
+)
+
+
+def hurried(dsn: str, *, pooled: bool) -> Reconnecting:
+    """A connection that waits for a second where others wait for fifteen."""
+    return Reconnecting(dsn, pooled=pooled, timeout=1.0)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_attempts_at_a_locked_table_leave_no_server_process_behind(dsn: str, sql: Any, *, pooled: bool) -> None:
+    connection = hurried(dsn, pooled=pooled)
+    store = OrderStore(connection)
+
+    async with connected(dsn) as other, sql.transaction():
+        await sql.execute("LOCK TABLE orders IN SHARE MODE")  # as CREATE INDEX does
+        most = 0
+        for _ in range(5):
+            with pytest.raises(StoreTooSlow):
+                await store.upsert([row()])
+            most = max(most, await other.fetchval(f"{OURS} AND pid <> $1", sql.get_server_pid()))
+
+    assert most <= 1
+    assert await store.upsert([row()]) == [INSERTED]
+    connection.hang_up()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_statement_ends_by_itself_though_nobody_can_ask_the_server_to_cancel_it(
+    dsn: str, sql: Any, *, pooled: bool
+) -> None:
+    parts = urlsplit(dsn)
+    waiting = f"{OURS} AND wait_event_type = 'Lock'"
+
+    async def waits() -> bool:
+        return bool(await other.fetchval(waiting))
+
+    async def is_over() -> bool:
+        return not await waits()
+
+    with Proxy(parts.port or 0) as network:
+        account = parts.netloc.rpartition("@")[0]
+        connection = hurried(urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{network.port}")), pooled=pooled)
+        store = OrderStore(connection)
+        await store.upsert([row()])
+        async with connected(dsn) as other, sql.transaction():
+            await sql.execute("LOCK TABLE orders IN SHARE MODE")
+            network.refuse()
+            upserting = asyncio.create_task(store.upsert([row(fetched=1)]))
+            await eventually(waits)
+            network.freeze()
+            with pytest.raises(StoreTooSlow):
+                await upserting
+
+            await eventually(is_over)
+        connection.hang_up()
+
+
+async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql: Any) -> None:
+    connection = hurried(dsn, pooled=False)
+    await connection.fetch("SET statement_timeout = 0")
+
+    with pytest.raises(StoreTooSlow, match="within 1 s"):
+        await connection.fetch("SELECT pg_sleep(600)")
+
+    async def is_gone() -> bool:
+        return not await sql.fetchval(OURS)
+
+    await eventually(is_gone, within=5)
 
 
 @pytest.fixture

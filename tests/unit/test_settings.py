@@ -94,6 +94,8 @@ MISTAKES = [
     ("INGEST_POSTGRES_DSN", f"mysql://root:{SECRET}@host/db", "postgresql://"),
     ("INGEST_POSTGRES_DSN", f"host=h password={SECRET}", "postgresql://"),
     ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@host:port/db", "postgresql://"),
+    ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@h1:5432,h2:port/db", "postgresql://"),
+    ("INGEST_REDIS_URL", f"redis://:{SECRET}@h1:6379,h2:6379/0", "redis://"),
     ("INGEST_UPSTREAM_URL", "https://shop.example/orders", "{order_id}"),
     ("INGEST_UPSTREAM_URL", "https://shop.example/{order_id}/{order_id}", "once"),
     ("INGEST_UPSTREAM_URL", "https://{order_id}.shop.example/", "host"),
@@ -361,6 +363,21 @@ def test_without_dot_env_there_is_nothing_in_it(home: Path) -> None:
     (home / ".env").mkdir()
 
     assert names_in_dot_env() == []
+
+
+SEVERAL_HOSTS = "h1:5432,h2:5433,h3/db?target_session_attrs=read-write"
+
+
+def test_a_dsn_may_have_several_hosts_and_shows_no_password() -> None:
+    settings = load_settings(postgres_dsn=f"postgresql://u:{SECRET}@{SEVERAL_HOSTS}")
+
+    assert effective(settings)["INGEST_POSTGRES_DSN"] == f"postgresql://u:***@{SEVERAL_HOSTS}"
+
+
+def test_a_password_that_comes_by_itself_goes_into_a_dsn_with_several_hosts() -> None:
+    settings = load_settings(postgres_dsn=f"postgresql://u@{SEVERAL_HOSTS}", postgres_password=SECRET)
+
+    assert settings.postgres_dsn.get_secret_value() == f"postgresql://u:{SECRET}@{SEVERAL_HOSTS}"
 
 
 def test_the_effective_values_name_every_setting_and_mask_every_secret(monkeypatch: pytest.MonkeyPatch) -> None:

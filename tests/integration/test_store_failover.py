@@ -1,0 +1,184 @@
+"""PostgreSQL fails over: the store finds the server that takes writes, though the network moves only new connections."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from contract.test_order_store import INSERTED, row
+from proxy import Proxy
+from servers.standby import StandbyServer
+from support import closing_cli, connected, eventually
+
+from ingest.demo.servers import EmbeddedServers, PostgresServer
+from ingest.demo.servers.postgres import POSTGRES_DURABLE
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.connection import Reconnecting
+from ingest.store.orders import OrderStore
+from ingest.store.overview import overview
+from ingest.store.schema import migrate, migrations
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A primary and its standby."""
+
+    primary: PostgresServer
+    standby: PostgresServer
+
+    def dsn(self, *hosts: str, options: str = "") -> str:
+        """A DSN with these hosts, each with its port."""
+        parts = urlsplit(self.primary.dsn)
+        account = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{account}@{','.join(hosts)}", query=options))
+
+    async def fail_over(self) -> None:
+        """Let the primary die, and the standby take over all it has stored."""
+        async with connected(self.primary.dsn) as primary, connected(self.standby.dsn) as standby:
+            written = await primary.fetchval("SELECT pg_current_wal_flush_lsn()::text")
+
+            async def has_followed() -> bool:
+                return bool(await standby.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written))
+
+            await eventually(has_followed)
+        self.primary.stop("immediate")
+        async with connected(self.standby.dsn) as connection:
+            await connection.execute("SELECT pg_promote()")
+
+
+def at(server: PostgresServer) -> str:
+    return f"127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
+        folder.chmod(0o755)
+        primary = stack.enter_context(PostgresServer(folder / "primary", settings=POSTGRES_DURABLE))
+        asyncio.run(migrate(primary.dsn, migrations()))
+        yield Pair(primary, stack.enter_context(StandbyServer(folder / "standby", primary)))
+
+
+@pytest.fixture(params=["direct", "pooled"])
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[str], OrderStore]]:
+    """Opens a store, in both its ways of talking."""
+    connections: list[Reconnecting] = []
+
+    def open_store(dsn: str) -> OrderStore:
+        connections.append(Reconnecting(dsn, pooled=request.param == "pooled"))
+        return OrderStore(connections[-1])
+
+    yield open_store
+    for connection in connections:
+        connection.hang_up()
+
+
+@pytest.fixture
+def moving(pair: Pair) -> Iterator[Proxy]:
+    """A name that leads to the primary at first."""
+    with Proxy(pair.primary.port) as proxy:
+        yield proxy
+
+
+async def stored(store: OrderStore, order_id: str) -> list[Effect]:
+    """Store an order as a worker does: again, until it is stored."""
+    rows: Sequence[OrderRow] = [row(order_id)]
+
+    async def attempt() -> list[Effect] | None:
+        try:
+            return await store.upsert(rows)
+        except StoreUnavailable:
+            return None
+
+    effects = await eventually(attempt)
+    assert effects is not None
+    return effects
+
+
+async def test_a_store_that_was_led_to_a_standby_finds_the_primary_as_soon_as_new_connections_do(
+    pair: Pair, moving: Proxy, opened: Callable[[str], OrderStore]
+) -> None:
+    store = opened(pair.dsn(f"127.0.0.1:{moving.port}"))
+    assert await stored(store, "a") == [INSERTED]
+    moving.lead_to(pair.standby.port)
+    moving.cut()
+    with pytest.raises(StoreUnavailable, match=r"closed|reset|lost"):
+        await store.upsert([row("b")])
+    with pytest.raises(StoreUnavailable, match=r"read-only.*25006"):
+        await store.upsert([row("b")])
+
+    moving.lead_to(pair.primary.port)
+
+    assert await stored(store, "b") == [INSERTED]
+
+
+async def test_a_primary_that_takes_no_writes_any_more_is_left_for_the_one_that_does(
+    pair: Pair, moving: Proxy, opened: Callable[[str], OrderStore]
+) -> None:
+    store = opened(pair.dsn(f"127.0.0.1:{moving.port}"))
+    await stored(store, "a")
+    async with connected(pair.standby.dsn) as standby:
+        await standby.execute("SELECT pg_promote()")
+    async with connected(pair.primary.dsn) as primary:
+        await primary.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+        await primary.execute("SELECT pg_reload_conf()")
+    moving.lead_to(pair.standby.port)
+
+    effects = await stored(store, "b")
+
+    assert effects == [INSERTED]
+    async with connected(pair.standby.dsn) as promoted:
+        assert await promoted.fetchval("SELECT count(*) FROM orders WHERE order_id = 'b'") == 1
+
+
+@pytest.mark.parametrize("options", ["", "target_session_attrs=read-write"])
+async def test_of_several_hosts_the_one_that_takes_writes_is_found_before_and_after_a_failover(
+    pair: Pair, opened: Callable[[str], OrderStore], options: str
+) -> None:
+    store = opened(pair.dsn(at(pair.standby), at(pair.primary), options=options))
+    assert await stored(store, "a") == [INSERTED]
+
+    await pair.fail_over()
+
+    assert await stored(store, "b") == [INSERTED]
+    assert (await overview(pair.dsn(at(pair.primary), at(pair.standby), options=options))).stored == 2
+
+
+async def test_a_host_that_is_gone_without_a_word_does_not_use_up_the_time_of_the_next(pair: Pair) -> None:
+    with Proxy(pair.primary.port) as gone:
+        gone.freeze()
+        hosts = (f"127.0.0.1:{gone.port}", at(pair.primary))
+
+        assert (await overview(pair.dsn(*hosts))).stored == 0
+
+
+async def test_that_no_host_can_be_used_is_said_of_each(pair: Pair) -> None:
+    pair.primary.stop("immediate")
+
+    with pytest.raises(StoreUnavailable) as refused:
+        await overview(pair.dsn(at(pair.primary), at(pair.standby)))
+
+    assert at(pair.primary) in str(refused.value)
+    assert "read-write" in str(refused.value)
+    assert pair.primary.password not in str(refused.value)
+
+
+async def test_the_commands_take_several_hosts_and_show_no_password(
+    pair: Pair, servers: EmbeddedServers, env: dict[str, str]
+) -> None:
+    both = pair.dsn(at(pair.standby), at(pair.primary), options="target_session_attrs=read-write")
+    with closing_cli({**env, "INGEST_REDIS_URL": servers.redis_url, "INGEST_POSTGRES_DSN": both}) as cli:
+        migrated = await asyncio.to_thread(cli.run, "migrate")
+        status = await asyncio.to_thread(cli.run, "status", "--json")
+        config = await asyncio.to_thread(cli.run, "config")
+
+    assert migrated.returncode == 0, migrated.stderr
+    assert status.returncode == 0, status.stderr
+    assert pair.primary.password not in config.stdout
+    assert at(pair.primary) in config.stdout

@@ -1,0 +1,41 @@
+"""A streaming replica of a PostgreSQL server: a standby that can be promoted."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from ingest.demo.servers import PostgresServer
+from ingest.demo.servers.postgres import _installed_programs
+
+
+class StandbyServer(PostgresServer):
+    """A copy of another server that follows it; a context manager, as that one is."""
+
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        super().__init__(directory)
+        self.password = primary.password
+        self._primary = primary
+
+    def _initialise(self, password_file: Path) -> None:
+        del password_file
+        command: list[str | Path] = [
+            _installed_programs() / "pg_basebackup",
+            f"--dbname={self._primary.dsn}",
+            f"--pgdata={self.data}",
+            "--write-recovery-conf",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        if self._account is not None:
+            for path in (self.data, *self.data.rglob("*")):
+                os.lchown(path, self._account.uid, self._account.gid)
+
+    def _is_ready(self, port: int, pid: int) -> bool:
+        if super()._is_ready(port, pid):
+            return True
+        try:
+            lines = (self.data / "postmaster.pid").read_text().split("\n")
+        except FileNotFoundError:
+            return False
+        return lines[0] == str(pid) and len(lines) > 7 and lines[7].strip() == "standby"
