@@ -24,6 +24,7 @@ from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
 from ingest.flow.patience import until_ready
 from ingest.flow.reaper import Reaper
+from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK, Worker
@@ -143,14 +144,15 @@ def _worker(
     circuit = Circuit(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
     limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit)
     patience = Patience(settings.max_attempts, settings.max_deliveries)
+    room = Room(settings.batch_rows, settings.batch_bytes)
     reaper = Reaper(consumer, leases, metrics.redeliveries)
     # Leaves a suspect a few deliveries of its own before it counts as poison.
     calm = min(_CALM, max(1, settings.max_deliveries - 2))
     return Worker(
         consumer,
         Intake(consumer, leases, reaper, calm=calm),
-        Handler(upstream, patience, circuit, limit),
-        Settlement(consumer, store, leases, metrics, settings.batch_rows, now=clock.now),
+        Handler(upstream, patience, circuit, limit, room),
+        Settlement(consumer, store, leases, metrics, room, now=clock.now),
         leases,
         Maintenance(consumer, leases, settings.claim_idle),
         circuit,

@@ -83,6 +83,9 @@ class Settings(BaseSettings):
         10, description="Deliveries before a message is taken for poison"
     )
     batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(500, description="Most rows in one transaction")
+    batch_bytes: Positive = Field(
+        64 * 1024 * 1024, description="Most bytes of documents between fetch and commit, in each process"
+    )
     shutdown_grace: Seconds = Field(25.0, description="Time to finish after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: none")

@@ -129,10 +129,12 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         fetched_at: when the document was asked for, or pushed.
+        size: bytes of the document; room for them has been taken.
     """
 
     order: Order
     fetched_at: datetime
+    size: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
 """Decides what becomes of a delivery; writes nothing."""
 
+import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
 from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.order import InvalidDocument, decode_order
+from ingest.domain.order import InvalidDocument, Order, decode_order
 from ingest.domain.schedule import FIRST_DELAY, retry_delay
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.room import Room
 from ingest.flow.seams import Upstream
+
+# Decoding a document takes some 20 ms for each MB: from here on it is done aside, one at a time, so that the loop goes on.
+_LARGE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Handler:
         patience: how often one may fail.
         circuit: tells whether a fault is the order's or the API's.
         limit: learns what the API says of our pace.
+        room: taken for a document before it is decoded; an order to store goes on with it.
         draw: a uniform random number between its arguments, for the retry schedule.
         clock: monotonic seconds, the circuit's.
     """
@@ -45,6 +52,7 @@ class Handler:
         patience: Patience,
         circuit: Circuit,
         limit: ConcurrencyLimit,
+        room: Room,
         *,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
@@ -53,6 +61,8 @@ class Handler:
         self._patience = patience
         self._circuit = circuit
         self._limit = limit
+        self._room = room
+        self._decoding = asyncio.Lock()
         self._draw = draw
         self._clock = clock
 
@@ -79,11 +89,11 @@ class Handler:
         asked_at = self._clock()
         try:
             if delivery.document is not None:
-                return Store(decode_order(delivery.document, delivery.order_id), delivery.pushed_at())
+                return await self._read(delivery.document, delivery.order_id, delivery.pushed_at())
             fetched = await fetch(delivery.order_id)
             self._circuit.gave(delivery.order_id, asked_at)
             self._limit.answered()
-            return Store(decode_order(fetched.body, delivery.order_id), fetched.asked_at)
+            return await self._read(fetched.body, delivery.order_id, fetched.asked_at)
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:
@@ -98,6 +108,22 @@ class Handler:
         except (TransientFault, CredentialFault) as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             return self._after_failure(delivery, str(fault))
+
+    async def _read(self, body: bytes, order_id: str, at: datetime) -> Store:
+        """Decode a document when there is room for it; until then it waits as it came."""
+        size = len(body)
+        await self._room.take(size)
+        try:
+            order = decode_order(body, order_id) if size < _LARGE else await self._decode_aside(body, order_id)
+        except BaseException:
+            self._room.give_back(size)
+            raise
+        return Store(order, at, size)
+
+    async def _decode_aside(self, body: bytes, order_id: str) -> Order:
+        """Decode a large document in a thread: most of that is Python, which lets the loop have its turns."""
+        async with self._decoding:
+            return await asyncio.to_thread(decode_order, body, order_id)
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:
         if delivery.attempt >= self._patience.attempts:

@@ -230,6 +230,7 @@ class Worker:
         while len(self._leases) > 1:
             if self._circuit.is_open or self._withheld:
                 raise ApiAway("the others in hand have to be given back first")
+            self._settlement.put_refused_off()
             await asyncio.sleep(_UNTIL_SETTLED)
         return await self._handler.handle(delivery)
 

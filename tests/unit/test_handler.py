@@ -13,6 +13,7 @@ from ingest.domain.errors import CredentialFault, Fault, PermanentFault, Throttl
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.room import Room
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -51,12 +52,19 @@ def a_limit() -> ConcurrencyLimit:
     return ConcurrencyLimit(100, WorkerMetrics.on(worker_board(1), 0).concurrency_limit)
 
 
-def handler(upstream: Answering, *, circuit: Circuit | None = None, limit: ConcurrencyLimit | None = None) -> Handler:
+def handler(
+    upstream: Answering,
+    *,
+    circuit: Circuit | None = None,
+    limit: ConcurrencyLimit | None = None,
+    room: Room | None = None,
+) -> Handler:
     return Handler(
         upstream,
         Patience(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),
+        room or Room(10, 10_000),
         draw=lambda low, high: (low + high) / 2,
     )
 

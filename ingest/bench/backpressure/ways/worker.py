@@ -17,6 +17,7 @@ from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
 from ingest.flow.reaper import Reaper
+from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
@@ -46,12 +47,13 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
     circuit = Circuit(api.fetch_once, metrics.circuit_open, limit)
     slots = ConcurrencyLimit(limit, metrics.concurrency_limit)
     reaper = Reaper(queue, leases, metrics.redeliveries)
+    room = Room(int(_default("batch_rows")), int(_default("batch_bytes")))
     patience = Patience(int(_default("max_attempts")), int(_default("max_deliveries")))
     return Worker(
         queue,
         Intake(queue, leases, reaper, calm=_CALM),
-        Handler(api, patience, circuit, slots),
-        Settlement(queue, MemoryStore(), leases, metrics, int(_default("batch_rows")), now=clock.now),
+        Handler(api, patience, circuit, slots, room),
+        Settlement(queue, MemoryStore(), leases, metrics, room, now=clock.now),
         leases,
         Maintenance(queue, leases, _default("claim_idle")),
         circuit,

@@ -1,0 +1,267 @@
+"""PostgreSQL refuses rows: a row is blamed only with evidence, the table is waited for, and neither stops the line."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import pytest
+from integration.scene import GROUP, Parts, RunningWorker, Scene, assert_right, ids
+from integration.watching import until
+from structlog.testing import capture_logs
+from support import eventually
+
+from ingest.domain.delivery import Effect, OrderRow, Store
+from ingest.domain.errors import RowsRefused
+from ingest.domain.order import Order
+from ingest.flow.clock import SharedClock
+from ingest.flow.lease import Leases
+from ingest.flow.room import Room
+from ingest.flow.settlement import Settlement
+from ingest.store.orders import OrderStore
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
+
+ORDERS = ids(100)
+# What somebody may do to the table so that it takes no row any more, and how it is put right.
+BROKEN = {
+    "a column that nobody fills": (
+        "ALTER TABLE orders ADD COLUMN tenant text NOT NULL",
+        "ALTER TABLE orders DROP COLUMN tenant",
+    ),
+    "a check that every row misses": (
+        "ALTER TABLE orders ADD CONSTRAINT checked CHECK (currency = 'nothing')",
+        "ALTER TABLE orders DROP CONSTRAINT checked",
+    ),
+    "a trigger at the commit": (
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION refuse()",
+        "DROP TRIGGER late ON orders",
+    ),
+}
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        await scene.sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            " BEGIN RAISE 'refused' USING ERRCODE = '23514'; END $$"
+        )
+        yield scene
+
+
+class Counting(OrderStore):
+    """Counts the statements that were refused."""
+
+    refused = 0
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        try:
+            return await super().upsert(rows)
+        except RowsRefused:
+            type(self).refused += 1
+            raise
+
+
+@pytest.fixture
+def counting() -> type[Counting]:
+    return type("Counting", (Counting,), {})
+
+
+async def has_tried(counting: type[Counting], times: int) -> None:
+    """Wait for so many more refusals."""
+    before = counting.refused
+    await until(lambda: counting.refused >= before + times, within=30)
+
+
+async def make_bad(scene: Scene) -> None:
+    """Let the table refuse orders whose names begin with `bad`."""
+    await scene.sql("ALTER TABLE orders ADD CONSTRAINT no_bad CHECK (order_id !~ '^bad')")
+
+
+def dead(worker: RunningWorker) -> float:
+    return worker.metric("ingest_orders_total", outcome="dead")
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, len(ORDERS)])
+@pytest.mark.parametrize("how", BROKEN)
+async def test_a_table_that_takes_no_row_is_waited_for_and_no_order_is_blamed(
+    scene: Scene, counting: type[Counting], how: str, count: int
+) -> None:
+    breaking, repairing = BROKEN[how]
+    await scene.sql(breaking)
+    await scene.enqueue(*ORDERS[:count])
+
+    with capture_logs() as logs:
+        async with scene.worker(parts=Parts(store=counting)) as worker:
+            await has_tried(counting, 20 if count > 1 else 3)
+            assert (await scene.dead(), await scene.stored()) == ([], 0)
+            told = [line for line in logs if line["event"] == "rows_refused"]
+            await scene.sql(repairing)
+
+            await scene.finished(within=10)
+
+            assert (dead(worker), worker.metric("ingest_orders_total", outcome="retried")) == (0, 0)
+    assert [line["log_level"] for line in told] == ["error"] * len(told)
+    assert 1 <= len(told) <= 3
+    rows = await scene.rows()
+    assert_right(rows, ORDERS[:count])
+    assert {row["attempts"] for row in rows.values()} == {1}
+
+
+async def test_a_table_that_takes_no_row_is_asked_a_few_times_a_second_at_most(
+    scene: Scene, counting: type[Counting]
+) -> None:
+    await scene.sql(BROKEN["a column that nobody fills"][0])
+    await scene.enqueue(*ORDERS)
+
+    async with scene.worker(parts=Parts(store=counting)):
+        await has_tried(counting, 20)
+        before, started = counting.refused, asyncio.get_running_loop().time()
+        await has_tried(counting, 20)
+        rate = (counting.refused - before) / (asyncio.get_running_loop().time() - started)
+
+    assert rate < 20, "a look each second or two, of a dozen statements"
+
+
+async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_innocent_order(scene: Scene) -> None:
+    breaking, repairing = BROKEN["a check that every row misses"]
+
+    class BreaksAtTheFirstStored(Counting):
+        broken = False
+
+        async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+            effects = await super().upsert(rows)
+            if self.refused and not self.broken:
+                type(self).broken = True
+                await scene.sql(f"{breaking} NOT VALID")
+            return effects
+
+    await make_bad(scene)
+    await scene.enqueue("bad", *ORDERS)
+    with capture_logs() as logs:
+        async with scene.worker(parts=Parts(store=BreaksAtTheFirstStored)) as worker:
+            await until(lambda: dead(worker) > 0 or any(line["event"] == "rows_refused" for line in logs), within=30)
+            assert dead(worker) == 0
+            await scene.sql(repairing)
+            await scene.finished()
+
+    assert [letter["order_id"] for letter in await scene.dead()] == ["bad"]
+    assert_right(await scene.rows(), ORDERS)
+
+
+async def test_held_rows_are_given_back_when_the_worker_stops(scene: Scene, counting: type[Counting]) -> None:
+    await scene.sql(BROKEN["a column that nobody fills"][0])
+    await scene.enqueue(*ORDERS)
+
+    async with scene.worker(parts=Parts(store=counting), shutdown_grace=60) as worker:
+        await has_tried(counting, 10)
+        async with asyncio.timeout(10):
+            await worker.stop()
+
+    assert await scene.dead() == []
+    assert {entry.deliveries for entry in await scene.pending()} <= {0}
+    assert await scene.redis.xlen(scene.keys.stream) == len(ORDERS)
+
+
+# -- a row --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lone_refused_row_is_held_until_another_is_stored_and_then_dead(
+    scene: Scene, counting: type[Counting]
+) -> None:
+    await make_bad(scene)
+    await scene.enqueue("bad")
+
+    async with scene.worker(parts=Parts(store=counting)) as worker:
+        await has_tried(counting, 3)
+        assert (dead(worker), await scene.pending_count()) == (0, 1)
+        await scene.enqueue("good")
+        await scene.finished(within=10)
+
+    assert [(letter["order_id"], letter["reason"]) for letter in await scene.dead()] == [("bad", "unstorable")]
+    assert_right(await scene.rows(), ["good"])
+
+
+async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
+    scene: Scene, counting: type[Counting]
+) -> None:
+    async with scene.worker(parts=Parts(store=counting)) as worker:
+        await scene.enqueue("old")
+        await scene.finished()
+        # Triggers of inserts and updates say nothing to what stays as it is.
+        await scene.sql(BROKEN["a trigger at the commit"][0])
+        await scene.enqueue("new")
+        await has_tried(counting, 1)
+
+        await scene.enqueue("old")
+        await until(lambda: worker.metric("ingest_orders_total", outcome="unchanged") == 1)
+        await has_tried(counting, 2)
+
+        assert dead(worker) == 0
+        await scene.sql(BROKEN["a trigger at the commit"][1])
+        await scene.finished(within=10)
+
+
+@pytest.mark.parametrize("batch_rows", [1, 5])
+async def test_refused_rows_that_fill_all_the_room_do_not_stop_the_line(scene: Scene, batch_rows: int) -> None:
+    await make_bad(scene)
+    bad = ids(2 * batch_rows + 1, "bad")
+    await scene.enqueue(*bad)
+
+    async with scene.worker(batch_rows=batch_rows, concurrency=1) as worker:
+
+        async def are_read() -> bool:
+            return await scene.pending_count() == batch_rows + 1
+
+        await eventually(are_read)
+        await scene.enqueue("good")
+        await scene.stored_at_least(1, within=60)
+
+        async def told() -> bool:
+            waiting = await scene.redis.zcard(scene.keys.retry)
+            return waiting + dead(worker) == len(bad)
+
+        await eventually(told)
+        scheduled = await scene.redis.hvals(scene.keys.retry_entries)
+        assert len(scheduled) >= batch_rows, "those that made room"
+    assert_right(await scene.rows(), ["good"])
+
+
+async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
+    scene: Scene, counting: type[Counting]
+) -> None:
+    await make_bad(scene)
+    isolated = await scene.add(order_id="isolated")
+    async with scene.consumer("gone") as gone:
+        await gone.read(1, 1.0)
+    await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [isolated], retrycount=5, idle=60_000)
+    await scene.enqueue("bad")
+
+    async with scene.worker(parts=Parts(store=counting), claim_idle=1) as worker:
+        await scene.stored_at_least(1)
+
+        assert dead(worker) == 0
+        assert counting.refused >= 1
+        assert await scene.redis.zcard(scene.keys.retry) == 1
+    assert_right(await scene.rows(), ["isolated"])
+
+
+async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:
+    await scene.enqueue("bad")
+    async with OrderStore.open(scene.dsn) as store, scene.consumer("w") as consumer:
+        leases, room = Leases(consumer, 60, 60, SharedClock()), Room(10, 1_000)
+        settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_board(1), 0), room)
+        (delivery,) = await consumer.read(1, 1.0)
+        me = asyncio.current_task()
+        assert me is not None
+        leases.take(delivery, me)
+        await room.take(1)
+        order = Order(id="bad", status="a\0b", currency="EUR", placed_at=datetime.now(UTC), lines=())
+        await settlement.settle(delivery, Store(order, datetime.now(UTC), 1))
+        settlement.finish()
+        await settlement.run()
+
+    assert [letter["reason"] for letter in await scene.dead()] == ["unstorable"]
