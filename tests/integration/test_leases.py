@@ -1,23 +1,30 @@
 """A slow order stays with its worker while that lives, however eager others are, on each kind of server."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from integration.scene import GROUP, Scene, assert_right, ids
+from integration.scene import GROUP, Scene, assert_right, document, ids
 from redelivery import claim_dead
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.domain.delivery import Delivery, Heartbeat
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.delivery import Delivery, Effect, Heartbeat, OrderRow, Store
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.order import decode_order
 from ingest.flow.clock import SharedClock
 from ingest.flow.lease import Leases
+from ingest.flow.room import Room
+from ingest.flow.settlement import Settlement
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
+from ingest.store.connection import Reconnecting
+from ingest.store.orders import OrderStore
+from ingest.telemetry.metrics import WorkerMetrics, worker_board
 
 LIFETIME = 60.0
 
@@ -176,3 +183,69 @@ async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -
             await leases.confirm()
 
         assert leases.holds(delivery.entry_id)
+
+
+# -- what is stolen is not stored ---------------------------------------------------------------------------------
+
+
+class Recording(OrderStore):
+    """Remembers what it was asked to store; PostgreSQL is unavailable to it the first `away_for` times."""
+
+    def __init__(self, connection: Reconnecting) -> None:
+        super().__init__(connection)
+        self.asked: list[list[str]] = []
+        self.away_for = 0
+        self.on_away: Callable[[], Awaitable[None]] = _nothing
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        self.asked.append([row.order.id for row in rows])
+        if self.away_for:
+            self.away_for -= 1
+            await self.on_away()
+            raise StoreUnavailable("the connection was closed")
+        return await super().upsert(rows)
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def settle(delivery: Delivery, store: OrderStore, queue: Consumer, leases: Leases) -> None:
+    """Store one order with the settlement of a worker."""
+    room = Room(10, 1_000_000)
+    settlement = Settlement(queue, store, leases, WorkerMetrics.on(worker_board(1), 0), room)
+    body = document(delivery.order_id or "")
+    await room.take(len(body))
+    order = decode_order(body, delivery.order_id or "")
+    await settlement.settle(delivery, Store(order, datetime.now(UTC), len(body)))
+    settlement.finish()
+    await settlement.run()
+    await room.take(1_000_000)  # all of it was given back
+
+
+@pytest.mark.parametrize("when", ["before the batch", "between two attempts"])
+async def test_an_order_whose_lease_was_stolen_is_never_sent_to_the_database(scene: Scene, when: str) -> None:
+    hand = Hand()
+    await scene.enqueue("X")
+    async with (
+        Recording.open(scene.dsn) as store,
+        scene.consumer("frozen") as frozen,
+        scene.consumer("heir") as heir,
+    ):
+        leases = Leases(frozen, 3600, LIFETIME, SharedClock(), clock=hand)
+        await leases.beat()
+        delivery = await hold(leases, frozen)
+
+        async def be_frozen() -> None:
+            await is_taken_over_from(scene, "frozen", heir)
+            hand.at += LIFETIME + 1
+
+        if when == "before the batch":
+            await be_frozen()
+        else:
+            store.away_for, store.on_away = 1, be_frozen
+        await settle(delivery, store, frozen, leases)
+
+        assert store.asked == ([] if when == "before the batch" else [["X"]])
+    assert await scene.stored() == 0
+    assert [entry.consumer for entry in await scene.pending()] == ["heir"]

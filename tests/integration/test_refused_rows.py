@@ -32,8 +32,10 @@ BROKEN = {
         "ALTER TABLE orders DROP CONSTRAINT checked",
     ),
     "a trigger at the commit": (
-        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
-        " FOR EACH ROW EXECUTE FUNCTION refuse()",
+        (
+            "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
+            " FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ),
         "DROP TRIGGER late ON orders",
     ),
 }

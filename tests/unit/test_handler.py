@@ -187,6 +187,46 @@ async def test_a_bug_is_no_outcome(bug: Exception) -> None:
         await handler(Answering(bug)).handle(DELIVERY)
 
 
+async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
+    room = Room(1, 10_000)
+    await room.take(1)
+    waiting = asyncio.create_task(handler(Answering(b"no order"), room=room).handle(DELIVERY))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert room.is_wanted
+
+    room.give_back(1)
+
+    async with asyncio.timeout(5):
+        assert isinstance(await waiting, Bury)
+
+
+@pytest.mark.parametrize("size", [1, 2_000_000])
+async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
+    room = Room(1, 10_000_000)
+
+    for _ in range(3):
+        async with asyncio.timeout(30):
+            assert isinstance(await handler(Answering(b" " * size), room=room).handle(DELIVERY), Bury)
+
+
+async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others() -> None:
+    room = Room(1, 10_000_000)
+    line = b'{"sku":"S","quantity":1,"unit_price":"1"}'
+    large = DOCUMENT.replace(b'"lines":[]', b'"lines":[%s]' % b",".join([line] * 50_000))
+    reading = asyncio.create_task(handler(Answering(large), room=room).handle(DELIVERY))
+    await asyncio.sleep(0)
+    assert not reading.done()
+
+    reading.cancel()
+    await asyncio.wait([reading])
+
+    assert reading.cancelled()
+    async with asyncio.timeout(30):
+        assert isinstance(await handler(Answering(large), room=room).handle(DELIVERY), Store)
+
+
 # -- the fault of the API -----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,198 @@
+"""Batches that are too slow and documents that are large: halved, bounded, and never in the way of the heartbeat."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pytest
+from integration.scene import Parts, Scene, assert_right, ids
+from support import connected, eventually
+
+from ingest.domain.delivery import Effect, Heartbeat, OrderRow
+from ingest.queue.consumer import Consumer
+from ingest.store.orders import OrderStore
+
+MB = 1_000_000
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+class Hurried(OrderStore):
+    """Waits for two seconds where others wait for fifteen, and remembers its statements."""
+
+    timeout = 2.0
+    statements: list[tuple[int, bool]]
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        self.statements.append((len(rows), False))
+        effects = await super().upsert(rows)
+        self.statements[-1] = (len(rows), True)
+        return effects
+
+
+@pytest.fixture
+def hurried() -> type[Hurried]:
+    return type("Hurried", (Hurried,), {"statements": []})
+
+
+async def make_slow(scene: Scene, seconds: float) -> None:
+    """Let each row take so long, while the table `slow` has a row."""
+    await scene.sql("CREATE TABLE slow (since timestamptz)")
+    await scene.sql("INSERT INTO slow VALUES (now())")
+    await scene.sql(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN IF EXISTS (SELECT FROM slow) THEN PERFORM pg_sleep({seconds}); END IF; RETURN new; END $$"
+    )
+    await scene.sql("CREATE TRIGGER wait BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION wait()")
+
+
+def large(order_id: str, size: int) -> bytes:
+    """A document of about so many bytes."""
+    line = {"sku": "85123A", "description": "WHITE HANGING HEART T-LIGHT HOLDER", "quantity": 6, "unit_price": "2.55"}
+    return msgspec.json.encode(
+        {
+            "id": order_id,
+            "status": "placed",
+            "placed_at": "2026-01-02T03:04:05Z",
+            "currency": "EUR",
+            "lines": [line] * (size // 100),
+        }
+    )
+
+
+async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not(scene: Scene, hurried: type[Hurried]) -> None:
+    await make_slow(scene, 0.1)
+    order_ids = ids(64)
+    await scene.enqueue(*order_ids)
+
+    async with scene.worker(parts=Parts(store=hurried), concurrency=64) as worker:
+        await scene.finished(within=60)
+
+        assert worker.metric("ingest_orders_total", outcome="retried") == 0
+    assert max(rows for rows, is_done in hurried.statements if not is_done) >= 20
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_batches_grow_again_when_the_database_is_quick_again(scene: Scene, hurried: type[Hurried]) -> None:
+    await make_slow(scene, 0.1)
+    await scene.enqueue(*ids(64))
+
+    async with scene.worker(parts=Parts(store=hurried), concurrency=64):
+        await scene.stored_at_least(1)
+        await scene.sql("DELETE FROM slow")
+        await scene.finished()
+        scene.api.behave(latency="0.2")
+        for turn in range(6):
+            await scene.enqueue(*ids(64, f"turn-{turn}"))
+            await scene.finished()
+
+    assert max(rows for rows, is_done in hurried.statements[-12:] if is_done) > 32
+
+
+async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried: type[Hurried]) -> None:
+    await make_slow(scene, 600)
+    await scene.enqueue("slow")
+
+    async with scene.worker(parts=Parts(store=hurried)):
+
+        async def tried_twice() -> bool:
+            return len(hurried.statements) >= 2
+
+        await eventually(tried_twice)
+        assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
+        await scene.sql("DELETE FROM slow")
+        await scene.finished()
+
+    assert_right(await scene.rows(), ["slow"])
+
+
+async def test_what_waits_between_fetch_and_commit_is_bounded_in_bytes(scene: Scene) -> None:
+    order_ids = ids(30)
+    for order_id in order_ids:
+        scene.api.put_order(order_id, large(order_id, MB // 4))
+    await scene.enqueue(*order_ids)
+
+    async with connected(scene.dsn) as blocker:
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute("LOCK TABLE orders")
+        async with scene.worker(concurrency=3, batch_bytes=MB):
+
+            async def full() -> bool:
+                return scene.api.stats().requests >= 6 and await scene.pending_count() >= 6
+
+            await eventually(full)
+            for _ in range(50):
+                # Four documents have room, and one waits in each slot.
+                assert await scene.pending_count() <= 4 + 3
+            await transaction.rollback()
+            await scene.finished()
+
+    assert_right(await scene.rows(), order_ids)
+
+
+class Watched(Consumer):
+    """Counts the heartbeats of which Redis says that there was none before, or a break."""
+
+    first = 0
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        heartbeat = await super().heartbeat(lifetime)
+        type(self).first += heartbeat.is_first
+        return heartbeat
+
+
+async def test_many_large_documents_do_not_hold_up_the_heartbeat(scene: Scene) -> None:
+    watched: type[Watched] = type("Watched", (Watched,), {})
+    order_ids = ids(24)
+    for order_id in order_ids:
+        scene.api.put_order(order_id, large(order_id, 3 * MB))
+    await scene.enqueue(*order_ids)
+
+    async with scene.worker(
+        parts=Parts(consumer=watched),
+        concurrency=24,
+        heartbeat_ttl=3.0,
+        upstream_timeout=120,
+        upstream_read_timeout=120,
+    ) as worker:
+        await scene.finished(within=120)
+
+        assert watched.first == 1
+        assert worker.metric("ingest_orders_total", outcome="retried") == 0
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_one_statement_has_few_large_documents(scene: Scene) -> None:
+    sizes: list[int] = []
+
+    class Measuring(OrderStore):
+        async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+            sizes.append(sum(len(row.order.lines_json()) for row in rows))
+            return await super().upsert(rows)
+
+    order_ids = ids(24)
+    for order_id in order_ids:
+        scene.api.put_order(order_id, large(order_id, MB))
+    await scene.enqueue(*order_ids)
+
+    async with connected(scene.dsn) as blocker:
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute("LOCK TABLE orders")
+        async with scene.worker(parts=Parts(store=Measuring), concurrency=24):
+
+            async def all_fetched() -> bool:
+                return scene.api.stats().requests == len(order_ids)
+
+            await eventually(all_fetched)
+            await asyncio.shield(transaction.rollback())
+            await scene.finished(within=60)
+
+    assert max(sizes) <= 8 * 1024 * 1024
+    assert max(sizes) > 3 * MB
+    assert_right(await scene.rows(), order_ids)
