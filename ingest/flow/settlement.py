@@ -68,7 +68,7 @@ class Settlement:
         self._gathered: list[Item] = []
         self._held: list[Item] = []
         self._again_at = 0.0
-        self._told_at = float("-inf")
+        self._told_at: float | None = None
         self._put_all_off = False
         self._wake = asyncio.Event()
         self._finishing = False
@@ -114,6 +114,7 @@ class Settlement:
                 await self._store(self._next_batch())
             if self._held:
                 await self._see_to_held()
+            self._note_the_end()
 
     # -- batches --------------------------------------------------------------------------------------------
 
@@ -201,7 +202,7 @@ class Settlement:
         if not self._held:
             self._again_at = now + random.uniform(*_ROUND)  # noqa: S311  no secret
         self._held += items
-        if self._held and now - self._told_at >= _LOG_EVERY:
+        if self._held and (self._told_at is None or now - self._told_at >= _LOG_EVERY):
             self._told_at = now
             _log.error("rows_refused", held=len(self._held), order_id=why.item.delivery.order_id, error=str(why.error))
 
@@ -216,6 +217,14 @@ class Settlement:
             await self._store(held)
             if self._room.is_wanted:
                 await self._put_off(len(self._held) // _PUT_OFF_SHARE + 1)
+
+    def _note_the_end(self) -> None:
+        if self._held:
+            return
+        self._put_all_off = False
+        if self._told_at is not None:
+            self._told_at = None
+            _log.info("no_rows_held")
 
     async def _put_off(self, count: int) -> None:
         """Move refused rows to the retry set, uncounted: one that could be stored may be behind them."""

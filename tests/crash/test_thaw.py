@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from acceptance.commands import WorkerCommand
-from integration.scene import RunningWorker, Scene, assert_right, document, ids
+from integration.scene import RunningWorker, Scene, assert_right, document, ids, unguarded
 from support import eventually
 
 FROZEN = Path(__file__).with_name("frozen.py")
@@ -136,7 +136,11 @@ async def test_a_thawed_worker_overwrites_nothing_that_others_have_stored_meanwh
 
     after = await scene.rows()
     del after["next"]
-    assert after == before
+    if moment == "after_read":
+        # It asks for its orders only now: what it gets is newer, and the same.
+        assert unguarded(after) == unguarded(before)
+    else:
+        assert after == before
     assert await scene.dead() == []
 
 
