@@ -47,6 +47,16 @@ class TransientFault(Fault):
         self.reached = reached
 
 
+class TransportFault(TransientFault):
+    """Our own client of the external API failed: a bug, or want of memory or file descriptors.
+
+    No order is to blame, and the external API is not either; no attempt is used up.
+    """
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error, reached=False)
+
+
 class CredentialFault(Fault):
     """The external API refuses our credential: a person has to change something, and no order is to blame."""
 

@@ -9,10 +9,9 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, REDIRECTS, Declined, NoAnswer, Options, TooLarge
+from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, Declined, NoAnswer, Options, TooLarge, has_document
 
 _CHUNK = 64 * 1024
-_FIRST_NOT_FOLLOWED = REDIRECTS + 1
 
 
 class AiohttpTransport:
@@ -46,18 +45,23 @@ class AiohttpTransport:
         """See `Transport`."""
         try:
             async with self._session.get(
-                URL(url, encoded=True), headers=self._headers, max_redirects=_FIRST_NOT_FOLLOWED
+                URL(url, encoded=True), headers=self._headers, allow_redirects=False
             ) as response:
-                if not 200 <= response.status < 300:
+                if not has_document(response.status):
                     raise Declined(response.status, response.headers)
                 return await self._body(response)
-        except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError) as error:
-            raise NoAnswer(_named(error), reached=False) from error
+        except aiohttp.ClientHttpProxyError as error:
+            if error.status == 407:
+                raise Declined(407, error.headers or {}) from error
+            raise NoAnswer(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
+        except aiohttp.ClientConnectorError as error:
+            raise NoAnswer(_unconnected(error), reached=False) from error
         except TimeoutError as error:
             unconnected = isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise NoAnswer(type(error).__name__, in_time=False, reached=not unconnected) from error
+            text = "while connecting" if unconnected else "while waiting for it"
+            raise NoAnswer(text, in_time=False, reached=not unconnected) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoAnswer(_named(error)) from error
+            raise NoAnswer(_said_of(error)) from error
         except RuntimeError as error:
             # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
             if "handler is closed" not in str(error):
@@ -85,13 +89,47 @@ def _trusting() -> ssl.SSLContext:
     return context
 
 
-def _named(error: Exception) -> str:
-    """What went wrong, without a URL, which may hold a key; some of aiohttp's errors have no text."""
+def _unconnected(error: aiohttp.ClientConnectorError) -> str:
     match error:
-        case aiohttp.ClientResponseError():
-            text = error.message
-        case aiohttp.RedirectClientError() | aiohttp.InvalidURL():
-            text = "a redirect to what is no URL of HTTP"
+        case aiohttp.ClientConnectorCertificateError():
+            why = error.certificate_error
+            reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__
+            return f"the certificate is not accepted: {reason}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name of the host cannot be resolved: {_reason(error.os_error)}"
         case _:
-            text = str(error)
-    return f"{type(error).__name__}: {text}"
+            return f"cannot connect: {_reason(error.os_error)}"
+
+
+def _said_of(error: Exception) -> str:
+    """What went wrong, as a sentence, without a URL or anything that the server sent: either may hold a secret."""
+    match error:
+        case aiohttp.ServerDisconnectedError():
+            return "the connection was closed before the answer"
+        case aiohttp.ClientPayloadError():
+            # Its text is the representation of its cause.
+            return f"the body of the answer cannot be read: {_reason(error.__cause__)}"
+        case aiohttp.ClientResponseError():
+            return "the answer is not valid HTTP"
+        case aiohttp.InvalidURL():
+            return "the address is no URL of HTTP"
+        case OSError():
+            return f"the connection failed: {_reason(error)}"
+        case _:
+            return f"the request failed: {type(error).__name__}"
+
+
+def _reason(error: BaseException | None) -> str:
+    match error:
+        case aiohttp.http_exceptions.ContentLengthError():
+            return "it ended before its announced length"
+        case aiohttp.http_exceptions.TransferEncodingError():
+            return "it ended before its last chunk, or is not well-formed"
+        case aiohttp.http_exceptions.ContentEncodingError():
+            return "it is not packed as its Content-Encoding says"
+        case ssl.SSLError():
+            return (error.reason or "a failure of TLS").replace("_", " ").lower()
+        case OSError(strerror=str(text)) if text:
+            return text
+        case _:
+            return "it ended early" if error is None else type(error).__name__

@@ -1,5 +1,7 @@
 """Fetches order documents over HTTP, through one transport for the whole process.
 
+Redirects are followed here, alike for both transports: within the same origin only.
+
 Nothing here changes anything anywhere: a fetch that is cancelled or dies has not happened.
 """
 
@@ -14,9 +16,11 @@ from urllib.parse import quote
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.domain.delivery import DeadReason, Fetched
-from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault
+from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault, TransportFault
 from ingest.telemetry.board import Histogram
-from ingest.upstream.answers import code_of, fault_of
+from ingest.upstream.answers import breaks_off, code_of, fault_of
+from ingest.upstream.redirects import MOST_REDIRECTS, RefusedRedirect, redirected
+from ingest.upstream.renewal import Opener, RenewedTransport
 from ingest.upstream.transport import Declined, Kind, NoAnswer, Options, TooLarge, Transport, UpstreamLimits
 
 
@@ -35,13 +39,13 @@ class UpstreamClient:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: RenewedTransport,
         template: str,
         limits: UpstreamLimits,
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
-        self._get = transport.get
+        self._transport = transport
         self._before, self._after = template.split("{order_id}")
         self._limits = limits
         self._seconds = seconds
@@ -65,7 +69,22 @@ class UpstreamClient:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         options = Options(headers, limits, template.lower().startswith("https://"), proxy)
-        async with _opener(kind)(options) as transport:
+        opener = _opener(kind)
+        async with cls.over(lambda: opener(options), template, limits, seconds, now) as client:
+            yield client
+
+    @classmethod
+    @asynccontextmanager
+    async def over(
+        cls,
+        opener: Opener,
+        template: str,
+        limits: UpstreamLimits,
+        seconds: dict[str, Histogram],
+        now: Callable[[], datetime] = _utc_now,
+    ) -> AsyncIterator[Self]:
+        """A client over the transports that `opener` opens: one, and another when that has broken."""
+        async with RenewedTransport.open(opener, limits.total) as transport:
             yield cls(transport, template, limits, seconds, now)
 
     async def fetch(self, order_id: str) -> Fetched:
@@ -73,6 +92,7 @@ class UpstreamClient:
 
         Raises:
             TransientFault: after the quick tries are used up.
+            TransportFault: if it is our own client that fails, after those as well.
             ThrottledFault: if the API asks to wait.
             CredentialFault: if it refuses our credential.
             PermanentFault: if it has no such order, refuses it, or sends too much.
@@ -112,15 +132,16 @@ class UpstreamClient:
         )
         return await retrying(next_try)
 
-    async def _try(self, url: str) -> Fetched:
-        code, asked_at, started = "error", self._now(), time.monotonic()
+    async def _try(self, url: str, redirects: int = MOST_REDIRECTS) -> Fetched:
+        code, asked_at, started, get = "error", self._now(), time.monotonic(), self._transport.get
         try:
-            body = await self._get(url)
-            code = "2xx"
-            return Fetched(body, asked_at)
+            body = await get(url)
+            if body[-1:] == b"}" or not breaks_off(body):
+                code = "2xx"
+                return Fetched(body, asked_at)
         except Declined as answer:
             code = code_of(answer.status)
-            raise _asked(started, fault_of(answer.status, answer.headers, asked_at)) from None
+            target = self._target(url, answer, redirects, asked_at, started)
         except TooLarge:
             code = "2xx"
             error = f"the body is larger than {self._limits.body} bytes"
@@ -129,8 +150,26 @@ class UpstreamClient:
             code = "error" if reason.in_time else "timeout"
             text = str(reason) if reason.in_time else f"no answer in time ({reason})"
             raise _asked(started, TransientFault(text, reached=reason.reached)) from reason
+        except Exception as bug:  # what else a transport raises is no order's fault, and not the external API's
+            await self._transport.replace(get, bug)
+            raise _asked(started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
+        else:
+            raise _asked(started, TransientFault(f"the document breaks off after {len(body)} bytes"))
         finally:
             self._seconds[code].observe(time.monotonic() - started)
+        return await self._try(target, redirects - 1)
+
+    def _target(self, url: str, answer: Declined, redirects: int, asked_at: datetime, started: float) -> str:
+        """Where a redirect leads; any other answer without a document is a fault."""
+        try:
+            target = redirected(url, answer.status, answer.headers.get("Location"))
+        except RefusedRedirect as refused:
+            raise _asked(started, TransientFault(f"HTTP {answer.status}: a redirect that {refused}")) from None
+        if target is None:
+            raise _asked(started, fault_of(answer.status, answer.headers, asked_at)) from None
+        if not redirects:
+            raise _asked(started, TransientFault(f"more than {MOST_REDIRECTS} redirects")) from None
+        return target
 
 
 def _asked(started: float, fault: Fault) -> Fault:

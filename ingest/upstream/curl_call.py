@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 import pycurl
 
-from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, REDIRECTS, Declined, NoAnswer, Options, TooLarge
+from ingest.upstream.curl_errors import OUR_OWN, UNREACHED, sentence
+from ingest.upstream.transport import (
+    DNS_CACHE,
+    KEEP_ALIVE,
+    Declined,
+    NoAnswer,
+    Options,
+    TooLarge,
+    TransportBroken,
+    has_document,
+)
 
 # The options that say which certificates are trusted.
 Trust = Sequence[tuple[int, str]]
@@ -14,16 +24,8 @@ Trust = Sequence[tuple[int, str]]
 Problem = tuple[int, str]
 Ended = asyncio.Future[Problem | None]
 
-_UNREACHED = {
-    pycurl.E_COULDNT_RESOLVE_PROXY,
-    pycurl.E_COULDNT_RESOLVE_HOST,
-    pycurl.E_COULDNT_CONNECT,
-    pycurl.E_SSL_CONNECT_ERROR,
-    pycurl.E_PEER_FAILED_VERIFICATION,
-    pycurl.E_SSL_CACERT_BADFILE,
-    97,  # CURLE_PROXY, for which pycurl has no name: a SOCKS proxy's refusal
-}
 _LONGEST_MS = 2**31 - 1
+# Redirects are not libcurl's to follow; this is for the day on which an address comes from elsewhere.
 _HTTP = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 _HAS_HTTP2 = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
 
@@ -79,7 +81,7 @@ class Call:
     def body(self, problem: Problem | None) -> bytes:
         """What the request that has ended in `problem` brought, see `Transport.get`."""
         status = self._getinfo(pycurl.RESPONSE_CODE)
-        if problem is None and 200 <= status < 300 and (self._body or self._has_whole_head()):
+        if problem is None and has_document(status) and (self._body or self._has_whole_head()):
             return self._body[0] if len(self._body) == 1 else b"".join(self._body)
         raise self._failure(status, problem)
 
@@ -110,18 +112,25 @@ class Call:
 
     def _failure(self, status: int, problem: Problem | None) -> Exception:
         number, text = problem or (pycurl.E_OK, "")
-        has_status = (problem is None or status >= 400) and self._has_whole_head()
-        if has_status and not 200 <= status < 300:
+        connect_status = self._getinfo(pycurl.HTTP_CONNECTCODE)
+        if connect_status == 407:
+            return Declined(407, {})
+        has_status = (problem is None or status >= 300) and self._has_whole_head()
+        if has_status and not has_document(status):
             # It says enough, even if the rest of the answer did not come.
             return Declined(status, _headers(self._headers))
         if self._overflown or number == pycurl.E_FILESIZE_EXCEEDED:
             return TooLarge()
         if number == pycurl.E_OPERATION_TIMEDOUT:
-            return NoAnswer(text, in_time=False, reached=self._is_sent())
-        # libcurl has its own number for that by now; it had that of a broken connection.
-        refused_by_proxy = self._getinfo(pycurl.HTTP_CONNECTCODE) >= 300
-        text = f"curl {number}: {text}" if problem is not None else "the answer ended before its body"
-        return NoAnswer(text, reached=not refused_by_proxy and number not in _UNREACHED)
+            is_sent = self._is_sent()
+            return NoAnswer("while waiting for it" if is_sent else "while connecting", in_time=False, reached=is_sent)
+        if number in OUR_OWN:
+            return TransportBroken(sentence(number, text))
+        if connect_status >= 300:
+            # libcurl has its own number for that by now; it had that of a broken connection.
+            return NoAnswer(f"the proxy refuses the connection with HTTP {connect_status}", reached=False)
+        text = sentence(number, text) if problem is not None else "the answer ended before its body"
+        return NoAnswer(text, reached=number not in UNREACHED)
 
 
 def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
@@ -129,13 +138,11 @@ def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
     return [
         (pycurl.NOSIGNAL, 1),
         (pycurl.PROTOCOLS, _HTTP),
-        (pycurl.REDIR_PROTOCOLS, _HTTP),
         # HTTP/2 where TLS offers it. Without PIPEWAIT: libcurl 8.23 lets what waited for a first connection to tell whether
         # it can be shared wait on when it cannot, until a request ends.
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if _HAS_HTTP2 else pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.PATH_AS_IS, 1),
-        (pycurl.FOLLOWLOCATION, 1),
-        (pycurl.MAXREDIRS, REDIRECTS),
+        (pycurl.FOLLOWLOCATION, 0),
         (pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in options.headers.items()]),
         (pycurl.ACCEPT_ENCODING, ""),  # all that libcurl can unpack
         (pycurl.PROXY, options.proxy or ""),  # unset, libcurl would look into the environment
@@ -153,7 +160,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _headers(lines: Sequence[bytes]) -> dict[str, str]:
-    """The headers of the last answer: those of redirects and of interim answers come before it."""
+    """The headers of the last answer: those of interim answers, and of a proxy, come before it."""
     headers: dict[str, str] = {}
     for line in lines:
         if line.startswith(b"HTTP/"):

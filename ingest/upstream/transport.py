@@ -12,7 +12,6 @@ from ingest.domain.masking import mask_urls
 
 Kind = Literal["aiohttp", "curl"]
 
-REDIRECTS = 5
 KEEP_ALIVE = 30
 DNS_CACHE = 30
 
@@ -38,7 +37,7 @@ class Options:
     """What all requests of a transport have in common.
 
     Attributes:
-        headers: sent with each; `Authorization` only to the host that was asked, not to one that it redirects to.
+        headers: sent with each.
         is_tls: whether they go out under TLS.
         proxy: URL of the proxy for all of them, None for none.
     """
@@ -50,10 +49,10 @@ class Options:
 
 
 class Declined(Exception):
-    """An answer came, and it is no document: its status is not of the 200s.
+    """An answer came, and it has no document: its status is not of the 200s, or says that there is none.
 
     Attributes:
-        headers: those of the answer; `Retry-After` and `Date` are found under these names.
+        headers: those of the answer; `Retry-After`, `Date` and `Location` are found under these names.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -81,14 +80,24 @@ class NoAnswer(Exception):
         self.reached = reached
 
 
+class TransportBroken(Exception):
+    """The transport itself has failed: neither the external API nor an order is to blame. It is not used again."""
+
+
 class Transport(Protocol):
     """GET, over connections that are kept. Cancelling a request ends it and keeps nothing of it."""
 
     async def get(self, url: str) -> bytes:
-        """The body of an answer of the 200s, unpacked; redirects are followed, within HTTP.
+        """The body of an answer of the 200s, unpacked; no redirect is followed.
 
         Raises:
-            Declined: another status.
+            Declined: another status, or 204 and 205, which have no body.
             TooLarge: the body is over the limit.
             NoAnswer: there is no such answer.
+            TransportBroken: the transport has failed; whatever else it raises says the same.
         """
+
+
+def has_document(status: int) -> bool:
+    """Whether the body of an answer with this status is a document."""
+    return 200 <= status < 300 and status not in (204, 205)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.upstream.answers import LONGEST_WAIT, code_of, fault_of, retry_after
+from ingest.upstream.answers import LONGEST_WAIT, breaks_off, code_of, fault_of, retry_after
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
 
@@ -31,14 +31,14 @@ def test_a_request_that_is_refused_is_dead(status: int) -> None:
     assert str(status) in str(fault)
 
 
-@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("status", [401, 403, 407])
 def test_a_refused_credential_is_an_outage_and_no_fault_of_the_order(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, CredentialFault)
 
 
-@pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 507, 520, 599])
+@pytest.mark.parametrize("status", [408, 421, 425, 500, 502, 503, 504, 507, 520, 599])
 def test_a_fault_of_the_server_is_worth_another_try(status: int) -> None:
     assert isinstance(fault_of(status, {}, NOW), TransientFault)
 
@@ -49,6 +49,14 @@ def test_a_server_that_says_how_long_to_wait_is_waited_for(status: int) -> None:
 
     assert isinstance(fault, ThrottledFault)
     assert fault.after == 7.0
+
+
+@pytest.mark.parametrize("status", [204, 205])
+def test_an_answer_without_content_is_no_order(status: int) -> None:
+    fault = fault_of(status, {}, NOW)
+
+    assert isinstance(fault, PermanentFault)
+    assert (fault.reason, str(fault)) == (DeadReason.INVALID_ORDER, f"HTTP {status} without a document")
 
 
 def test_a_throttling_server_that_does_not_say_how_long_is_still_waited_for() -> None:
@@ -91,7 +99,17 @@ def test_every_status_but_a_success_is_a_fault(status: int) -> None:
         ("86401", LONGEST_WAIT),
         ("9" * 400, LONGEST_WAIT),
         ("-5", None),
-        ("1.5", None),
+        ("1.5", 1.5),
+        ("2.0", 2.0),
+        ("0.0", 0),
+        ("0.25", 0.25),
+        ("86400.5", LONGEST_WAIT),
+        ("1." + "0" * 400 + "1", 1.0),
+        ("9" * 400 + ".5", LONGEST_WAIT),
+        ("1.", None),
+        (".5", None),
+        ("1.5.5", None),
+        ("1,5", None),
         ("1e3", None),
         ("²", None),
         ("٣", None),
@@ -163,3 +181,22 @@ def test_nonsense_is_never_an_error(value: str) -> None:
     seconds = retry_after(value, NOW)
 
     assert seconds is None or 0 <= seconds <= LONGEST_WAIT
+
+
+@pytest.mark.parametrize(
+    ("body", "is_cut"),
+    [
+        (b"", True),
+        (b" \r\n", True),
+        (b"{", True),
+        (b'{"id": "a', True),
+        (b' {"lines": [{"a": 1},\n', True),
+        (b"{}", False),
+        (b'{"id": "a"}\r\n', False),
+        (b"<html>", False),
+        (b"[1, 2]", False),
+        (b"x", False),
+    ],
+)
+def test_a_body_that_breaks_off_is_told_from_one_that_is_something_else(body: bytes, *, is_cut: bool) -> None:
+    assert breaks_off(body) == is_cut

@@ -108,7 +108,7 @@ class FaultyAnswers:
             case Fault.REDIRECT:
                 return answer(HTTPStatus.FOUND, Location=f"/orders/{quote(order_id)}")
             case Fault.MALFORMED:
-                return answer(HTTPStatus.OK, _half_of_body(right))
+                return answer(HTTPStatus.OK, b"{" + _body(right))
             case Fault.TRUNCATE:
                 return _truncated(right)
             case Fault.HANG:
@@ -135,13 +135,12 @@ def _oversized(length: int) -> Answer:
     return answer(HTTPStatus.OK, start + b"x" * (length - len(start) - len(end)) + end)
 
 
-def _half_of_body(right: Answer) -> bytes:
-    body = right.payload.partition(b"\r\n\r\n")[2]
-    return body[: len(body) // 2]
+def _body(right: Answer) -> bytes:
+    return right.payload.partition(b"\r\n\r\n")[2]
 
 
 def _truncated(right: Answer) -> Answer:
-    keep = len(right.payload) - len(right.payload.partition(b"\r\n\r\n")[2]) // 2
+    keep = len(right.payload) - len(_body(right)) // 2
     return right._replace(payload=right.payload[:keep], ending=Ending.CLOSE)
 
 

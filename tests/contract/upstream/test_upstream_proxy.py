@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
-from ingest.domain.errors import ConfigError, TransientFault
+from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
 from ingest.upstream.proxy import proxy_for
 
 
@@ -82,12 +82,24 @@ async def test_a_proxy_is_given_its_password_and_no_fault_tells_it(connect: Conn
     async with proxying(refusal) as (proxy, heads):
         with_password = proxy.replace("http://", "http://us%65r:s3cr3t@")
         async with connect("https://shop.example/{order_id}", LIMITS, None, with_password) as client:
-            with pytest.raises(TransientFault) as fault:
+            with pytest.raises(CredentialFault, match="HTTP 407: the proxy") as fault:
                 await client.fetch(ORDER)
 
     assert base64.b64encode(b"user:s3cr3t") in heads[0]
-    assert not fault.value.reached
     assert "s3cr3t" not in str(fault.value)
+
+
+async def test_a_proxy_that_refuses_to_connect_has_not_reached_the_api(connect: Connect) -> None:
+    refusal = http(b"", "Content-Length: 0", status="502 Nobody there")
+
+    async with (
+        proxying(refusal) as (proxy, _),
+        connect("https://shop.example/{order_id}", LIMITS, None, proxy) as client,
+    ):
+        with pytest.raises(TransientFault, match="the proxy refuses the connection with HTTP 502") as fault:
+            await client.fetch(ORDER)
+
+    assert not fault.value.reached
 
 
 async def test_a_proxy_that_is_away_is_a_passing_fault(connect: Connect) -> None:

@@ -1,6 +1,10 @@
 """Where redirects lead, and what is said of an answer that is no document."""
 
+import asyncio
+import ssl
 from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +13,8 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.upstream.client import _opener
+from ingest.upstream.transport import Declined, Kind, NoAnswer, Options
 
 
 @pytest.mark.parametrize("redirects", [5, 6])
@@ -29,40 +35,109 @@ async def test_five_redirects_are_followed_and_no_more(connect: Connect, redirec
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 Other", "307 Temporary", "308 Permanent"])
-async def test_each_kind_of_redirect_is_followed(connect: Connect, status: str) -> None:
-    async with answering(http(b"{}", "Content-Length: 2")) as (there, asked):
-        moved = http(b"moved", f"Location: {there.replace('{order_id}', 'x')}", "Content-Length: 5", status=status)
-        async with answering(moved) as (template, _), connect(template) as client:
-            body = (await client.fetch(ORDER)).body
-
-    assert body == b"{}"
-    assert asked[0].startswith(b"GET /orders/x HTTP/1.1\r\n")
-
-
-@pytest.mark.parametrize("scheme", ["file", "ftp", "gopher", "dict"])
-async def test_a_redirect_out_of_http_is_not_followed(connect: Connect, tmp_path: Path, scheme: str) -> None:
-    (tmp_path / "secret").write_text("{}")
-    location = f"{scheme}://127.0.0.1{tmp_path}/secret" if scheme != "file" else f"file://{tmp_path}/secret"
-    moved = http(b"", f"Location: {location}", "Content-Length: 0", status="302 Found")
-
-    async with answering(moved) as (template, _), connect(template) as client:
-        with pytest.raises(TransientFault):
-            await client.fetch(ORDER)
-
-
-async def test_the_token_goes_with_a_redirect_on_the_same_origin_and_to_no_other_name_of_it(connect: Connect) -> None:
+async def test_each_kind_of_redirect_is_followed_within_the_origin(connect: Connect, status: str) -> None:
     asked: list[bytes] = []
 
     async def lead_on(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
         asked.append(head)
-        to = ["/here", f"http://localhost:{port}/there"][len(asked) - 1] if len(asked) < 3 else ""
-        found = http(b"", f"Location: {to}", "Content-Length: 0", status="302 Found")
-        writer.write(found if to else http(b"{}", "Content-Length: 2"))
+        there = f"Location: http://127.0.0.1:{port}/a b?c=%20"
+        writer.write(
+            http(b"moved", there, "Content-Length: 5", status=status)
+            if len(asked) == 1
+            else http(b"{}", "Content-Length: 2")
+        )
 
     async with serving(lead_on) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}", LIMITS, TOKEN) as client:
-        await client.fetch(ORDER)
+        body = (await client.fetch(ORDER)).body
 
-    assert [TOKEN.encode() in head for head in asked] == [True, True, False]
+    assert body == b"{}"
+    assert asked[1].startswith(b"GET /a%20b?c=%20 HTTP/1.1\r\n")
+    assert TOKEN.encode() in asked[1]
+
+
+async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent_there(connect: Connect) -> None:
+    async with answering(http(b"{}", "Content-Length: 2")) as (there, asked_there):
+        for elsewhere in (there, there.replace("127.0.0.1", "localhost"), there.replace("http:", "")):
+            location = f"Location: {elsewhere.replace('{order_id}', 'x?key=s3cr3t')}"
+            moved = http(b"", location, "Content-Length: 0", status="302 Found")
+            async with answering(moved) as (template, _), connect(template, LIMITS, TOKEN) as client:
+                with pytest.raises(TransientFault, match="HTTP 302: a redirect that leads to another origin") as fault:
+                    await client.fetch(ORDER)
+            assert "s3cr3t" not in str(fault.value)
+
+    assert asked_there == []
+
+
+async def test_a_redirect_from_https_to_http_is_refused(connect: Connect, server_tls: ssl.SSLContext) -> None:
+    async with answering(http(b"{}", "Content-Length: 2")) as (there, asked_there):
+        plain = f"Location: {there.replace('127.0.0.1', 'localhost').replace('{order_id}', 'x')}"
+
+        async def downgrade(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+            writer.write(http(b"", plain, "Content-Length: 0", status="302 Found"))
+
+        async with (
+            serving(downgrade, server_tls) as port,
+            connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN) as client,
+        ):
+            with pytest.raises(TransientFault, match="leads to another origin, http://localhost:"):
+                await client.fetch(ORDER)
+
+    assert asked_there == []
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[int, list[StreamWriter]]]:
+    """A port, and who has connected to it."""
+    connected: list[StreamWriter] = []
+
+    async def greet(_: StreamReader, writer: StreamWriter) -> None:
+        connected.append(writer)
+        writer.write(b"220 ready\r\n")
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], connected
+        for writer in connected:
+            writer.close()
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
+async def test_a_redirect_out_of_http_connects_nowhere(connect: Connect, scheme: str) -> None:
+    async with listening() as (port, connected):
+        moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
+        async with answering(moved) as (template, _), connect(template) as client:
+            with pytest.raises(TransientFault, match="leads to what is no URL of HTTP"):
+                await client.fetch(ORDER)
+
+    assert connected == []
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
+async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
+    async with listening() as (port, connected), _opener(kind)(Options({}, LIMITS, False, None)) as transport:
+        with pytest.raises(NoAnswer):
+            await transport.get(f"{scheme}://127.0.0.1:{port}/x")
+
+    assert connected == []
+
+
+async def test_a_transport_follows_no_redirect(kind: Kind) -> None:
+    moved = http(b"", "Location: /orders/y", "Content-Length: 0", status="302 Found")
+
+    async with answering(moved) as (template, asked), _opener(kind)(Options({}, LIMITS, False, None)) as transport:
+        with pytest.raises(Declined) as declined:
+            await transport.get(template.replace("{order_id}", "x"))
+
+    assert (declined.value.status, declined.value.headers["Location"]) == (302, "/orders/y")
+    assert len(asked) == 1
+
+
+async def test_a_redirect_to_a_file_is_refused(connect: Connect, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("{}")
+    moved = http(b"", f"Location: file://{tmp_path}/secret", "Content-Length: 0", status="302 Found")
+
+    async with answering(moved) as (template, _), connect(template) as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
 
 
 async def test_a_redirect_to_nowhere_is_a_request_that_was_refused(connect: Connect) -> None:

@@ -1,0 +1,142 @@
+"""A transport that fails by itself is replaced, and neither an order nor the external API is blamed for it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
+from structlog.testing import capture_logs
+
+from ingest.demo.upstream import SimulatedApi
+from ingest.domain.errors import TransportFault
+from ingest.telemetry.board import Board
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.client import UpstreamClient, _opener
+from ingest.upstream.transport import Kind, Options, Transport, TransportBroken, UpstreamLimits
+
+TEMPLATE = "http://127.0.0.1:1/{order_id}"
+
+
+@dataclass
+class Broken:
+    """Transports of which the first few answer nothing but with a bug."""
+
+    bugs: int
+    bug: Callable[[], Exception] = ZeroDivisionError
+    opened: int = 0
+    closed: list[int] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Transport]:
+        self.opened += 1
+        number = self.opened
+        yield _Numbered(self, number)
+        self.closed.append(number)
+
+
+@dataclass
+class _Numbered:
+    those: Broken
+    number: int
+
+    async def get(self, url: str) -> bytes:
+        del url
+        if self.number <= self.those.bugs:
+            raise self.those.bug()
+        return DOCUMENT
+
+
+def over(broken: Broken, board: Board, limits: UpstreamLimits = QUICK) -> AbstractAsyncContextManager[UpstreamClient]:
+    return UpstreamClient.over(broken.open, TEMPLATE, limits, WorkerMetrics.on(board, 0).upstream_request)
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportBroken("libcurl failed"), MemoryError])
+async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
+    board: Board, bug: Callable[[], Exception]
+) -> None:
+    broken = Broken(bugs=1, bug=bug)
+
+    async with over(broken, board) as client:
+        # What was opened just now is not replaced at once: it would be no better.
+        await asyncio.sleep(1.05)
+        with capture_logs() as logs:
+            fetched = await client.fetch(ORDER)
+
+    assert fetched.body == DOCUMENT
+    assert sorted(broken.closed) == [1, 2]
+    assert [entry["event"] for entry in logs] == ["transport_failed"]
+    assert logs[0]["log_level"] == "error"
+    assert logs[0]["exc_info"]
+
+
+async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it_is_said_once(board: Board) -> None:
+    broken = Broken(bugs=1_000)
+
+    async with over(broken, board) as client:
+        with capture_logs() as logs:
+            for _ in range(20):
+                with pytest.raises(TransportFault, match="our HTTP client failed: ZeroDivisionError") as fault:
+                    await client.fetch_once(ORDER)
+
+    assert not fault.value.reached
+    assert fault.value.asked_at is not None
+    assert broken.opened == len(broken.closed) <= 3
+    assert [entry["event"] for entry in logs] == ["transport_failed"]
+
+
+async def test_what_runs_on_a_transport_that_is_replaced_may_end(board: Board) -> None:
+    gate = asyncio.Event()
+
+    class Slow(_Numbered):
+        async def get(self, url: str) -> bytes:
+            if url.endswith("slow"):
+                await gate.wait()
+                assert self.number not in self.those.closed
+                return DOCUMENT
+            return await super().get(url)
+
+    class Slowly(Broken):
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[Transport]:
+            async with super().open():
+                yield Slow(self, self.opened)
+
+    broken = Slowly(bugs=1)
+    async with over(broken, board) as client:
+        slow = asyncio.create_task(client.fetch_once("slow"))
+        await asyncio.sleep(1.05)
+        await client.fetch(ORDER)
+        assert broken.opened == 2
+        gate.set()
+
+        assert (await slow).body == DOCUMENT
+
+
+@pytest.mark.parametrize("kind", ["curl"], indirect=True)
+async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next_get_another(
+    api: SimulatedApi, board: Board, kind: Kind
+) -> None:
+    def epolls() -> set[int]:
+        return {int(file.name) for file in Path("/dev/fd").iterdir() if "eventpoll" in str(file.resolve())}
+
+    seconds = WorkerMetrics.on(board, 0).upstream_request
+    before = epolls()
+    async with UpstreamClient.over(
+        lambda: _opener(kind)(Options({}, LIMITS, False, None)), api.url_template, replace(LIMITS, tries=3), seconds
+    ) as client:
+        (epoll,) = epolls() - before
+        assert (await client.fetch(ORDER)).body == DOCUMENT
+        await asyncio.sleep(1.05)
+        # As if its number had been closed by somebody else's mistake.
+        read_end, write_end = os.pipe()
+        os.dup2(read_end, epoll)
+        os.close(read_end)
+        os.close(write_end)
+
+        fetched = await asyncio.gather(*(client.fetch(ORDER) for _ in range(20)))
+
+    assert {document.body for document in fetched} == {DOCUMENT}
