@@ -47,6 +47,10 @@ def parse_order_id(text: str) -> str:
     return text
 
 
+class TruncatedDocument(InvalidDocument):
+    """A document that ends before its JSON does: most likely the rest of it was lost on its way."""
+
+
 class OrderLine(msgspec.Struct, frozen=True, gc=False):
     """One line; quantity and price may be zero or negative (returns, discounts, adjustments)."""
 
@@ -118,13 +122,14 @@ def decode_order(body: bytes, order_id: str) -> Order:
     """Parse and check the document of the order `order_id`.
 
     Raises:
+        TruncatedDocument: if it breaks off.
         InvalidDocument: if it is not JSON, not an order, another order's, or holds what no exact
             store can keep (NUL characters, infinite or absurdly large amounts).
     """
     try:
         order = _decoder.decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidDocument(str(error)) from error
+        raise (_truncated(body) if _breaks_off(body, str(error)) else InvalidDocument(str(error))) from error
     except RecursionError as error:
         raise InvalidDocument("nested too deeply") from error
     if order.id != order_id:
@@ -149,6 +154,17 @@ def _check_written_prices(body: bytes) -> None:
             raise InvalidDocument(
                 f"a price that is not written as JSON writes numbers - at `$.lines[{index}].unit_price`"
             )
+
+
+def _breaks_off(body: bytes, error: str) -> bool:
+    # A number that breaks off after its sign, point or exponent is an invalid one that ends where the body does.
+    return error == "Input data was truncated" or (
+        error.startswith("JSON is malformed: invalid ") and error.endswith(f" (byte {len(body)})")
+    )
+
+
+def _truncated(body: bytes) -> TruncatedDocument:
+    return TruncatedDocument(f"the document breaks off after {len(body)} bytes" if body else "the document is empty")
 
 
 def _check_amounts(order: Order) -> None:

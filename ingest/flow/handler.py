@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
-from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.order import InvalidDocument, Order, decode_order
+from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
 from ingest.domain.schedule import FIRST_DELAY, retry_delay
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.limit import ConcurrencyLimit
@@ -18,6 +18,8 @@ from ingest.flow.seams import Upstream
 
 # Decoding a document takes some 20 ms for each MB: from here on it is done aside, one at a time, so that the loop goes on.
 _LARGE = 1024 * 1024
+# Seconds until an order comes again that our own client could not ask for.
+_OUR_DELAY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Handler:
             self._circuit.gave(delivery.order_id, asked_at)
             self._limit.answered()
             return await self._read(fetched.body, delivery.order_id, fetched.asked_at)
+        except TruncatedDocument as error:
+            if delivery.document is None:
+                # An answer without an announced length ends where its connection does, wherever that was.
+                return self._after_failure(delivery, str(error))
+            return Bury(DeadReason.INVALID_ORDER, str(error))
         except InvalidDocument as error:
             return Bury(DeadReason.INVALID_ORDER, str(error))
         except PermanentFault as fault:
@@ -105,6 +112,10 @@ class Handler:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             after = self._draw(FIRST_DELAY, 2 * FIRST_DELAY) if fault.after is None else fault.after
             return RetryLater(after, delivery.attempt, str(fault))
+        except TransportFault as fault:
+            await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
+            # It was not the order, and not the API: nothing counts, and it need not come again at once.
+            return RetryLater(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             return self._after_failure(delivery, str(fault))

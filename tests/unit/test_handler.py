@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, RetryLater, Store
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
@@ -136,13 +136,48 @@ async def test_a_message_delivered_too_often_is_poison_and_not_tried_again(count
     assert upstream.asked == ([] if is_poison else ["a1"])
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", DOCUMENT.replace(b"a1", b"a2"), DOCUMENT[:-1]])
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", DOCUMENT.replace(b"a1", b"a2"), DOCUMENT + b"x"])
 async def test_a_body_that_is_no_order_is_buried_with_what_is_wrong(body: bytes) -> None:
     outcome = await handler(Answering(body)).handle(DELIVERY)
 
     assert isinstance(outcome, Bury)
     assert outcome.reason is DeadReason.INVALID_ORDER
     assert outcome.error
+
+
+@pytest.mark.parametrize("body", [b"", DOCUMENT[:-1], DOCUMENT[:30]])
+async def test_a_body_that_breaks_off_is_a_failed_attempt_like_any_other(body: bytes) -> None:
+    outcome = await handler(Answering(body)).handle(DELIVERY)
+    last = await handler(Answering(body)).handle(replace(DELIVERY, attempt=3))
+
+    assert isinstance(outcome, RetryLater)
+    assert outcome.attempt == 2
+    assert isinstance(last, Bury)
+    assert last.reason is DeadReason.ATTEMPTS_EXHAUSTED
+    assert "breaks off" in last.error or last.error == "the document is empty"
+
+
+async def test_a_pushed_document_that_breaks_off_is_buried() -> None:
+    outcome = await handler(Answering(DOCUMENT)).handle(replace(DELIVERY, document=DOCUMENT[:-1]))
+
+    assert isinstance(outcome, Bury)
+    assert outcome.reason is DeadReason.INVALID_ORDER
+
+
+async def test_a_failure_of_our_own_client_uses_up_no_attempt() -> None:
+    circuit = a_circuit(hold=3600.0)
+    failing = asyncio.create_task(
+        handler(Answering(TransportFault("our HTTP client failed")), circuit=circuit).handle(
+            replace(DELIVERY, order_id="bad", attempt=3)
+        )
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
+
+    async with asyncio.timeout(5):
+        assert await failing == RetryLater(7.5, 3, "our HTTP client failed")
 
 
 @pytest.mark.parametrize("reason", [DeadReason.NOT_FOUND, DeadReason.REJECTED, DeadReason.INVALID_ORDER])
@@ -231,7 +266,12 @@ async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others(
 
 
 @pytest.mark.parametrize(
-    "fault", [TransientFault("refused", reached=False), CredentialFault("HTTP 401: refuses our credential")]
+    "fault",
+    [
+        TransientFault("refused", reached=False),
+        CredentialFault("HTTP 401: refuses our credential"),
+        TransportFault("our HTTP client failed"),
+    ],
 )
 async def test_what_only_the_api_can_be_to_blame_for_is_no_outcome(fault: Fault) -> None:
     circuit = a_circuit()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.domain.order import InvalidDocument, Order, decode_order
+from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
 
 SECRET = "Q7-no-one-may-read-this"
 
@@ -338,3 +338,20 @@ def test_the_refusal_does_not_quote_a_line(field: str) -> None:
         decode_order(encoded(document(lines=[line(**{field: SECRET})])), "a")
 
     assert SECRET not in str(refused.value)
+
+
+def test_every_beginning_of_a_document_is_a_truncated_one() -> None:
+    whole = encoded(document(status="plåced", lines=[line(quantity=-12), line(unit_price=-1.5e-7)], more=[True, None]))
+    decode_order(whole, "a")
+
+    for length in range(len(whole)):
+        with pytest.raises(TruncatedDocument):
+            decode_order(whole[:length], "a")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"{]", b"\xff", b'{"id":"a"} x', b'{{"id":"a"}'])
+def test_what_is_no_order_at_all_is_not_taken_for_a_truncated_one(body: bytes) -> None:
+    with pytest.raises(InvalidDocument) as error:
+        decode_order(body, "a")
+
+    assert not isinstance(error.value, TruncatedDocument)
