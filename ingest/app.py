@@ -22,6 +22,7 @@ from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.pacing import Pacing
 from ingest.flow.patience import until_ready
 from ingest.flow.reaper import Reaper
 from ingest.flow.room import Room
@@ -142,7 +143,8 @@ def _worker(
 ) -> Worker:
     leases = Leases(consumer, settings.claim_idle, settings.heartbeat_ttl, clock)
     circuit = Circuit(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
-    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit)
+    pacing = Pacing()
+    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing)
     patience = Patience(settings.max_attempts, settings.max_deliveries)
     room = Room(settings.batch_rows, settings.batch_bytes)
     reaper = Reaper(consumer, leases, metrics.redeliveries)
@@ -157,6 +159,7 @@ def _worker(
         Maintenance(consumer, leases, settings.claim_idle),
         circuit,
         limit,
+        pacing,
         in_flight=metrics.in_flight,
         report=CircuitReport(consumer, clock.now),
     )

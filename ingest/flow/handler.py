@@ -10,7 +10,7 @@ from datetime import datetime
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
 from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
-from ingest.domain.schedule import FIRST_DELAY, retry_delay
+from ingest.domain.schedule import retry_delay
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.room import Room
@@ -108,9 +108,8 @@ class Handler:
             self._limit.answered()
             return Bury(fault.reason, str(fault))
         except ThrottledFault as fault:
-            self._limit.throttled()
+            after = self._limit.throttled(fault.after, fault.asked_at or asked_at)
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
-            after = self._draw(FIRST_DELAY, 2 * FIRST_DELAY) if fault.after is None else fault.after
             return RetryLater(after, delivery.attempt, str(fault))
         except TransportFault as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)

@@ -1,14 +1,22 @@
 """How many orders may be in flight: as many as set, less while the external API throttles.
 
-Additive increase, multiplicative decrease (Chiu and Jain, 1989): a fifth off when the API says that it is too much, at most once
-for the requests that were under way together; one more for each round of answers. Far below the last limit that was too
-much, the limit doubles with each round (slow start, Jacobson, 1988).
+Additive increase, multiplicative decrease (Chiu and Jain, 1989), with slow start (Jacobson, 1988). When the API says that it is too
+much, all requests pause (see `pacing`). Afterwards the limit begins with one, doubles with each round of answers up to four fifths of
+what was too much, stays there for ten times the pause, and then grows by one for each round. If a single order at a time is too much,
+there is a pause between requests as well.
+
+After an outage it begins with one in the same way: what comes back up does not bear everybody at once.
 """
 
+import time
+from collections.abc import Callable
+
+from ingest.flow.pacing import WORK_PER_PAUSE, Pacing
 from ingest.telemetry.board import Gauge
 
 _CUT = 0.8
-_FAR_BELOW = 0.75
+# So far above what was too much once, that says nothing any more.
+_FAR_ABOVE = 1.25
 
 
 class ConcurrencyLimit:
@@ -20,36 +28,70 @@ class ConcurrencyLimit:
     Args:
         most: orders, as set.
         gauge: shows the limit.
+        pacing: the pauses between requests.
+        clock: monotonic seconds, those of `throttled`.
     """
 
-    def __init__(self, most: int, gauge: Gauge) -> None:
+    def __init__(self, most: int, gauge: Gauge, pacing: Pacing, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
-        self._exact = self._too_much = float(most)
+        self._exact = float(most)
         self._gauge = gauge
-        self._answers_until_next_cut = 0
+        self._pacing = pacing
+        self._clock = clock
+        self._too_much = self._doubles_until = float("inf")
+        self._cut_at = self._stays_until = 0.0
         self.value = most
         gauge.set(most)
 
     def answered(self) -> None:
         """An answer that was not "too much"."""
-        if self.value < self._most:
-            self._answers_until_next_cut -= 1
-            step = 1.0 if self._exact < _FAR_BELOW * self._too_much else 1.0 / self._exact
-            self._set(min(float(self._most), self._exact + step))
+        pacing = self._pacing
+        if pacing.is_on:
+            pacing.answered()
+        if self.value < self._most and not pacing.interval:
+            if self._exact > _FAR_ABOVE * self._too_much + 1:
+                self._forget()
+            if self._exact < self._doubles_until:
+                self._set(min(self._exact + 1.0, float(self._most), max(1.0, self._doubles_until)))
+            elif self._clock() >= self._stays_until:
+                self._set(min(self._exact + 1.0 / self._exact, float(self._most)))
 
-    def throttled(self) -> None:
-        """The API said that it was too much."""
-        if self._answers_until_next_cut > 0:
-            self._answers_until_next_cut -= 1
-            return
-        # What is under way was sent before this cut, and says nothing of it.
-        self._answers_until_next_cut = self.value
+    def throttled(self, told: float | None, asked_at: float) -> float:
+        """The API said that it was too much.
+
+        Args:
+            told: seconds for which it asks to wait, if it does.
+            asked_at: when the request began.
+
+        Returns:
+            Seconds for which the order should wait.
+        """
+        # What was under way at the last cut says nothing of it.
+        is_news = asked_at >= self._cut_at
+        if is_news:
+            self._pacing.count_refusal()
+        wait = self._pacing.refused(told)
+        if is_news:
+            self._cut()
+        return wait
+
+    def restart(self) -> None:
+        """An outage is over: begin with one. What was too much for the API before says nothing about now."""
+        self._pacing.resume()
+        self._forget()
+        self._set(1.0)
+
+    def _forget(self) -> None:
+        self._too_much = self._doubles_until = float("inf")
+
+    def _cut(self) -> None:
+        self._cut_at = self._clock()
+        self._stays_until = self._cut_at + (WORK_PER_PAUSE + 1) * self._pacing.pause
+        if self.value == 1:
+            self._pacing.slow_down()
         self._too_much = self._exact
-        self._set(max(1.0, self._exact * _CUT))
-
-    def forget(self) -> None:
-        """An outage is over: what was too much for the API then says nothing about now."""
-        self._too_much = float(self._most)
+        self._doubles_until = max(1.0, self._exact * _CUT)
+        self._set(1.0)
 
     def _set(self, exact: float) -> None:
         self._exact = exact

@@ -6,6 +6,8 @@ successor or by another worker's reaper; nothing is acked before it is committed
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 from ingest.domain.delivery import Delivery, Outcome
 from ingest.domain.errors import Unavailable
@@ -16,6 +18,7 @@ from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.pacing import Pacing
 from ingest.flow.patience import until_available, warn
 from ingest.flow.seams import Queue
 from ingest.flow.settlement import Settlement
@@ -37,6 +40,8 @@ _MOST_PROBES = 8
 # After the grace period: for the last commit, and for giving back.
 _LAST_WORDS = 2.0
 _UNTIL_SETTLED = 0.01
+# How long something in hand waits for its turn without looking whether the circuit has opened.
+_UNTIL_DUE = 0.25
 
 
 class Worker:
@@ -51,6 +56,7 @@ class Worker:
         maintenance: what this process does for all, if it leads.
         circuit: whether the external API is to be left in peace.
         limit: slots; a delivery has one from before it is read until it is fetched and handed to its batch.
+        pacing: the pauses that the external API asks for: nothing is read in them.
         in_flight: shows how many slots are taken.
         report: tells others that the circuit is open.
     """
@@ -65,6 +71,7 @@ class Worker:
         maintenance: Maintenance,
         circuit: Circuit,
         limit: ConcurrencyLimit,
+        pacing: Pacing,
         *,
         in_flight: Gauge,
         report: CircuitReport,
@@ -77,6 +84,7 @@ class Worker:
         self._maintenance = maintenance
         self._circuit = circuit
         self._limit = limit
+        self._pacing = pacing
         self._in_flight = in_flight
         self._report = report
         self._deliveries: set[asyncio.Task[None]] = set()
@@ -119,7 +127,7 @@ class Worker:
         while not shutdown.requested.is_set():
             if self._circuit.is_open:
                 await self._wait_for_the_api(shutdown)
-                self._limit.forget()
+                self._limit.restart()
             elif await self._give_back_undecided():
                 await self._take_in(shutdown)
             else:
@@ -143,14 +151,18 @@ class Worker:
             free = min(await self._free_slots(backlog=backlog), _MOST_AT_ONCE)
             if free <= 0 or self._must_turn(shutdown):
                 continue
+            if self._pacing.is_on and (pause := self._pacing.wait()) > 0:
+                await self._pause(pause)
+                continue
             taken = await self._taken(shutdown, self._intake.next(free, BLOCK))
             backlog = len(taken) == free
             self._settlement.expect_more(backlog=backlog)
             if taken and self._intake.is_suspect(taken[0]):
                 await self._run_alone(shutdown, taken[0])
                 continue
+            decide = partial(self._when_due, shutdown) if self._pacing.is_on else self._handler.handle
             for delivery in taken:
-                self._start(delivery, self._handler.handle)
+                self._start(delivery, decide)
 
     def _must_turn(self, shutdown: Shutdown) -> bool:
         return shutdown.requested.is_set() or self._circuit.is_open or self._withheld
@@ -179,6 +191,13 @@ class Worker:
             await self._freed.wait()
             timer.cancel()
         return self._free()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long; a stop or an outage ends it early, and so may a delivery that ends."""
+        self._freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._freed.wait()
 
     def _free(self) -> int:
         return self._limit.value - len(self._deliveries)
@@ -225,6 +244,16 @@ class Worker:
         """Run an entry that may be what kills its workers while nothing else is in hand that would go down with it."""
         _log.warning("suspect_runs_alone", entry_id=delivery.entry_id, deliveries=delivery.count)
         await _first_of([self._start(delivery, self._when_alone)], shutdown.requested)
+
+    async def _when_due(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
+        """Handle it when the next request may begin: the API may have asked for a pause while it was being read."""
+        if delivery.document is None:
+            while (pause := self._pacing.wait()) > 0:
+                if self._circuit.is_open or shutdown.requested.is_set():
+                    raise ApiAway("the external API asks to wait")
+                await shutdown.pause(min(pause, _UNTIL_DUE))
+            self._pacing.started()
+        return await self._handler.handle(delivery)
 
     async def _when_alone(self, delivery: Delivery) -> Outcome:
         while len(self._leases) > 1:

@@ -13,6 +13,7 @@ from ingest.domain.errors import CredentialFault, Fault, PermanentFault, Throttl
 from ingest.flow.circuit import ApiAway, Circuit
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
 from ingest.flow.room import Room
 from ingest.telemetry.metrics import WorkerMetrics, worker_board
 
@@ -49,7 +50,7 @@ def a_circuit(hold: float = 0.0) -> Circuit:
 
 
 def a_limit() -> ConcurrencyLimit:
-    return ConcurrencyLimit(100, WorkerMetrics.on(worker_board(1), 0).concurrency_limit)
+    return ConcurrencyLimit(100, WorkerMetrics.on(worker_board(1), 0).concurrency_limit, Pacing())
 
 
 def handler(
@@ -370,4 +371,4 @@ async def test_being_throttled_lowers_the_limit_and_nothing_else_does() -> None:
 
     await handler(Answering(ThrottledFault("HTTP 429")), limit=limit).handle(DELIVERY)
 
-    assert limit.value == 80
+    assert limit.value == 1

@@ -1,140 +1,161 @@
 """The concurrency limit follows what the external API says of it."""
 
 from array import array
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.evidence import Hand
 
 from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
 from ingest.telemetry.board import Gauge
 
 
-def limit(most: int) -> "tuple[ConcurrencyLimit, array[float]]":
-    cells = array("d", [0.0])
-    return ConcurrencyLimit(most, Gauge(memoryview(cells), 0)), cells
+@dataclass
+class Limited:
+    """A limit with its clock, pauses without jitter, and what it shows."""
+
+    most: int
+    hand: Hand = field(default_factory=Hand)
+    shown: "array[float]" = field(default_factory=lambda: array("d", [0.0]))
+
+    def __post_init__(self) -> None:
+        self.pacing = Pacing(clock=self.hand, draw=min)
+        self.limit = ConcurrencyLimit(self.most, Gauge(memoryview(self.shown), 0), self.pacing, clock=self.hand)
+
+    @property
+    def value(self) -> int:
+        assert self.shown[0] == self.limit.value
+        return self.limit.value
+
+    def refuse(self, told: float | None = 1.0, *, asked_before: float = 0.0) -> float:
+        return self.limit.throttled(told, self.hand.at - asked_before)
+
+    def answers_until(self, value: int) -> int:
+        """How many answers bring the limit up to a value."""
+        for count in range(100_000):
+            if self.limit.value >= value:
+                return count
+            self.limit.answered()
+        raise AssertionError(f"never {value}")
 
 
-def answers_until(limited: ConcurrencyLimit, value: int) -> int:
-    """How many answers bring the limit up to a value."""
-    for count in range(100_000):
-        if limited.value >= value:
-            return count
-        limited.answered()
-    raise AssertionError(f"never {value}")
-
-
-def test_it_begins_with_as_many_as_set_and_shows_them() -> None:
-    limited, shown = limit(250)
-
-    assert (limited.value, shown[0]) == (250, 250.0)
-
-
-def test_answers_alone_change_nothing() -> None:
-    limited, shown = limit(50)
+def test_it_begins_with_as_many_as_set_and_answers_alone_change_nothing() -> None:
+    limited = Limited(250)
 
     for _ in range(1_000):
-        limited.answered()
+        limited.limit.answered()
 
-    assert (limited.value, shown[0]) == (50, 50.0)
+    assert limited.value == 250
 
 
-def test_too_much_takes_a_fifth_off() -> None:
-    limited, shown = limit(100)
+def test_too_much_makes_it_begin_with_one_and_double_up_to_four_fifths_at_once() -> None:
+    limited = Limited(100)
 
-    limited.throttled()
+    limited.refuse()
 
-    assert (limited.value, shown[0]) == (80, 80.0)
+    assert limited.value == 1
+    assert limited.answers_until(80) == 79
+    for _ in range(1_000):
+        limited.limit.answered()
+    assert limited.value == 80
+
+
+def test_after_ten_times_the_pause_it_grows_by_one_for_each_round() -> None:
+    limited = Limited(100)
+    limited.refuse(2.0)
+    limited.answers_until(80)
+    limited.hand.at += 22.5
+
+    assert 80 <= limited.answers_until(81) <= 82
 
 
 def test_what_was_under_way_together_takes_it_off_once() -> None:
-    limited, _ = limit(100)
+    limited = Limited(100)
 
-    for _ in range(100):
-        limited.throttled()
+    limited.refuse()
+    limited.answers_until(80)
+    for _ in range(99):
+        limited.refuse(asked_before=0.5)
 
     assert limited.value == 80
 
 
-@pytest.mark.parametrize("answered", [0, 60])
-def test_what_is_sent_after_the_cut_may_cut_again(answered: int) -> None:
-    limited, _ = limit(100)
-    for _ in range(100 - answered):
-        limited.throttled()
-    for _ in range(answered + 1):
-        limited.answered()
-    before = limited.value
+def test_far_above_what_was_too_much_once_it_doubles_again() -> None:
+    limited = Limited(1_000)
+    limited.refuse()
+    limited.answers_until(10)
+    limited.hand.at += 1
+    limited.refuse()
+    limited.hand.at += 100
+    limited.answers_until(15)
 
-    limited.throttled()
-
-    assert limited.value == pytest.approx(0.8 * before, abs=1)
+    assert limited.answers_until(1_000) <= 1_000
 
 
-def test_it_never_falls_below_one() -> None:
-    limited, _ = limit(100)
+@pytest.mark.parametrize("most", [1, 7, 100])
+def test_after_an_outage_it_doubles_from_one_to_as_many_as_set(most: int) -> None:
+    limited = Limited(most)
 
-    for _ in range(10_000):
-        limited.throttled()
+    limited.limit.restart()
 
     assert limited.value == 1
+    assert limited.answers_until(most) == most - 1
 
 
-def test_near_what_was_too_much_it_grows_by_one_for_each_round_of_answers() -> None:
-    limited, _ = limit(100)
-    limited.throttled()
+def test_an_outage_in_between_ends_the_pause_and_what_was_too_much_is_forgotten() -> None:
+    limited = Limited(100)
+    for _ in range(10):
+        limited.refuse(30.0)
+        limited.hand.at += 1
 
-    assert 80 <= answers_until(limited, 81) <= 82
+    limited.limit.restart()
+
+    assert limited.pacing.wait() <= 0
+    assert limited.answers_until(100) == 99
 
 
-def test_far_below_what_was_too_much_it_doubles_with_each_round_of_answers() -> None:
-    limited, _ = limit(1_000)
-    for _ in range(100_000):
-        limited.throttled()
+def test_an_api_that_refuses_everything_for_a_while_is_asked_as_fast_as_ever_afterwards() -> None:
+    limited = Limited(100)
+    for _ in range(10):
+        limited.refuse(1.0)
+        limited.hand.at += limited.pacing.wait()
+
+    assert limited.pacing.interval == 0
+
+
+def test_if_one_at_a_time_is_too_much_there_is_a_pause_between_requests() -> None:
+    limited = Limited(2)
+    limited.refuse()
+    assert limited.pacing.interval == 0
+
+    limited.hand.at += 2.0
+    limited.limit.answered()
+    limited.refuse()
+
     assert limited.value == 1
-    limited.forget()
-
-    assert answers_until(limited, 700) <= 700
+    assert limited.pacing.interval > 1.0
 
 
-def test_it_comes_back_to_as_many_as_set_and_not_further() -> None:
-    limited, shown = limit(40)
-    for _ in range(1_000):
-        limited.throttled()
-
-    answers_until(limited, 40)
-    for _ in range(1_000):
-        limited.answered()
-
-    assert (limited.value, shown[0]) == (40, 40.0)
-
-
-@pytest.mark.parametrize(("fits", "most"), [(8, 100), (90, 100), (1, 30), (20, 1000)])
-def test_with_an_api_that_bears_less_it_settles_near_what_the_api_bears(fits: int, most: int) -> None:
-    limited, _ = limit(most)
-    refused = asked = 0
-
-    for round_ in range(400):
-        # All that may be in flight is asked for together: the API answers as many as fit.
-        under_way = limited.value
-        for number in range(under_way):
-            if number < fits:
-                limited.answered()
-            else:
-                limited.throttled()
-                refused += round_ >= 100
-            asked += round_ >= 100
-
-    assert limited.value <= 1.5 * fits + 2
-    # One at a time is the least, and the next step is twice that.
-    assert refused <= (0.35 if fits > 1 else 0.65) * asked
-
-
-@given(most=st.integers(1, 300), events=st.lists(st.sampled_from(["answered", "throttled", "forget"]), max_size=400))
-def test_whatever_happens_it_stays_between_one_and_as_many_as_set(most: int, events: list[str]) -> None:
-    limited, shown = limit(most)
+@given(
+    most=st.integers(1, 300),
+    events=st.lists(
+        st.sampled_from(["answered", "restart"]) | st.tuples(st.floats(0, 90) | st.none(), st.floats(0, 9)),
+        max_size=400,
+    ),
+)
+def test_whatever_happens_it_stays_between_one_and_as_many_as_set(most: int, events: list[object]) -> None:
+    limited = Limited(most)
 
     for event in events:
-        getattr(limited, event)()
+        limited.hand.at += 0.3
+        if isinstance(event, tuple):
+            limited.refuse(event[0], asked_before=event[1])
+        else:
+            getattr(limited.limit, str(event))()
 
         assert 1 <= limited.value <= most
-        assert shown[0] == limited.value
+        assert 0 <= limited.pacing.interval <= 60
+        assert limited.pacing.wait() <= 66

@@ -16,6 +16,7 @@ from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.pacing import Pacing
 from ingest.flow.reaper import Reaper
 from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
@@ -45,7 +46,8 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
     clock = SharedClock()
     leases = Leases(queue, _default("claim_idle"), _default("heartbeat_ttl"), clock)
     circuit = Circuit(api.fetch_once, metrics.circuit_open, limit)
-    slots = ConcurrencyLimit(limit, metrics.concurrency_limit)
+    pacing = Pacing()
+    slots = ConcurrencyLimit(limit, metrics.concurrency_limit, pacing)
     reaper = Reaper(queue, leases, metrics.redeliveries)
     room = Room(int(_default("batch_rows")), int(_default("batch_bytes")))
     patience = Patience(int(_default("max_attempts")), int(_default("max_deliveries")))
@@ -58,6 +60,7 @@ def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
         Maintenance(queue, leases, _default("claim_idle")),
         circuit,
         slots,
+        pacing,
         in_flight=metrics.in_flight,
         report=CircuitReport(queue, clock.now),
     )
