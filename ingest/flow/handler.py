@@ -117,6 +117,8 @@ class Handler:
             return RetryLater(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
+            # The order is to blame: the API bears what it is asked for.
+            self._limit.answered()
             return self._after_failure(delivery, str(fault))
 
     async def _read(self, body: bytes, order_id: str, at: datetime) -> Store:

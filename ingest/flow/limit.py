@@ -1,11 +1,11 @@
 """How many orders may be in flight: as many as set, less while the external API throttles.
 
 Additive increase, multiplicative decrease (Chiu and Jain, 1989), with slow start (Jacobson, 1988). When the API says that it is too
-much, all requests pause (see `pacing`). Afterwards the limit begins with one, doubles with each round of answers up to four fifths of
+much, all requests pause (see `pacing`). Afterwards the limit begins with a few, doubles with each round of answers up to four fifths of
 what was too much, stays there for ten times the pause, and then grows by one for each round. If a single order at a time is too much,
 there is a pause between requests as well.
 
-After an outage it begins with one in the same way: what comes back up does not bear everybody at once.
+After an outage it begins with a few in the same way: what comes back up does not bear everybody at once.
 """
 
 import time
@@ -15,6 +15,8 @@ from ingest.flow.pacing import WORK_PER_PAUSE, Pacing
 from ingest.telemetry.board import Gauge
 
 _CUT = 0.8
+# With fewer, one order that hangs would hold up all others.
+_A_FEW = 4.0
 # So far above what was too much once, that says nothing any more.
 _FAR_ABOVE = 1.25
 
@@ -76,10 +78,10 @@ class ConcurrencyLimit:
         return wait
 
     def restart(self) -> None:
-        """An outage is over: begin with one. What was too much for the API before says nothing about now."""
+        """An outage is over: begin with a few. What was too much for the API before says nothing about now."""
         self._pacing.resume()
         self._forget()
-        self._set(1.0)
+        self._set(min(_A_FEW, float(self._most)))
 
     def _forget(self) -> None:
         self._too_much = self._doubles_until = float("inf")
@@ -91,7 +93,7 @@ class ConcurrencyLimit:
             self._pacing.slow_down()
         self._too_much = self._exact
         self._doubles_until = max(1.0, self._exact * _CUT)
-        self._set(1.0)
+        self._set(min(_A_FEW, self._doubles_until))
 
     def _set(self, exact: float) -> None:
         self._exact = exact

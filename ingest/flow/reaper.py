@@ -65,5 +65,7 @@ class Reaper:
         taken = [delivery for delivery in claimed if not self._leases.holds(delivery.entry_id)]
         if taken:
             self._redeliveries[reason].inc(len(taken))
-            _log.info("taken_over", entries=len(taken), reason=reason)
+        # What was given back has no delivery before this one: taking it is ordinary work, and in an outage nothing but that goes on.
+        if abandoned := sum(delivery.count > 1 for delivery in taken):
+            _log.info("taken_over", entries=abandoned, reason=reason)
         return taken

@@ -91,6 +91,7 @@ class Worker:
         self._wanted = 1
         self._away = False
         self._withheld = False
+        self._released = 0
         self._turn = False
         self._freed = asyncio.Event()
         circuit.on_open = self._freed.set
@@ -129,6 +130,7 @@ class Worker:
                 await self._wait_for_the_api(shutdown)
                 self._limit.restart()
             elif await self._give_back_undecided():
+                self._tell_released()
                 await self._take_in(shutdown)
             else:
                 await shutdown.pause(BLOCK / 2)
@@ -313,9 +315,15 @@ class Worker:
                 return False
             for entry_id in entry_ids:
                 self._leases.drop(entry_id)
-            _log.info("given_back", entries=released)
+            self._released += released
         self._withheld = False
         return True
+
+    def _tell_released(self) -> None:
+        """One line for all that an outage has made us give back, when it is over."""
+        if self._released:
+            _log.info("given_back", entries=self._released)
+            self._released = 0
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -339,6 +347,7 @@ class Worker:
 
     async def _give_back(self) -> None:
         """Release what is still held, and leave the group; failing that, others will take it over."""
+        self._tell_released()
         held = self._leases.deliveries(self._leases.held())
         try:
             async with asyncio.timeout(_LAST_WORDS):

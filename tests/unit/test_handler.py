@@ -371,4 +371,4 @@ async def test_being_throttled_lowers_the_limit_and_nothing_else_does() -> None:
 
     await handler(Answering(ThrottledFault("HTTP 429")), limit=limit).handle(DELIVERY)
 
-    assert limit.value == 1
+    assert limit.value == 4

@@ -51,13 +51,13 @@ def test_it_begins_with_as_many_as_set_and_answers_alone_change_nothing() -> Non
     assert limited.value == 250
 
 
-def test_too_much_makes_it_begin_with_one_and_double_up_to_four_fifths_at_once() -> None:
+def test_too_much_makes_it_begin_with_a_few_and_double_up_to_four_fifths_at_once() -> None:
     limited = Limited(100)
 
     limited.refuse()
 
-    assert limited.value == 1
-    assert limited.answers_until(80) == 79
+    assert limited.value == 4
+    assert limited.answers_until(80) == 76
     for _ in range(1_000):
         limited.limit.answered()
     assert limited.value == 80
@@ -96,13 +96,13 @@ def test_far_above_what_was_too_much_once_it_doubles_again() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 7, 100])
-def test_after_an_outage_it_doubles_from_one_to_as_many_as_set(most: int) -> None:
+def test_after_an_outage_it_doubles_from_a_few_to_as_many_as_set(most: int) -> None:
     limited = Limited(most)
 
     limited.limit.restart()
 
-    assert limited.value == 1
-    assert limited.answers_until(most) == most - 1
+    assert limited.value == min(4, most)
+    assert limited.answers_until(most) == max(0, most - 4)
 
 
 def test_an_outage_in_between_ends_the_pause_and_what_was_too_much_is_forgotten() -> None:
@@ -114,7 +114,7 @@ def test_an_outage_in_between_ends_the_pause_and_what_was_too_much_is_forgotten(
     limited.limit.restart()
 
     assert limited.pacing.wait() <= 0
-    assert limited.answers_until(100) == 99
+    assert limited.answers_until(100) == 96
 
 
 def test_an_api_that_refuses_everything_for_a_while_is_asked_as_fast_as_ever_afterwards() -> None:
