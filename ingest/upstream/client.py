@@ -5,6 +5,7 @@ Redirects are followed here, alike for both transports: within the same origin o
 Nothing here changes anything anywhere: a fetch that is cancelled or dies has not happened.
 """
 
+import random
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Self, assert_never
 from urllib.parse import quote
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from ingest.domain.delivery import DeadReason, Fetched
 from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault, TransportFault
@@ -22,6 +23,10 @@ from ingest.upstream.answers import breaks_off, code_of, fault_of
 from ingest.upstream.redirects import MOST_REDIRECTS, RefusedRedirect, redirected
 from ingest.upstream.renewal import Opener, RenewedTransport
 from ingest.upstream.transport import Declined, Kind, NoAnswer, Options, TooLarge, Transport, UpstreamLimits
+
+# Between the quick tries of one attempt, in seconds.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
 
 
 def _utc_now() -> datetime:
@@ -35,6 +40,7 @@ class UpstreamClient:
         template: URL with `{order_id}`.
         seconds: histograms by code.
         now: the clock that stamps what was fetched; one for all workers, as the later fetch wins.
+        draw: a uniform random number between its arguments, for the pauses between quick tries.
     """
 
     def __init__(
@@ -44,12 +50,14 @@ class UpstreamClient:
         limits: UpstreamLimits,
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = _utc_now,
+        draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._transport = transport
         self._before, self._after = template.split("{order_id}")
         self._limits = limits
         self._seconds = seconds
         self._now = now
+        self._draw = draw
 
     @classmethod
     @asynccontextmanager
@@ -82,10 +90,11 @@ class UpstreamClient:
         limits: UpstreamLimits,
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = _utc_now,
+        draw: Callable[[float, float], float] = random.uniform,
     ) -> AsyncIterator[Self]:
         """A client over the transports that `opener` opens: one, and another when that has broken."""
         async with RenewedTransport.open(opener, limits.total) as transport:
-            yield cls(transport, template, limits, seconds, now)
+            yield cls(transport, template, limits, seconds, now, draw)
 
     async def fetch(self, order_id: str) -> Fetched:
         """The document of one order, as sent, with the time at which the successful try began.
@@ -127,7 +136,7 @@ class UpstreamClient:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(TransientFault),
             stop=stop_after_attempt(self._limits.tries),
-            wait=wait_random_exponential(multiplier=0.1, max=2.0),
+            wait=lambda state: self._draw(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (state.attempt_number - 1))),
             reraise=True,
         )
         return await retrying(next_try)

@@ -12,7 +12,7 @@ from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
 from structlog.testing import capture_logs
 
 from ingest.demo.upstream import SimulatedApi
-from ingest.domain.errors import TransportFault
+from ingest.domain.errors import TransientFault, TransportFault
 from ingest.telemetry.board import Board
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.client import UpstreamClient, _opener
@@ -140,3 +140,28 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
         fetched = await asyncio.gather(*(client.fetch(ORDER) for _ in range(20)))
 
     assert {document.body for document in fetched} == {DOCUMENT}
+
+
+async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_more(
+    api: SimulatedApi, board: Board
+) -> None:
+    drawn: list[tuple[float, float]] = []
+
+    def draw(least: float, most: float) -> float:
+        drawn.append((least, most))
+        return 0.0
+
+    api.behave(error_rate=1.0)
+    seconds = WorkerMetrics.on(board, 0).upstream_request
+    async with UpstreamClient.over(
+        lambda: _opener("aiohttp")(Options({}, LIMITS, False, None)),
+        api.url_template,
+        replace(LIMITS, tries=8),
+        seconds,
+        draw=draw,
+    ) as client:
+        with pytest.raises(TransientFault):
+            await client.fetch(ORDER)
+
+    assert [least for least, _ in drawn[:7]] == [0.0] * 7
+    assert [most for _, most in drawn[:7]] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
