@@ -3,7 +3,7 @@
 An API that refuses a request says for how long to wait, and means all requests: none begins before that. Where it says nothing, or
 no time at all, the pause is a second, and twice as long each time until something is answered, up to half a minute.
 
-An API whose quota is less than one request in flight at a time needs a pause between requests as well. It begins as what the API has
+An API whose quota is less than one request in flight at a time needs a pause between requests as well. It begins at about what the API has
 let through, grows by half with each refusal, and shrinks with each answer: fast far from where the last refusal came, slowly
 near to it, so that refusals, and the pauses that they ask for, stay rare (as CUBIC does with a window; Ha, Rhee, Xu, 2008).
 
@@ -97,7 +97,8 @@ class Pacing:
         """That was a single request at a time. Where nothing was let through at all it is not the pace, and the pauses grow."""
         if not self._let_through:
             return
-        self._too_fast = self.interval or min(self._let_through, 2 * self.pause)
+        # Others may have had most of what was let through just now: to begin too fast is soon put right, too slowly is not.
+        self._too_fast = self.interval or min(self._let_through, self.pause) / 2
         self.interval = min(max(self._too_fast * _SLOWER, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 
     def answered(self) -> None:

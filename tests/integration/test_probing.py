@@ -149,8 +149,8 @@ async def test_a_probe_whose_read_has_lost_its_reply_is_found_again(scene: Scene
     lost: list[str] = []
 
     class LosesAProbe(Consumer):
-        async def read(self, count: int, block: float, idle: float | None = None) -> list[Delivery]:
-            taken = await super().read(count, block, idle)
+        async def read(self, count: int, block: float) -> list[Delivery]:
+            taken = await super().read(count, block)
             # Only a probe asks for a single new order and waits for less than a second.
             if taken and count == 1 and block < 1 and not lost:
                 lost.append(taken[0].entry_id)

@@ -136,7 +136,7 @@ def test_if_one_at_a_time_is_too_much_there_is_a_pause_between_requests() -> Non
     limited.refuse()
 
     assert limited.value == 1
-    assert limited.pacing.interval > 1.0
+    assert limited.pacing.interval == 0.75
 
 
 @given(

@@ -121,7 +121,7 @@ def test_it_begins_as_what_the_api_has_let_through() -> None:
     refuse(paced, 1.0)
     paced.slow_down()
 
-    assert paced.interval == pytest.approx(1.5 * 0.25)
+    assert paced.interval == pytest.approx(1.5 * 0.25 / 2)
     hand.at += 10
     paced.started()
     assert paced.wait() == pytest.approx(0.9 * paced.interval)
