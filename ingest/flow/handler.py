@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
-from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
 from ingest.domain.schedule import retry_delay
 from ingest.flow.circuit import ApiAway, Circuit
@@ -96,13 +96,8 @@ class Handler:
             self._circuit.gave(delivery.order_id, asked_at)
             self._limit.answered()
             return await self._read(fetched.body, delivery.order_id, fetched.asked_at)
-        except TruncatedDocument as error:
-            if delivery.document is None:
-                # An answer without an announced length ends where its connection does, wherever that was.
-                return self._after_failure(delivery, str(error))
-            return Bury(DeadReason.INVALID_ORDER, str(error))
         except InvalidDocument as error:
-            return Bury(DeadReason.INVALID_ORDER, str(error))
+            return self._after_no_order(delivery, error)
         except PermanentFault as fault:
             self._circuit.answered(asked_at)
             self._limit.answered()
@@ -111,15 +106,11 @@ class Handler:
             after = self._limit.throttled(fault.after, fault.asked_at or asked_at)
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             return RetryLater(after, delivery.attempt, str(fault))
-        except TransportFault as fault:
-            await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
-            # It was not the order, and not the API: nothing counts, and it need not come again at once.
-            return RetryLater(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
-            # The order is to blame: the API bears what it is asked for.
+            # The API bears what it is asked for.
             self._limit.answered()
-            return self._after_failure(delivery, str(fault))
+            return self._after_fault(delivery, fault)
 
     async def _read(self, body: bytes, order_id: str, at: datetime) -> Store:
         """Decode a document when there is room for it; until then it waits as it came."""
@@ -136,6 +127,18 @@ class Handler:
         """Decode a large document in a thread: most of that is Python, which lets the loop have its turns."""
         async with self._decoding:
             return await asyncio.to_thread(decode_order, body, order_id)
+
+    def _after_no_order(self, delivery: Delivery, error: InvalidDocument) -> Outcome:
+        if isinstance(error, TruncatedDocument) and delivery.document is None:
+            # An answer without an announced length ends where its connection does, wherever that was.
+            return self._after_failure(delivery, str(error))
+        return Bury(DeadReason.INVALID_ORDER, str(error))
+
+    def _after_fault(self, delivery: Delivery, fault: Fault) -> Outcome:
+        if isinstance(fault, TransportFault):
+            # It was neither the order nor the API: nothing counts, and it need not come again at once.
+            return RetryLater(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
+        return self._after_failure(delivery, str(fault))
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:
         if delivery.attempt >= self._patience.attempts:

@@ -244,7 +244,7 @@ async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
 
     for _ in range(3):
         async with asyncio.timeout(30):
-            assert isinstance(await handler(Answering(b" " * size), room=room).handle(DELIVERY), Bury)
+            assert isinstance(await handler(Answering(b"x" * size), room=room).handle(DELIVERY), Bury)
 
 
 async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others() -> None:
