@@ -214,6 +214,20 @@ async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_sil
     assert (await pending(redis, keys))[silent] == ("one", 1)
 
 
+async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    silent, released, silent_too = await hold(one, redis, keys, "a", "b", "c")
+    await one.release(delivered([released]))
+    await age(redis, keys, "one", [silent, silent_too], 2 * LEASE)
+    before = (await pending(redis, keys))[released]
+
+    found = [(await two.sweep(LEASE)).released for _ in range(2)]
+
+    assert found == [2, 0]
+    assert (await pending(redis, keys))[released] == before
+
+
 async def test_a_sweeper_that_was_silent_itself_releases_nothing_that_somebody_holds(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:

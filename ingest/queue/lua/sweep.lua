@@ -51,21 +51,21 @@ if #accounted == most then
   ends_at(accounted[most])
 end
 
-local released, has_claimed = 0, false
+local idlers = {'XCLAIM', stream, group, consumer, idle}
 for _, entry in ipairs(pending) do
   accounted[#accounted + 1] = padded(entry[1])
   if is_released(entry) then
     redis.call('ZADD', KEYS[5], 0, entry[1])
-  elseif may_release and entry[3] >= idle and not has_claimed then
-    has_claimed = true
-    -- From the first that is idle, some at once; it also clears pending entries whose message is gone.
-    local found = redis.call('XAUTOCLAIM', stream, group, consumer, idle, entry[1], 'COUNT', 20, 'JUSTID')
-    release(found[2], false)
-    released = #found[2]
-    if found[1] ~= '0-0' then
-      ends_at(padded(found[1]))
-    end
+  elseif may_release and entry[3] >= idle then
+    idlers[#idlers + 1] = entry[1]
   end
+end
+local released = {}
+if #idlers > 5 then
+  -- Of entries whose message is gone, this clears the records away, and tells the others.
+  idlers[#idlers + 1] = 'JUSTID'
+  released = redis.call(unpack(idlers))
+  release(released, false)
 end
 table.sort(accounted)
 
@@ -99,4 +99,4 @@ if is_complete then
 end
 release(lost, true)
 redis.call('HSET', KEYS[7], 'cursor', is_complete and '0-0' or unpadded(upto))
-return {is_complete and 1 or 0, released, lost}
+return {is_complete and 1 or 0, #released, lost}
