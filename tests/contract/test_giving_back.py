@@ -21,6 +21,7 @@ from contract.beating import (
 )
 from redelivery import claim_dead, delivered, sweep
 from redis.asyncio import Redis
+from support import eventually
 
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.consumer import Consumer
@@ -123,6 +124,24 @@ async def test_what_others_have_taken_cannot_be_given_back(
 
     assert await one.release(delivered(held)) == 0
     assert await pending(redis, keys) == {held[0]: ("two", 2)}
+
+
+async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_retry_set(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "deleted"})
+    await redis.xadd(keys.stream, {"order_id": "kept"})
+    deleted, kept = await one.read(10, NOW)
+    # As a producer's XADD with MAXLEN does: the pending record is all that Redis still has.
+    await redis.xdel(keys.stream, deleted.entry_id)
+
+    assert await one.release([deleted, kept]) == 1
+
+    assert await counts(redis, keys) == {kept.entry_id: 0}
+    assert await eventually(lambda: one.move_due(10)) == 1
+    [again] = await one.read(1, NOW)
+    taken = [again, *await claimed_by_whatever_means(one)]
+    assert {delivery.order_id for delivery in taken} == {"deleted", "kept"}
 
 
 # -- leaving ----------------------------------------------------------------------------------------------------

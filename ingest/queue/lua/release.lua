@@ -2,20 +2,40 @@
 -- the count once: what was released is nobody's, or idle since 1970.
 -- KEYS: stream, released   ARGV: group, consumer, entry IDs   returns: how many are released, the IDs of those that are gone
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)
-local released, gone, scored = {}, {}, {}
+local owned, gone, scored = {}, {}, {}
+local renewal = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
+local function note(id)
+  scored[#scored + 1] = 0
+  scored[#scored + 1] = id
+end
 for i = 3, #ARGV do
   local pending = held(ARGV[i]) or redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == ARGV[2] then
-    if not is_released(pending) then
-      released[#released + 1] = pending
+    if is_released(pending) then
+      note(ARGV[i])
+    else
+      owned[ARGV[i]] = pending
+      renewal[#renewal + 1] = ARGV[i]
     end
-    scored[#scored + 1] = 0
-    scored[#scored + 1] = ARGV[i]
   elseif not pending and #redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i]) == 0 then
     gone[#gone + 1] = ARGV[i]
   end
 end
-give_back(KEYS[1], ARGV[1], ARGV[2], released)
+
+-- Of an entry that was deleted in its holder's hands, claiming clears the record away: who held it has all that is left.
+local released = {}
+if #renewal > 5 then
+  renewal[#renewal + 1] = 'JUSTID'
+  for _, id in ipairs(redis.call(unpack(renewal))) do
+    note(id)
+    released[#released + 1] = owned[id]
+    owned[id] = nil
+  end
+  for id in pairs(owned) do
+    gone[#gone + 1] = id
+  end
+  give_back(KEYS[1], ARGV[1], ARGV[2], released)
+end
 if #scored > 0 then
   redis.call('ZADD', KEYS[2], unpack(scored))
 end
