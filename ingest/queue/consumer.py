@@ -26,7 +26,7 @@ from ingest.queue.connection import (
     is_out_of_memory,
     translated,
 )
-from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, flat, pairs, to_delivery
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
 from ingest.queue.line import Line
 from ingest.queue.scripts import Scripts
@@ -257,7 +257,8 @@ class Consumer:
         released = 0
         for start in range(0, len(deliveries), _MOST_IDS):
             page = {delivery.entry_id: delivery for delivery in deliveries[start : start + _MOST_IDS]}
-            count, gone = await self._call_group(self._scripts.release, keys, [self._group, self.name, *page])
+            names = [part for entry_id, each in page.items() for part in (entry_id, each.fields.get(ORDER_ID, b""))]
+            count, gone = await self._call_group(self._scripts.release, keys, [self._group, self.name, *names])
             released += count
             for entry_id in gone:
                 delivery = page[entry_id.decode()]
@@ -322,8 +323,9 @@ class Consumer:
         return [self._keys.stream, self._keys.alive, self._keys.standing, self._keys.clock]
 
     def _moving(self, delivery: Delivery) -> list[str]:
-        # Of the entry, not of the consumer: who has lost it to another finds the other's receipt.
-        receipt = f"{self._keys.receipts}{self._group}:{delivery.entry_id}"
+        # Of the entry, not of the consumer: who has lost it to another finds the other's receipt. And of its order: after a failover
+        # its ID may be another's.
+        receipt = f"{self._keys.receipts}{self._group}:{delivery.entry_id}:{delivery.order_id or ''}"
         return [self._keys.stream, self._keys.settled, self._keys.clock, receipt]
 
     async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:

@@ -11,15 +11,15 @@ from ingest.queue.capabilities import Capabilities
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
     "ack": ("released", "held", "padded", "finish"),
-    "reschedule": ("now", "released", "padded", "owned", "finish"),
-    "bury": ("now", "released", "padded", "owned", "finish"),
+    "reschedule": ("now", "released", "padded", "owned", "gone", "finish"),
+    "bury": ("now", "released", "padded", "owned", "gone", "finish"),
     "move_due": ("now", "others", "wide"),
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
     "claim_own": ("released", "held"),
     "sweep": ("now", "released", "padded", "standing", "put_back"),
     "renew": ("released", "held"),
-    "release": ("released", "held", "give_back"),
+    "release": ("released", "held", "gone", "give_back"),
     "leave": ("released",),
     "trim": ("padded",),
     "replay": ("others", "wide"),

@@ -334,6 +334,47 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
     assert (line["log_level"], line["order_id"]) == ("warning", "a")
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("move", ["reschedule", "bury", "release"])
+async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str, *, is_taken: bool
+) -> None:
+    # A failover to a server that is behind: in its data, and in its clock.
+    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
+    [lost] = await consumer.read(1, NOW)
+    await redis.delete(keys.stream)
+    await consumer.ensure_group()
+    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    if is_taken:
+        assert orders(await other.read(1, NOW)) == ["other"]
+
+    await WITH_DELIVERY[move](consumer, lost)
+
+    assert await redis.xlen(keys.stream) == 1
+    assert await redis.xlen(keys.dead) == 0
+    assert await eventually(lambda: consumer.move_due(10)) == 1
+    assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["other", "lost"])
+
+
+@pytest.mark.parametrize("is_lost_first", [False, True])
+async def test_two_orders_whose_entries_had_the_same_id_both_wait_for_their_retries(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
+    [lost] = await consumer.read(1, NOW)
+    await redis.delete(keys.stream)
+    await consumer.ensure_group()
+    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    [second] = await other.read(1, NOW)
+
+    moves = [(consumer, lost), (other, second)]
+    for holder, delivery in moves if is_lost_first else reversed(moves):
+        await holder.reschedule(delivery, 0.0, 2)
+
+    assert await eventually(lambda: consumer.move_due(10)) == 2
+    assert sorted(map(str, orders(await consumer.read(10, NOW)))) == ["lost", "other"]
+
+
 @pytest.mark.parametrize("move", ["reschedule", "bury"])
 async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_had_lost_it(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str

@@ -8,9 +8,3 @@ local function is_owned(stream, group, consumer, id)
   end
   return owned
 end
-
--- Whether an entry is gone altogether: neither pending for anybody nor in the stream. A failover or a flush has lost it, or a
--- move has finished it whose reply was lost.
-local function is_gone(stream, group, id)
-  return #redis.call('XPENDING', stream, group, id, id, 1) == 0 and #redis.call('XRANGE', stream, id, id) == 0
-end

@@ -1,10 +1,10 @@
 -- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
 -- KEYS: stream, settled, clock, receipt, dead   ARGV: group, consumer, entry ID, fields
 -- returns: 1 if moved, 2 if the entry is gone and nothing was written
-if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
-  return is_gone(KEYS[1], ARGV[1], ARGV[3]) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
-end
 local fields = {unpack(ARGV, 4)}
+if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
+  return is_gone(KEYS[1], ARGV[1], ARGV[3], order_of(fields)) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
+end
 fields[#fields + 1] = 'dead_at'
 fields[#fields + 1] = string.format('%d', now(KEYS[3]))
 redis.call('XADD', KEYS[5], '*', unpack(fields))

@@ -1,14 +1,15 @@
 -- Releases owned entries: claimable at once, and the delivery that did not happen is not counted. Sent twice, it takes one off
 -- the count once: what was released is nobody's, or idle since 1970.
--- KEYS: stream, released   ARGV: group, consumer, entry IDs   returns: how many are released, the IDs of those that are gone
-local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)
+-- KEYS: stream, released   ARGV: group, consumer, for each entry: ID, order ID
+-- returns: how many are released, the IDs of those that are gone
+local held = holdings(KEYS[1], ARGV[1], ARGV[2], (#ARGV - 2) / 2)
 local owned, gone, scored = {}, {}, {}
 local renewal = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
 local function note(id)
   scored[#scored + 1] = 0
   scored[#scored + 1] = id
 end
-for i = 3, #ARGV do
+for i = 3, #ARGV, 2 do
   local pending = held(ARGV[i]) or redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
   if pending and pending[2] == ARGV[2] then
     if is_released(pending) then
@@ -17,7 +18,7 @@ for i = 3, #ARGV do
       owned[ARGV[i]] = pending
       renewal[#renewal + 1] = ARGV[i]
     end
-  elseif not pending and #redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i]) == 0 then
+  elseif is_gone(KEYS[1], ARGV[1], ARGV[i], ARGV[i + 1]) then
     gone[#gone + 1] = ARGV[i]
   end
 end

@@ -3,12 +3,24 @@
 -- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
 -- KEYS: stream, settled, clock, receipt, retry, retry entries   ARGV: group, consumer, entry ID, delay in ms, fields
 -- returns: 1 if moved, 2 if it was gone and waits now
+local fields = {unpack(ARGV, 5)}
+local order = order_of(fields)
 local owned = is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
-if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARGV[1], ARGV[3])) then
+if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARGV[1], ARGV[3], order)) then
   return 0
 end
-redis.call('HSET', KEYS[6], ARGV[3], cmsgpack.pack({unpack(ARGV, 5)}))
-redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[4]), ARGV[3])
+
+-- It waits under its ID; the same order put there again is the same. Another order may have had that ID, see _gone.lua.
+local name = ARGV[3]
+local packed = redis.call('HGET', KEYS[6], name)
+if packed then
+  local done, waiting = pcall(cmsgpack.unpack, packed)
+  if not done or type(waiting) ~= 'table' or order_of(waiting) ~= order then
+    name = name .. ':' .. order
+  end
+end
+redis.call('HSET', KEYS[6], name, cmsgpack.pack(fields))
+redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[4]), name)
 if owned then
   finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
 end
