@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from integration.scene import Scene, assert_right, ids, unguarded
+from integration.scene import GROUP, Scene, assert_right, ids, unguarded
 
 VICTIM = Path(__file__).with_name("victim.py")
 ORDERS = ids(20)
@@ -174,6 +174,31 @@ async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
     after = await scene.rows()
     assert_right(after, ORDERS)
     assert unguarded({order_id: after[order_id] for order_id in before}) == unguarded(before)
+
+
+@pytest.mark.parametrize("moment", ["after_sweep", "after_restore", "after_claim_idle"])
+async def test_a_leader_killed_as_soon_as_its_sweep_has_found_entries_leaves_them_for_anybody(
+    scene: Scene, env: dict[str, str], moment: str
+) -> None:
+    await scene.enqueue(*ORDERS)
+    async with scene.consumer("forgetful") as forgetful:
+        assert len(await forgetful.read(8, 0.01)) == 8
+        if moment == "after_restore":
+            # Somebody tidies up, and drops what a live consumer holds.
+            await scene.redis.xgroup_delconsumer(scene.keys.stream, GROUP, "forgetful")
+        # Otherwise nobody renews it, and nobody has missed its holder, who never had a heartbeat.
+
+        await kill_a_victim(scene, env, moment)
+
+        before, left = await scene.rows(), await everything_left(scene)
+        assert sorted({*before, *left}) == sorted(ORDERS)
+        assert len(left) == len(set(left)), "what was put back is there once"
+        async with scene.worker("heir", claim_idle=1):
+            await scene.finished()
+    after = await scene.rows()
+    assert_right(after, ORDERS)
+    assert unguarded({order_id: after[order_id] for order_id in before}) == unguarded(before)
+    assert await scene.dead() == []
 
 
 async def test_a_message_that_kills_every_worker_is_buried_and_the_others_are_stored(

@@ -118,6 +118,8 @@ class Queue(Consumer):
         found = await super().sweep(idle)
         if found.released:
             fate.meets("after_sweep")
+        if found.restored:
+            fate.meets("after_restore")
         return found
 
     async def claim_abandoned(self, count: int) -> Abandoned:

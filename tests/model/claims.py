@@ -1,36 +1,49 @@
-"""How entries change hands: by heartbeats and renewals, and by taking over from the dead and the silent."""
+"""How entries change hands: by heartbeats and renewals, by the sweep, and by taking over from the dead and the silent."""
 
-from model.look import LEASE, Hand
-from model.machine import LIFETIME, Machine, one_of
+from hypothesis import strategies as st
+from model.look import GROUP, LEASE, Hand, Idle, Look
+from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, step
 
 _ALL = 1000
+# The smallest page with which a sweep gets on, one that ends between any two entries, and one that holds all there is.
+_PAGES = (2, 3, 5, 100)
 
 
 class Claims(Machine):
     """Who may take what from whom."""
 
-    @step(3, lambda self: set(self.awake()) - self.beating, pick=PICK, lost=LOST)
+    @step(2, lambda self: set(self.awake()) - self.beating, pick=PICK, lost=LOST)
     def beat(self, *, pick: int, lost: bool) -> None:
         name = one_of(sorted(set(self.awake()) - self.beating), pick)
         consumer = self.members[name].consumer
 
-        assert self.run(consumer.beat(LIFETIME)).is_first, "it learns that others may have taken it for dead"
-        assert not lost or not self.run(consumer.beat(LIFETIME)).is_first
-        self.beating.add(name)
+        assert self.heartbeat(name, consumer), "it learns that others may have taken it for dead"
+        assert not lost or not self.heartbeat(name, consumer)
 
-    @step(3, lambda self: self.beating - self.standing, pick=PICK)
+    @step(2, lambda self: self.beating - self.standing, pick=PICK)
     def keep_beating_for_a_lifetime(self, *, pick: int) -> None:
         name = one_of(sorted(self.beating - self.standing), pick)
 
-        assert not self.run(self.members[name].consumer.beat(LIFETIME)).is_first, "nobody has taken it for dead"
+        assert not self.heartbeat(name, self.members[name].consumer), "nobody has taken it for dead"
         self.mature(name)
+
+    @step(1, lambda self: self.leader in self.awake(), pick=PICK)
+    def lose_the_leader(self, *, pick: int) -> None:
+        """It dies; who is heard next leads, and its sweep goes on where the other's ended."""
+        leader = self.leader
+        assert leader is not None
+        self.silence(leader)
+        self.members[leader] = self.newcomer(leader)
+        heirs = sorted(self.beating & set(self.awake()))
+        if heirs:
+            assert not self.heartbeat(one_of(heirs, pick), self.members[one_of(heirs, pick)].consumer)
 
     @step(3, lambda self: self.holders(), pick=PICK, lost=LOST)
     def renew(self, *, pick: int, lost: bool) -> None:
         name = one_of(self.holders(), pick)
         member = self.members[name]
-        others = self.pending.keys() - self.owned_by(name) - self.given_back()
+        others = self.pending.keys() - self.owned_by(name) - self.released()
         gone = self.run(member.consumer.renew(list(member.held)))
 
         assert gone == member.held.keys() & others, "it learns exactly what others have"
@@ -40,18 +53,27 @@ class Claims(Machine):
             for entry_id in gone:
                 member.drop(entry_id)
 
-    @step(3, lambda self: self.successors(), pick=PICK, count=SOME, lost=LOST)
-    def claim_own(self, *, pick: int, count: int, lost: bool) -> None:
+    @step(3, lambda self: self.successors(), pick=PICK, count=SOME, lost=LOST, counted=st.booleans())
+    def claim_own(self, *, pick: int, count: int, lost: bool, counted: bool) -> None:
         name = one_of(self.successors(), pick)
         member = self.members[name]
         left = [entry_id for entry_id in self.look.held_by(name) if entry_id not in member.held]
-        taken = self.run(member.consumer.claim_own(count, list(member.held)))
+        released = self.released()
+        taken = self.run(member.consumer.claim_own(count, list(member.held), counted=counted))
 
-        assert [delivery.entry_id for delivery in taken] == left[:count]
+        entry_ids = [delivery.entry_id for delivery in taken]
+        # Of what was deleted it only clears the record away, which counts as one of those it looked for.
+        assert entry_ids == left[:count] or (self.deleted & set(left) and set(entry_ids) < set(left))
+        for delivery in taken:
+            if not counted and delivery.entry_id not in released:
+                hand = self.pending[delivery.entry_id]
+                self.pending[delivery.entry_id] = Hand(name, hand.count - 1)
         self.hand_over(name, taken, lost=lost)
 
-    @step(4, lambda self: self.look.alive - self.beating, pick=PICK, count=SOME, lost=LOST)
-    def claim_dead(self, *, pick: int, count: int, lost: bool) -> None:
+    # -- what is abandoned ------------------------------------------------------------------------------------
+
+    @step(5, lambda self: self.abandoned_now(), pick=PICK, count=SOME, lost=LOST)
+    def claim_abandoned(self, *, pick: int, count: int, lost: bool) -> None:
         self.take_over(one_of(self.awake(), pick), count, lost=lost)
 
     @step(5, lambda self: self.standing and self.holders(), pick=PICK, heir=PICK)
@@ -63,26 +85,78 @@ class Claims(Machine):
         if heirs:
             self.take_over(one_of(heirs, heir), _ALL, lost=False)
 
+    def abandoned_now(self) -> object:
+        return self.look.alive - self.beating or self.look.released
+
     def take_over(self, name: str, count: int, *, lost: bool) -> None:
+        released = self.released()
         dead = self.look.alive - self.beating if name in self.standing else set()
-        left = [entry_id for entry_id, hand in self.pending.items() if hand.owner in dead]
-        taken = self.run(self.members[name].consumer.claim_dead(count))
+        orphaned = {entry_id for entry_id, hand in self.pending.items() if hand.owner in dead}
+        listed = len(self.look.released)
+        found = self.run(self.members[name].consumer.claim_abandoned(count))
 
-        assert {delivery.entry_id for delivery in taken} <= set(left), "of the dead, by who has standing"
-        assert len(taken) == min(count, len(left))
+        taken = [*found.released, *found.dead]
+        entry_ids = [delivery.entry_id for delivery in taken]
+        assert len(set(entry_ids)) == len(entry_ids) <= count
+        assert {delivery.entry_id for delivery in found.released} <= released
+        assert {delivery.entry_id for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
+        # Records of what was deleted, and notes of what is no longer released, are looked at in vain, and cleared away.
+        if len(taken) < count and listed <= count and not self.deleted:
+            assert set(entry_ids) == released | orphaned, "all that is abandoned is found"
         self.hand_over(name, taken, lost=lost)
 
-    @step(3, lambda self: self.abandoned(), pick=PICK, count=SOME, lost=LOST)
-    def claim_idle(self, *, pick: int, count: int, lost: bool) -> None:
-        name = one_of(self.awake(), pick)
-        member = self.members[name]
-        may_judge = name in self.standing or name not in self.look.alive
-        left = self.abandoned() if may_judge else self.given_back()
-        was_sweeping = member.is_sweeping
-        taken, is_complete = self.run(member.consumer.claim_idle(count, LEASE))
+    # -- the sweep --------------------------------------------------------------------------------------------
 
-        assert {delivery.entry_id for delivery in taken} <= left, "what is silent, by who may judge, or was given back"
-        assert len(taken) <= count
-        assert was_sweeping or not is_complete or len(taken) in {count, len(left)}, "a sweep sees all"
-        member.is_sweeping = not is_complete
-        self.hand_over(name, taken, lost=lost)
+    @step(3, lambda self: self.awake(), pick=PICK, page=st.sampled_from(_PAGES))
+    def sweep(self, *, pick: int, page: int) -> None:
+        """One page of it, by any member at any time: who leads may have changed twice since the last."""
+        self.sweep_a_page(one_of(self.awake(), pick), page)
+
+    @step(1, lambda self: self.lost or self.silent(), pick=PICK, page=st.sampled_from(_PAGES))
+    def sweep_all(self, *, pick: int, page: int) -> None:
+        """What a sweep finds that is made from its beginning to its end."""
+        self.sweep_whole(one_of(self.awake(), pick), page)
+        assert not self.look.lost, "whatever has left the pending list without an ack is back"
+
+    def sweep_whole(self, name: str, page: int) -> None:
+        while self.look.is_sweep_begun:
+            self.sweep_a_page(name, page)
+            self.all_is_where_it_should_be()
+        pages = 0
+        while not self.sweep_a_page(name, page):
+            self.all_is_where_it_should_be()
+            pages += 1
+            assert pages < _ALL, "a sweep gets on with each page"
+        self.all_is_where_it_should_be()
+
+    def sweep_a_page(self, name: str, page: int) -> bool:
+        before = self.look
+        if not before.is_sweep_begun:
+            self.missed = {*self.lost, *self.silent()}
+        may_release = name in self.standing or name not in before.alive
+        if not may_release:
+            self.missed &= self.lost
+        consumer = self.members[name].consumer
+        keys = [*consumer._liveness(), self.keys.released, self.keys.settled, self.keys.maintenance]
+        arguments = [GROUP, name, int(LEASE * 1000), page]
+        is_complete, released, restored = self.run(consumer._call_group(consumer._scripts.sweep, keys, arguments))
+
+        after = self.see()
+        self.forget_what_was_cleared(after)
+        self.check_released(before, after, name, released, may_release=may_release)
+        back = {entry_id.decode() for entry_id in restored}
+        assert back <= self.lost, "only what has left the pending list without an ack is put back"
+        for entry_id in back:
+            self.pending[entry_id] = Hand(name, 0, Idle.GIVEN_BACK)
+        self.lost -= back
+        if is_complete:
+            assert not self.missed & (self.lost | self.silent()), "what was lost or silent is found, wherever it is"
+            self.missed = set()
+        return bool(is_complete)
+
+    def check_released(self, before: Look, after: Look, name: str, count: int, *, may_release: bool) -> None:
+        released = {entry_id for entry_id in self.silent() if after.pending[entry_id].idle is Idle.GIVEN_BACK}
+        assert len(released) == count
+        assert may_release or not released, "who has a heartbeat and no standing takes nothing from anybody"
+        for entry_id in released:
+            self.pending[entry_id] = Hand(name, before.pending[entry_id].count, Idle.GIVEN_BACK)

@@ -1,85 +1,37 @@
 """The model of a queue: what must be where, after any step that anybody took.
 
 It knows of each accepted announcement whether it is finished, of each delivered entry in whose hand it is and for the how
-manieth time, whose heartbeat is kept, and what the orders table holds; and compares all of it with Redis and PostgreSQL
-after every step. What workers believe to hold is kept apart from that: they may be wrong.
+manieth time, what is settled and kept for another group, what has left the pending list without an ack, whose heartbeat is
+kept, and what the orders table holds; and compares all of it with Redis and PostgreSQL after every step. What workers believe to
+hold is kept apart from that: they may be wrong.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 from typing import Any, TypeVar
 
-import asyncpg
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from model.look import GROUP, LEASE, Hand, Idle, Look, Token, look_at
+from model.look import GROUP, LEASE, Hand, Idle, Look, Token, look_at, token_of
 from model.steps import Taken, possible_step
+from model.world import Member, World
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import Delivery, OrderRow
 from ingest.domain.order import Order, OrderLine
-from ingest.queue.capabilities import Capabilities
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
-from ingest.queue.line import Line
 from ingest.queue.producer import Producer
-from ingest.store.orders import OrderStore
 
 T = TypeVar("T")
 NAMES = ("first", "second", "third")
 LIFETIME = 3600.0
 _T0 = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class World:
-    """The real servers, and the loop in which all of it runs.
-
-    Attributes:
-        clerk: as `redis`, for another user, who may be forbidden commands.
-        line: of the user of `redis`, for consumers.
-        clerk_line: of the other user.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    server: ValkeyServer
-    redis: Redis
-    clerk: Redis
-    line: Line
-    clerk_line: Line
-    store: OrderStore
-    sql: asyncpg.Connection
-    capabilities: Capabilities
-
-
-@dataclass
-class Member:
-    """One worker: what it believes to hold, with the row that it has fetched for it, and what it has committed."""
-
-    consumer: Consumer
-    held: dict[str, Delivery] = field(default_factory=dict)
-    rows: dict[str, OrderRow] = field(default_factory=dict)
-    committed: set[str] = field(default_factory=set)
-    is_frozen: bool = False
-    is_sweeping: bool = False
-
-    def drop(self, entry_id: str) -> None:
-        self.held.pop(entry_id, None)
-        self.rows.pop(entry_id, None)
-        self.committed.discard(entry_id)
-
-    def undecided(self) -> list[Delivery]:
-        return [delivery for entry_id, delivery in self.held.items() if entry_id not in self.committed]
-
-    def storable(self) -> list[str]:
-        return [entry_id for entry_id in self.rows if entry_id not in self.committed]
 
 
 class Machine(RuleBasedStateMachine):
@@ -91,11 +43,19 @@ class Machine(RuleBasedStateMachine):
         versions: each order's version at the external API.
         table: each order's version in PostgreSQL.
         pending: the group's pending entries.
+        deleted: those of them whose entry somebody has deleted; any claim clears them away.
+        lost: what was handed out, and has left the pending list without an ack.
+        settled: what is noted as finished and kept for the auditor.
+        moved: the entries that a consumer has moved, and may tell from lost ones: who, and which.
         beating: who has a heartbeat.
         standing: whose heartbeat has been kept for its lifetime.
+        leader: who leads the group's maintenance.
         unread: what the auditor, a group of its own, has not read; None while there is none.
+        unacked: what it has read and not acked.
+        erased: what an operator has deleted, which nobody can have to finish any more.
         torn: what a refused move has left without fields or without a time.
         newest: the last entry that was added.
+        missed: what the sweep that goes on has to find: what was lost, or silent, when it began.
     """
 
     world: World
@@ -111,11 +71,18 @@ class Machine(RuleBasedStateMachine):
         self.versions: dict[str, int] = {}
         self.table: dict[str, int] = {}
         self.pending: dict[str, Hand] = {}
+        self.deleted: set[str] = set()
+        self.lost: set[str] = set()
+        self.settled: set[str] = set()
+        self.moved: set[tuple[str, str]] = set()
         self.beating: set[str] = set()
         self.standing: set[str] = set()
+        self.leader: str | None = None
         self.unread: list[str] | None = None
         self.unacked: list[str] = []
-        self.keeps_finished = False
+        self.erased: set[str] = set()
+        self.missed: set[str] = set()
+        self.is_group_gone = False
         self.torn: set[str] = set()
         self.newest = "0-0"
         self.fetches = 0
@@ -130,8 +97,7 @@ class Machine(RuleBasedStateMachine):
         self.run(self.world.redis.flushall())
         self.run(self.members["first"].consumer.ensure_group())
         for name, member in self.members.items():
-            self.run(member.consumer.beat(LIFETIME))
-            self.beating.add(name)
+            self.heartbeat(name, member.consumer)
             self.mature(name)
         self.announce([self.new_order() for _ in range(6)])
 
@@ -159,11 +125,22 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def all_is_where_it_should_be(self) -> None:
         self.look = look = self.see()
+        if self.is_group_gone and look.last is not None:
+            # Made again, it has everything before it.
+            self.is_group_gone = False
+            self.settled.clear()
+        self.forget_what_was_cleared(look)
+        self.missed &= self.lost | self.silent()
         assert look.torn <= self.torn, "what waits has its fields and its time"
-        assert look.tokens() == self.here, "each announcement is in one place, until it is finished"
-        assert look.pending == self.pending, "only who may has taken, moved or given back entries"
-        assert look.pending.keys() <= look.stream.keys()
-        assert self.keeps_finished or not look.finished, "what is finished is gone"
+        found = look.tokens()
+        differs = f"not there: {dict(self.here - found)}; there too often: {dict(found - self.here)}"
+        assert found == self.here, f"each announcement is in one place, until it is finished; {differs}"
+        assert look.pending == self.pending, "only who may has taken, moved or released entries"
+        assert look.lost == self.lost, "only who may has acked, and only the sweep puts back"
+        assert look.settled == self.settled, "what is finished, and nothing else, is noted until all have finished it"
+        assert look.pending.keys() - look.stream.keys() == self.deleted
+        assert self.released() <= look.released, "what is released can be found without a search"
+        assert look.leader == self.leader, "one at most leads"
         new = look.after(self.newest)
         self.newest = new[-1] if new else self.newest
         if self.unread is not None:
@@ -206,6 +183,8 @@ class Machine(RuleBasedStateMachine):
             before = self.pending.get(delivery.entry_id)
             self.pending[delivery.entry_id] = Hand(name, (before.count if before else 0) + 1)
             assert delivery.count == self.pending[delivery.entry_id].count, "Redis counts"
+            if delivery.entry_id in member.held and self.token(member.held[delivery.entry_id]) != self.token(delivery):
+                member.drop(delivery.entry_id)
             if not lost and delivery.entry_id not in member.held:
                 member.held[delivery.entry_id] = delivery
                 if delivery.order_id is not None:
@@ -220,12 +199,77 @@ class Machine(RuleBasedStateMachine):
         order = Order(order_id, f"version {version}", "EUR", _T0, (OrderLine("SKU", 1, Decimal("2.50")),), updated_at)
         return OrderRow(order, _T0 + timedelta(seconds=self.fetches), delivery.attempt, delivery.enqueued_at)
 
+    def heartbeat(self, name: str, consumer: Consumer) -> bool:
+        """One is sent; return whether it begins a series."""
+        heartbeat = self.run(consumer.heartbeat(LIFETIME))
+        assert heartbeat.leads == (self.leader in {None, name}), "who leads does so until it is no longer heard"
+        if heartbeat.leads:
+            self.leader = name
+        self.beating.add(name)
+        return heartbeat.is_first
+
     def finish(self, entry_id: str) -> None:
         """An entry was acked: its order had to be committed, not older than when it was announced."""
-        self.pending.pop(entry_id, None)
-        token = self.look.stream[entry_id]
-        self.here[token] -= 1
-        assert self.table.get(token.order_id, -1) >= self.promised[token]
+        if entry_id not in self.deleted:
+            token = self.look.stream[entry_id]
+            self.here[token] -= 1
+            assert self.table.get(token.order_id, -1) >= self.promised[token]
+        self.leave_pending(entry_id)
+
+    def leave_pending(self, entry_id: str) -> None:
+        """An entry is finished, for whatever reason: kept for the auditor, it is noted."""
+        is_deleted = entry_id in self.deleted
+        self.pending.pop(entry_id)
+        self.deleted.discard(entry_id)
+        if self.look.audited is None:
+            return
+        if not self.world.capabilities.acks_and_deletes or self.look.is_referenced(entry_id):
+            self.settled.add(entry_id)
+        else:
+            assert is_deleted or entry_id not in self.needed_by_the_auditor()
+
+    def is_gone(self, name: str, delivery: Delivery) -> bool:
+        """Whether Redis has lost what a consumer holds; it remembers for itself alone what it has moved."""
+        entry_id = delivery.entry_id
+        if (name, entry_id) in self.moved:
+            return False
+        if entry_id in self.look.stream:
+            return self.look.stream[entry_id] != self.token(delivery)  # another one has got its ID
+        return entry_id not in self.pending
+
+    def forget_what_was_cleared(self, look: Look) -> None:
+        """Records of entries that somebody has deleted: there is nothing behind them that could be claimed."""
+        for entry_id in self.deleted - look.pending.keys():
+            self.deleted.discard(entry_id)
+            self.pending.pop(entry_id, None)
+
+    def schedule(self, name: str, delivery: Delivery) -> None:
+        """A delivery's announcement is in the retry set now, and there only once, however often it is put there.
+
+        A duplicate is allowed here, by design: what is gone may have been settled by another, who alone would know. Its
+        order then comes once more from each who believed to hold it, which changes nothing.
+        """
+        token = self.token(delivery)
+        is_waiting = any(
+            entry_id.partition(":")[0] == delivery.entry_id and waiting == token
+            for entry_id, waiting in self.look.waiting.items()
+            if entry_id in self.look.retry
+        )
+        self.here[token] += not is_waiting
+        self.promised.setdefault(token, self.versions.get(token.order_id, 0))
+        self.moved.add((name, delivery.entry_id))
+
+    def token(self, delivery: Delivery) -> Token:
+        return token_of(delivery.entry_id, delivery.fields)
+
+    def clear_away(self, entry_ids: Iterable[str]) -> None:
+        """Entries have left the pending list without an ack: the sweep has to put them back."""
+        for entry_id in list(entry_ids):
+            del self.pending[entry_id]
+            if entry_id in self.deleted:
+                self.deleted.discard(entry_id)
+            elif entry_id not in self.settled:
+                self.lost.add(entry_id)
 
     def silence(self, name: str) -> None:
         """Nothing is heard of a name for longer than a heartbeat lives and a lease lasts."""
@@ -233,7 +277,10 @@ class Machine(RuleBasedStateMachine):
         self.beating.discard(name)
         self.standing.discard(name)
         self.run(redis.zadd(self.keys.alive, {name: 0}, xx=True))
-        held = [entry_id for entry_id, hand in self.pending.items() if hand.owner == name and hand.idle is Idle.FRESH]
+        if self.leader == name:
+            self.leader = None
+            self.run(redis.hset(self.keys.maintenance, "until", 0))
+        held = [entry_id for entry_id in sorted(self.owned_by(name)) if self.pending[entry_id].idle is Idle.FRESH]
         if held:
             idle = int(LEASE * 2000)
             self.run(redis.xclaim(self.keys.stream, GROUP, name, 0, held, idle=idle, justid=True))
@@ -274,16 +321,19 @@ class Machine(RuleBasedStateMachine):
         return {entry_id for entry_id, hand in self.pending.items() if hand.owner == name}
 
     def owned_by(self, name: str) -> set[str]:
-        return self.under(name) - self.given_back()
+        return self.under(name) - self.released()
 
     def abandoned(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is not Idle.FRESH}
 
-    def given_back(self) -> set[str]:
+    def released(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.GIVEN_BACK}
 
+    def silent(self) -> set[str]:
+        return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.SILENT}
+
     def needed_by_the_auditor(self) -> set[str]:
-        return {*(self.unread or ()), *self.unacked}
+        return {*(self.unread or ()), *self.unacked} - self.erased
 
 
 def one_of(choices: Sequence[T], pick: int) -> T:

@@ -1,21 +1,19 @@
-"""Work, claims, trouble and strangers in any order; and after it, the heir, who can still finish everything."""
+"""Work, claims, trouble, strangers and operators in any order; and after it, the heir, who can still finish everything."""
 
 import sys
 from collections import Counter
 from functools import partial
 
 from model.claims import Claims
-from model.strangers import Strangers
+from model.operators import Operators
 from model.trouble import Move
 from model.work import Work
-
-from ingest.domain.delivery import DeadReason
 
 _HEIR = "heir"
 _ALL = 1000
 
 
-class QueueMachine(Work, Claims, Strangers):
+class QueueMachine(Work, Claims, Operators):
     """Nothing is lost, doubled, or finished that is not stored, whatever happens in whatever order."""
 
     def moves(self) -> list[Move]:
@@ -27,10 +25,14 @@ class QueueMachine(Work, Claims, Strangers):
                 Move("move_due", partial(self.move_due, pick=0, most=2, much_later=False), ("xadd", "hdel", "zrem")),
             ),
             (self.look.dead, Move("replay", partial(self.replay, pick=0, lost=False), ("xadd", "xdel"))),
-            (self.undecided(), Move("reschedule", reschedule, ("hset", "zadd", "xack", "xdel", "xclaim"))),
+            (self.undecided(), Move("reschedule", reschedule, ("hset", "zadd", "xack", "xdel", "xclaim", "set"))),
             (
                 self.undecided(),
-                Move("bury", partial(self.bury, pick=0, which=0, lost=False), ("xadd", "xack", "xdel", "xclaim")),
+                Move(
+                    "bury",
+                    partial(self.bury, pick=0, which=0, lost=False),
+                    ("xadd", "xack", "xdel", "xclaim", "zadd", "set"),
+                ),
             ),
         )
         return [move for condition, move in possible if condition]
@@ -44,25 +46,28 @@ class QueueMachine(Work, Claims, Strangers):
         for name in self.members:
             self.silence(name)
         self.members = {_HEIR: self.newcomer(_HEIR)}
-        for step in (self.get_going, self.bring_back_retries, self.inherit, self.take_in, self.settle, self.clean_up):
+        for step in (self.get_going, self.bring_back, self.inherit, self.take_in, self.settle, self.clean_up):
             step()
             self.all_is_where_it_should_be()
         assert not self.look.stream
+        assert not self.look.pending
+        assert not self.look.settled
         assert self.here == Counter(self.look.dead.values()), "all is stored or buried"
 
     def get_going(self) -> None:
         self.beat(pick=0, lost=False)
+        assert self.leader == _HEIR
         self.mature(_HEIR)
         self.run(self.members[_HEIR].consumer.ensure_group())
 
-    def bring_back_retries(self) -> None:
+    def bring_back(self) -> None:
+        self.sweep_whole(_HEIR, _ALL)
+        assert not self.lost
         if self.look.retry:
             self.move_due(pick=0, most=_ALL, much_later=True)
 
     def inherit(self) -> None:
-        self.claim_dead(pick=0, count=_ALL, lost=False)
-        self.all_is_where_it_should_be()
-        self.claim_idle(pick=0, count=_ALL, lost=False)
+        self.claim_abandoned(pick=0, count=_ALL, lost=False)
 
     def take_in(self) -> None:
         if self.look.undelivered:
@@ -71,8 +76,8 @@ class QueueMachine(Work, Claims, Strangers):
     def settle(self) -> None:
         heir = self.members[_HEIR]
         for delivery in [delivery for delivery in heir.undecided() if delivery.order_id is None]:
-            bury = heir.consumer.bury(delivery, DeadReason.INVALID_MESSAGE, "no order ID")
-            self.move(_HEIR, delivery, bury, lost=False)
+            self.dead_letter(_HEIR, delivery)
+            self.after_move(_HEIR, delivery, lost=False)
         if heir.storable():
             self.commit(pick=0, which=0, most=_ALL, lost=False)
             self.ack(pick=0, lost=False)
@@ -81,4 +86,5 @@ class QueueMachine(Work, Claims, Strangers):
         if self.unread is not None:
             self.auditor_goes()
             self.unacked = []
+            self.all_is_where_it_should_be()
         self.trim(pick=0)

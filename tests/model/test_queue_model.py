@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from model.machine import World
 from model.queue_machine import QueueMachine
+from model.world import World
 from servers.kinds import KINDS, Kind
 from structlog.testing import capture_logs
 

@@ -50,12 +50,13 @@ class Trouble(Machine):
         name = one_of(self.busy(), pick)
         for _ in range(2):  # where the group is gone, the first call only makes it again
             kept = self.run(self.members[name].consumer.leave())
-            assert kept == len(self.owned_by(name)), "it says what it has not given back"
+            assert kept == len(self.owned_by(name)), "it says what it has not released"
         self.members[name] = self.newcomer(name)
+        self.leader = None if self.leader == name else self.leader
         self.beating.discard(name)
         self.standing.discard(name)
 
-    @step(3, lambda self: self.busy() and len(self.awake()) > 1, pick=PICK)
+    @step(2, lambda self: self.busy() and len(self.awake()) > 1, pick=PICK)
     def freeze(self, *, pick: int) -> None:
         name = one_of(self.busy(), pick)
         self.silence(name)
@@ -78,7 +79,7 @@ class Trouble(Machine):
         self.was_restarted = True
         getattr(self.world.server, end)()
         with pytest.raises(QueueUnavailable):
-            self.run(self.members["first"].consumer.beat(1))
+            self.run(self.members["first"].consumer.heartbeat(1))
         self.world.server.start()
         for client in (self.world.redis, self.world.clerk):
             self.run(client.connection_pool.disconnect())
@@ -130,11 +131,13 @@ class Trouble(Machine):
 
     def see_what_was_doubled(self) -> None:
         look = self.see()
-        assert look.tokens() >= self.here, "in two places rather than in none"
+        # A duplicate is allowed here, by design: an error half-way leaves an announcement where it was and where it goes, rather
+        # than in neither; and one that an earlier error has doubled may be one again.
+        assert (+look.tokens()).keys() >= (+self.here).keys(), "in two places rather than in none"
         for entry_id, hand in look.pending.items():
             assert replace(hand, idle=self.pending[entry_id].idle) == self.pending[entry_id]
         self.here, self.pending, self.torn = look.tokens(), look.pending, look.torn
-        self.keeps_finished = True
+        self.lost, self.settled, self.deleted = look.lost, look.settled, look.pending.keys() - look.stream.keys()
 
     async def allow_all_but(self, command: str) -> None:
         forbidden = [f"-{command}"]
@@ -151,12 +154,21 @@ class Trouble(Machine):
         self.was_flushed = True
         self.run(self.past(self.newest))
         self.run(self.world.redis.flushall())
-        for knowledge in (self.here, self.promised, self.batches, self.pending, self.beating, self.standing, self.torn):
+        self.forget_all()
+        if tidied:
+            self.all_is_where_it_should_be()
+            getattr(self, tidied)(pick=pick)
+
+    def forget_all(self) -> None:
+        """Redis is empty; workers go on with what they held."""
+        for knowledge in (self.here, self.batches, self.pending, self.beating, self.standing, self.torn):
             knowledge.clear()
+        for entries in (self.deleted, self.lost, self.settled, self.moved, self.erased, self.missed):
+            entries.clear()
+        self.leader = None
+        self.newest = "0-0"
         self.producer = type(self.producer)(self.world.redis, "orders")
         self.unread, self.unacked = None, []
-        if tidied:
-            getattr(self, tidied)(pick=pick)
 
     async def past(self, entry_id: str) -> None:
         """Wait until an entry of a new stream cannot have that ID."""
@@ -170,21 +182,28 @@ class Trouble(Machine):
         for entry_id in self.look.finished:
             self.here[self.look.stream[entry_id]] += 1
         self.run(self.world.redis.xgroup_destroy(self.keys.stream, GROUP))
-        self.pending.clear()
+        for entries in (self.pending, self.deleted, self.lost, self.missed):
+            entries.clear()
+        self.is_group_gone = True
         if tidied:
+            self.all_is_where_it_should_be()
             getattr(self, tidied)(pick=pick)
 
     # -- tidying up -----------------------------------------------------------------------------------------
 
-    @step(1, lambda self: self.keeps_finished or self.look.last is None, pick=PICK)
-    def trim(self, *, pick: int) -> None:
-        self.run(self.members[one_of(self.awake(), pick)].consumer.trim())
-        if self.see().last is None:
-            return
-        self.all_is_where_it_should_be()
-        kept = next(iter(self.look.stream), None)
-        is_needed = kept in self.look.unfinished or kept in self.needed_by_the_auditor()
-        assert kept is None or is_needed, "what stays is the oldest that is needed, and what follows"
+    @step(
+        3, lambda self: self.settled or self.lost or self.look.last is None, pick=PICK, most=st.sampled_from((1, 500))
+    )
+    def trim(self, *, pick: int, most: int = 500) -> None:
+        before = self.look
+        needed_from = before.needed_by_the_auditor_from
+        done = {each for each in self.settled if needed_from is None or position(each) < position(needed_from)}
+        # Where the group is gone, it is made again, from the start: nothing is settled any more.
+        deleted = set() if before.last is None else set(sorted(done, key=position)[:most])
+
+        assert self.run(self.members[one_of(self.awake(), pick)].consumer.trim(most)) == len(deleted)
+        assert before.stream.keys() - self.see().stream.keys() == deleted & before.stream.keys(), "only what is settled"
+        self.settled -= deleted
 
     @step(1, lambda self: self.members.keys() - self.look.alive, pick=PICK)
     def remove_silent(self, *, pick: int) -> None:

@@ -1,10 +1,7 @@
 """What producers and workers do on a day without trouble, but for lost replies."""
 
-from collections.abc import Coroutine
-from typing import Any
-
 from hypothesis import strategies as st
-from model.look import LEASE, Hand, Idle
+from model.look import Hand, Idle
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
 
@@ -14,12 +11,12 @@ _ENOUGH = 12
 
 
 class Work(Machine):
-    """Announcing, reading, committing, acking, moving, giving back."""
+    """Announcing, reading, committing, acking, moving, releasing."""
 
     # -- producers ------------------------------------------------------------------------------------------
 
     @step(
-        3,
+        4,
         lambda self: len(self.look.stream) < _ENOUGH,
         new=st.integers(1, 2),
         again=st.lists(WHICH, max_size=2),
@@ -42,25 +39,24 @@ class Work(Machine):
     # -- reading --------------------------------------------------------------------------------------------
 
     # An empty read would only wait.
-    @step(6, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)
+    @step(9, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)
     def read(self, *, pick: int, count: int, lost: bool) -> None:
         name = one_of(self.awake(), pick)
         had_group = self.look.last is not None
-        claims = name in self.standing and self.world.capabilities.claims_as_it_reads
-        abandoned = self.abandoned() if claims else set()
-        taken = self.run(self.members[name].consumer.read(count, 0.001, LEASE if name in self.standing else None))
+        released = self.released() if self.world.capabilities.claims_as_it_reads else set()
+        taken = self.run(self.members[name].consumer.read(count, 0.001))
 
         claimed = [delivery.entry_id for delivery in taken if delivery.entry_id in self.pending]
         new = [delivery.entry_id for delivery in taken if delivery.entry_id not in self.pending]
-        assert set(claimed) <= abandoned
-        assert len(claimed) == min(count, len(abandoned))
+        assert set(claimed) <= released, "never what somebody holds"
+        assert len(claimed) == min(count, len(released)) or released & self.deleted
         # Where the group is gone, it is made again, and read the next time.
         assert new == (self.look.undelivered[: count - len(claimed)] if had_group else [])
         self.hand_over(name, taken, lost=lost)
 
     # -- settling -------------------------------------------------------------------------------------------
 
-    @step(6, lambda self: self.storers(), pick=PICK, which=WHICH, most=SOME, lost=LOST)
+    @step(9, lambda self: self.storers(), pick=PICK, which=WHICH, most=SOME, lost=LOST)
     def commit(self, *, pick: int, which: int, most: int, lost: bool) -> None:
         member = self.members[one_of(self.storers(), pick)]
         start = which % len(member.storable())
@@ -80,46 +76,60 @@ class Work(Machine):
         )
         return {row["order_id"]: _version(row["status"]) for row in rows}
 
-    @step(5, lambda self: self.committers(), pick=PICK, lost=LOST)
+    @step(10, lambda self: self.committers(), pick=PICK, lost=LOST)
     def ack(self, *, pick: int, lost: bool) -> None:
         member = self.members[one_of(self.committers(), pick)]
         entry_ids = sorted(member.committed)
-        pending = [entry_id for entry_id in entry_ids if entry_id in self.pending]
+        owned = [entry_id for entry_id in entry_ids if entry_id in self.owned_by(member.consumer.name)]
 
-        assert self.run(member.consumer.ack(entry_ids)) == len(pending)
-        if pending and self.unread is None and not self.world.capabilities.acks_and_deletes:
-            # Committed, and undelivered because the group was lost meanwhile: they go, too.
-            pending += [entry_id for entry_id in entry_ids if entry_id in self.look.undelivered]
-        for entry_id in pending:
+        assert self.run(member.consumer.ack(entry_ids)) == len(owned), "what it no longer owns comes again"
+        for entry_id in owned:
             self.finish(entry_id)
         if not lost:
             for entry_id in entry_ids:
                 member.drop(entry_id)
 
-    @step(3, lambda self: self.undecided(), pick=PICK, which=WHICH, later=st.sampled_from((0.0, 3600.0)), lost=LOST)
+    @step(4, lambda self: self.undecided(), pick=PICK, which=WHICH, later=st.sampled_from((0.0, 3600.0)), lost=LOST)
     def reschedule(self, *, pick: int, which: int, later: float, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
-        is_there_already = delivery.entry_id in self.owned_by(name) and delivery.entry_id in self.look.retry
-        call = self.members[name].consumer.reschedule(delivery, later, delivery.attempt + 1)
-        self.move(name, delivery, call, lost=lost)
-        if is_there_already:
-            # It had come a second time, because the group was lost or a move was refused; the two are one again.
-            self.here[self.look.stream[delivery.entry_id]] -= 1
+        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(name, delivery)
+        consumer = self.members[name].consumer
+        is_moved = self.run(consumer.reschedule(delivery, later, delivery.attempt + 1))
 
-    @step(3, lambda self: self.undecided(), pick=PICK, which=WHICH, lost=LOST)
+        assert is_moved == (is_owned or is_gone), "only who holds an entry moves it, or all that there is of it"
+        if is_owned:
+            self.take_from_stream(delivery.entry_id)
+        if is_moved:
+            self.schedule(name, delivery)
+        self.after_move(name, delivery, lost=lost)
+
+    @step(4, lambda self: self.undecided(), pick=PICK, which=WHICH, lost=LOST)
     def bury(self, *, pick: int, which: int, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
+        self.dead_letter(name, delivery)
+        self.after_move(name, delivery, lost=lost)
+
+    def dead_letter(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
-        self.move(name, delivery, self.members[name].consumer.bury(delivery, reason, "404"), lost=lost)
+        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(name, delivery)
+        is_moved = self.run(self.members[name].consumer.bury(delivery, reason, "404"))
 
-    def move(self, name: str, delivery: Delivery, call: Coroutine[Any, Any, bool], *, lost: bool) -> None:
-        is_owned = delivery.entry_id in self.owned_by(name)
-
-        assert self.run(call) == is_owned, "only who holds an entry moves it"
+        assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
-            del self.pending[delivery.entry_id]
+            self.take_from_stream(delivery.entry_id)
+            self.here[self.token(delivery)] += 1
+            self.moved.add((name, delivery.entry_id))
+        elif is_gone:
+            self.schedule(name, delivery)
+
+    def take_from_stream(self, entry_id: str) -> None:
+        if entry_id not in self.deleted:
+            self.here[self.look.stream[entry_id]] -= 1
+        self.leave_pending(entry_id)
+
+    def after_move(self, name: str, delivery: Delivery, *, lost: bool) -> None:
         if not lost:
             self.members[name].drop(delivery.entry_id)
 
@@ -131,19 +141,26 @@ class Work(Machine):
         moved = self.run(self.members[one_of(self.awake(), pick)].consumer.move_due(most))
         assert moved == min(most, len(due))
 
-    # -- giving back ----------------------------------------------------------------------------------------
+    # -- releasing ------------------------------------------------------------------------------------------
 
     @step(3, lambda self: self.holders(), pick=PICK, lost=LOST)
     def release(self, *, pick: int, lost: bool) -> None:
         name = one_of(self.holders(), pick)
         member = self.members[name]
-        owned = member.held.keys() & self.owned_by(name)
-        released = self.run(member.consumer.release(list(member.held)))
+        gone = [delivery for delivery in member.held.values() if self.is_gone(name, delivery)]
+        under = member.held.keys() & self.under(name)
+        # Deleted in its hands: what it releases must not vanish with that.
+        deleted = self.deleted & member.held.keys() & self.owned_by(name)
+        released = self.run(member.consumer.release(list(member.held.values())))
 
-        assert released == len(member.held.keys() & self.under(name)), "what others have is not given back"
-        for entry_id in owned:
+        assert released == len(under - deleted), "what others have is not released"
+        for entry_id in member.held.keys() & self.owned_by(name) - deleted:
             owner = "" if self.world.capabilities.gives_back else name
             self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.GIVEN_BACK)
+        for entry_id in deleted:
+            self.leave_pending(entry_id)
+        for delivery in [*gone, *(member.held[entry_id] for entry_id in deleted)]:
+            self.schedule(name, delivery)
         if not lost:
             for entry_id in list(member.held):
                 member.drop(entry_id)

@@ -1,0 +1,114 @@
+"""What operators and failovers do to a queue behind its workers' backs: consumers, acks, positions and entries changed by hand."""
+
+import copy
+from typing import Any
+
+from hypothesis import strategies as st
+from model.look import GROUP, position
+from model.machine import one_of
+from model.steps import WHICH, step
+from model.strangers import Strangers
+
+# What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
+_IN_REDIS = (
+    "here", "pending", "deleted", "lost", "settled", "moved", "beating", "standing", "leader", "unread", "unacked", "erased",
+    "torn", "newest", "is_group_gone",
+)  # fmt: skip
+
+
+class Operators(Strangers):
+    """Commands by hand, and a replica that is behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replica: dict[bytes, tuple[bytes, int]] | None = None
+        self.known_to_replica: dict[str, Any] = {}
+        self.has_failed_over = False
+
+    @step(2, lambda self: self.pending, which=WHICH)
+    def remove_a_live_consumer(self, *, which: int) -> None:
+        """XGROUP DELCONSUMER drops what the consumer holds, and says only how much that was."""
+        owners = sorted({hand.owner for hand in self.pending.values()} - {""})
+        if owners:
+            name = one_of(owners, which)
+            dropped = self.run(self.world.redis.xgroup_delconsumer(self.keys.stream, GROUP, name))
+            assert dropped == len(self.under(name))
+            self.clear_away(self.under(name))
+
+    @step(1, lambda self: self.look.undelivered and self.look.last, which=WHICH, to_the_end=st.booleans())
+    def move_the_position_forward(self, *, which: int, to_the_end: bool) -> None:
+        """XGROUP SETID: what was added before that is never handed out by a read."""
+        skipped = self.look.undelivered
+        if not to_the_end:
+            skipped = skipped[: 1 + which % len(skipped)]
+        self.run(self.world.redis.xgroup_setid(self.keys.stream, GROUP, "$" if to_the_end else skipped[-1]))
+        self.lost |= set(skipped) - self.settled
+
+    @step(1, lambda self: self.pending, which=WHICH)
+    def ack_by_hand(self, *, which: int) -> None:
+        """Whoever acks an entry that is not stored has finished nothing."""
+        entry_id = one_of(sorted(self.pending, key=position), which)
+        assert self.run(self.world.redis.xack(self.keys.stream, GROUP, entry_id)) == 1
+        self.clear_away([entry_id])
+
+    @step(1, lambda self: self.look.unfinished, which=WHICH)
+    def delete_by_hand(self, *, which: int) -> None:
+        """What nobody holds is gone, by the operator's wish; what somebody holds is still in that one's hands."""
+        entry_id = one_of(sorted(self.look.unfinished & self.look.stream.keys(), key=position) or [""], which)
+        if not entry_id:
+            return
+        assert self.run(self.world.redis.xdel(self.keys.stream, entry_id)) == 1
+        self.here[self.look.stream[entry_id]] -= 1
+        self.lost.discard(entry_id)
+        self.erased.add(entry_id)
+        if entry_id in self.pending:
+            self.deleted.add(entry_id)
+        if entry_id in (self.unread or ()):
+            assert self.unread is not None
+            self.unread.remove(entry_id)
+
+    # -- a failover -------------------------------------------------------------------------------------------
+
+    @step(1, lambda self: self.replica is None and not self.has_failed_over)
+    def fall_behind(self) -> None:
+        """From here on the replica gets nothing more."""
+        self.replica = self.run(self.all_that_redis_has())
+        self.known_to_replica = {name: copy.deepcopy(getattr(self, name)) for name in _IN_REDIS}
+
+    async def all_that_redis_has(self) -> dict[bytes, tuple[bytes, int]]:
+        redis = self.world.redis
+        return {key: (await redis.dump(key), max(0, await redis.pttl(key))) for key in await redis.keys("*")}  # type: ignore[misc]
+
+    @step(5, lambda self: self.replica is not None and self.holders())
+    def fail_over(self) -> None:
+        """The replica takes over: what was confirmed since is not there, what was finished since is; workers go on."""
+        assert self.replica is not None
+        self.run(self.go_back_to(self.replica))
+        for name, knowledge in self.known_to_replica.items():
+            setattr(self, name, knowledge)
+        self.replica, self.has_failed_over = None, True
+        self.missed.clear()
+        # Its last batch may have to be added again, which is for the producer to find out.
+        self.batches.clear()
+        self.producer = type(self.producer)(self.world.redis, "orders")
+
+    async def go_back_to(self, replica: dict[bytes, tuple[bytes, int]]) -> None:
+        await self.world.redis.flushall()
+        for key, (value, ttl) in replica.items():
+            await self.world.redis.restore(key, ttl, value)
+
+    @step(10, lambda self: self.ids_to_come_again(), which=WHICH)
+    def give_an_id_again(self, *, which: int) -> None:
+        """The clock of the new server is behind: an entry gets the ID of one that was lost, and that a worker still holds."""
+        entry_id = one_of(self.ids_to_come_again(), which)
+        order_id = self.new_order()
+        self.notes += 1
+        fields: dict[Any, Any] = {"order_id": order_id, "note": self.notes}
+        self.run(self.world.redis.xadd(self.keys.stream, fields, id=entry_id))
+        self.accept([order_id])
+
+    def ids_to_come_again(self) -> list[str]:
+        if not self.has_failed_over:
+            return []
+        held = {entry_id for member in self.members.values() for entry_id in member.held}
+        return sorted((each for each in held if position(each) > position(self.look.generated)), key=position)
