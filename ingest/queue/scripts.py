@@ -25,7 +25,7 @@ _PARTS = {
     "replay": ("others", "wide"),
 }
 # What has to go on in a server that is out of memory, so that the workers can make room, and takes next to none.
-_GO_ON_WHEN_FULL = {"heartbeat", "move_due"}
+_GO_ON_WHEN_FULL = {"heartbeat", "move_due", "sweep"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -895,6 +895,21 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
         assert await own_redis.xlen(keys.stream) == 1
 
 
+async def test_at_the_memory_limit_the_sweep_goes_on(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    keys = Keys.of("orders")
+    async with connect(own_valkey.url, "orders", "one") as consumer:
+        await consumer.ensure_group()
+        released, dropped = await add(own_redis, keys, "released", "dropped")
+        first, _ = await consumer.read(2, NOW)
+        await consumer.release([first])
+        await own_redis.xack(keys.stream, GROUP, dropped)
+        await own_redis.config_set("maxmemory", 1)
+
+        assert (await consumer.sweep(LEASE)).restored == 1
+        found = await consumer.claim_abandoned(10)
+        assert ids(found.released) == [released, dropped]
+
+
 async def test_at_the_memory_limit_a_worker_can_start_and_live(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     keys = Keys.of("orders")
     async with connect(own_valkey.url, "orders", "one") as consumer:
