@@ -69,7 +69,7 @@ class Operators(Strangers):
 
     # -- a failover -------------------------------------------------------------------------------------------
 
-    @step(1, lambda self: self.replica is None and not self.has_failed_over)
+    @step(2, lambda self: self.replica is None and not self.has_failed_over)
     def fall_behind(self) -> None:
         """From here on the replica gets nothing more."""
         self.replica = self.run(self.all_that_redis_has())
@@ -79,8 +79,8 @@ class Operators(Strangers):
         redis = self.world.redis
         return {key: (await redis.dump(key), max(0, await redis.pttl(key))) for key in await redis.keys("*")}  # type: ignore[misc]
 
-    @step(5, lambda self: self.replica is not None and self.holders())
-    def fail_over(self) -> None:
+    @step(8, lambda self: self.replica is not None and self.held_after_the_replica(), gives_again=st.integers(0, 2))
+    def fail_over(self, *, gives_again: int) -> None:
         """The replica takes over: what was confirmed since is not there, what was finished since is; workers go on."""
         assert self.replica is not None
         self.run(self.go_back_to(self.replica))
@@ -91,13 +91,22 @@ class Operators(Strangers):
         # Its last batch may have to be added again, which is for the producer to find out.
         self.batches.clear()
         self.producer = type(self.producer)(self.world.redis, "orders")
+        for _ in range(gives_again):
+            self.all_is_where_it_should_be()
+            if self.ids_to_come_again():
+                self.give_an_id_again(which=0)
+
+    def held_after_the_replica(self) -> bool:
+        """Whether there is something for a failover to lose that a worker holds."""
+        newest = position(self.known_to_replica["newest"])
+        return any(position(entry_id) > newest for member in self.members.values() for entry_id in member.held)
 
     async def go_back_to(self, replica: dict[bytes, tuple[bytes, int]]) -> None:
         await self.world.redis.flushall()
         for key, (value, ttl) in replica.items():
             await self.world.redis.restore(key, ttl, value)
 
-    @step(10, lambda self: self.ids_to_come_again(), which=WHICH)
+    @step(5, lambda self: self.ids_to_come_again(), which=WHICH)
     def give_an_id_again(self, *, which: int) -> None:
         """The clock of the new server is behind: an entry gets the ID of one that was lost, and that a worker still holds."""
         entry_id = one_of(self.ids_to_come_again(), which)
