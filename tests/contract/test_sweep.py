@@ -183,6 +183,21 @@ async def test_while_our_own_group_is_gone_nothing_is_trimmed_that_another_has_f
     assert set(held[1:]) <= set(ids(await one.read(10, NOW)))
 
 
+async def test_what_a_group_that_was_set_back_reads_again_is_kept_for_it(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xgroup_create(keys.stream, "audit", id="0")
+    held = await hold(one, redis, keys, "a", "b", "c")
+    await one.ack(held)
+    await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
+    await redis.xack(keys.stream, "audit", *held[:2])
+    await redis.xgroup_setid(keys.stream, "audit", "0")
+
+    assert await one.trim(MOST) == 0
+
+    assert await left(redis, keys) == held
+
+
 async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     held = await hold(one, redis, keys, *"ab")

@@ -2,10 +2,13 @@
 -- read it then. One group that stands still keeps everything after its first unfinished entry.
 -- KEYS: stream, settled   ARGV: our group, most entries   returns: how many entries were deleted
 
--- The first entry that a group has to finish yet; nil if there is none.
+-- The first entry that a group has to finish yet; nil if there is none. Set back, it reads again what is before its pending ones.
 local function needed_by(group)
   local pending = redis.call('XPENDING', KEYS[1], group.name, '-', '+', 1)[1]
   local unread = redis.call('XRANGE', KEYS[1], '(' .. group['last-delivered-id'], '+', 'COUNT', 1)[1]
+  if pending and unread and padded(unread[1]) < padded(pending[1]) then
+    return unread[1]
+  end
   return pending and pending[1] or unread and unread[1]
 end
 
