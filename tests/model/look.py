@@ -142,7 +142,7 @@ class Look:
         if self.audited is None:
             return None
         position_, unacked = self.audited
-        return next(iter([*unacked, *self.after(position_)]), None)
+        return min([*unacked, *self.after(position_)], key=position, default=None)
 
     def is_referenced(self, entry_id: str) -> bool:
         """Whether Redis knows that the auditor has to finish it: an entry that was deleted meanwhile, too."""

@@ -64,6 +64,12 @@ class Strangers(Trouble):
         self.run(self.world.redis.xack(self.keys.stream, AUDIT, *self.unacked))
         self.unacked = []
 
+    @step(1, lambda self: self.unread is not None and self.look.stream)
+    def auditor_is_set_back(self) -> None:
+        """It reads all that there is again, also what it has not acked yet."""
+        self.run(self.world.redis.xgroup_setid(self.keys.stream, AUDIT, "0"))
+        self.unread = list(self.look.stream)
+
     @step(1, lambda self: self.unread == [] and not self.unacked)
     def auditor_goes(self) -> None:
         self.run(self.world.redis.xgroup_destroy(self.keys.stream, AUDIT))

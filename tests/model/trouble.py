@@ -197,11 +197,12 @@ class Trouble(Machine):
     def trim(self, *, pick: int, most: int = 500) -> None:
         before = self.look
         needed_from = before.needed_by_the_auditor_from
-        done = {each for each in self.settled if needed_from is None or position(each) < position(needed_from)}
+        done = {each for each in before.settled if needed_from is None or position(each) < position(needed_from)}
         # Where the group is gone, it is made again, from the start: nothing is settled any more.
         deleted = set() if before.last is None else set(sorted(done, key=position)[:most])
 
         assert self.run(self.members[one_of(self.awake(), pick)].consumer.trim(most)) == len(deleted)
+        assert done - self.erased <= self.settled
         assert before.stream.keys() - self.see().stream.keys() == deleted & before.stream.keys(), "only what is settled"
         self.settled -= deleted
 
