@@ -19,7 +19,9 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
         yield scene
 
 
-async def kill_a_victim(scene: Scene, env: dict[str, str], moment: str, name: str = "victim") -> None:
+async def kill_a_victim(
+    scene: Scene, env: dict[str, str], moment: str, name: str = "victim", claim_idle: int = 1
+) -> None:
     """Run a victim until its moment comes."""
     victim = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -33,7 +35,7 @@ async def kill_a_victim(scene: Scene, env: dict[str, str], moment: str, name: st
             "INGEST_UPSTREAM_URL": scene.api.url_template,
             "INGEST_UPSTREAM_TRIES": "1",
             "INGEST_CONCURRENCY": "8",
-            "INGEST_CLAIM_IDLE": "1",
+            "INGEST_CLAIM_IDLE": str(claim_idle),
             "INGEST_HEARTBEAT_TTL": "1",
         },
     )
@@ -164,7 +166,9 @@ async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
     await scene.enqueue(*ORDERS)
     await kill_a_victim(scene, env, "before_fetch")
 
-    await kill_a_victim(scene, env, moment, "victim" if moment == "after_claim_own" else "second victim")
+    # Not silent for long enough to be released: what the dead one held is to be found by its heartbeat.
+    heir = "victim" if moment == "after_claim_own" else "second victim"
+    await kill_a_victim(scene, env, moment, heir, claim_idle=3600)
 
     before, left = await scene.rows(), await everything_left(scene)
     assert sorted({*before, *left}) == sorted(ORDERS)
