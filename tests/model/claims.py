@@ -62,8 +62,10 @@ class Claims(Machine):
         taken = self.run(member.consumer.claim_own(count, list(member.held), counted=counted))
 
         entry_ids = [delivery.entry_id for delivery in taken]
-        # Of what was deleted it only clears the record away, which counts as one of those it looked for.
-        assert entry_ids == left[:count] or (self.deleted & set(left) and set(entry_ids) < set(left))
+        there = [entry_id for entry_id in left if entry_id not in self.deleted]
+        # Of what was deleted it only clears the records away, each in the place of one that it could have claimed.
+        assert entry_ids == there[: len(entry_ids)]
+        assert len(entry_ids) == min(count, len(there)) or (self.deleted & set(left) and entry_ids) or not there
         for delivery in taken:
             if not counted and delivery.entry_id not in released:
                 hand = self.pending[delivery.entry_id]
@@ -147,7 +149,7 @@ class Claims(Machine):
         back = {entry_id.decode() for entry_id in restored}
         assert back <= self.lost, "only what has left the pending list without an ack is put back"
         for entry_id in back:
-            self.pending[entry_id] = Hand(name, 0, Idle.GIVEN_BACK)
+            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.GIVEN_BACK)
         self.lost -= back
         if is_complete:
             assert not self.missed & (self.lost | self.silent()), "what was lost or silent is found, wherever it is"
@@ -159,4 +161,5 @@ class Claims(Machine):
         assert len(released) == count
         assert may_release or not released, "who has a heartbeat and no standing takes nothing from anybody"
         for entry_id in released:
-            self.pending[entry_id] = Hand(name, before.pending[entry_id].count, Idle.GIVEN_BACK)
+            count = before.pending[entry_id].count
+            self.pending[entry_id] = Hand(self.owner_of_released(name), count, Idle.GIVEN_BACK)

@@ -46,7 +46,7 @@ class Machine(RuleBasedStateMachine):
         deleted: those of them whose entry somebody has deleted; any claim clears them away.
         lost: what was handed out, and has left the pending list without an ack.
         settled: what is noted as finished and kept for the auditor.
-        moved: the entries that a consumer has moved, and may tell from lost ones: who, and which.
+        moved: which entries of which orders were moved, and can be told from lost ones.
         beating: who has a heartbeat.
         standing: whose heartbeat has been kept for its lifetime.
         leader: who leads the group's maintenance.
@@ -231,10 +231,10 @@ class Machine(RuleBasedStateMachine):
         else:
             assert is_deleted or entry_id not in self.needed_by_the_auditor()
 
-    def is_gone(self, name: str, delivery: Delivery) -> bool:
-        """Whether Redis has lost what a consumer holds; it remembers for itself alone what it has moved."""
+    def is_gone(self, delivery: Delivery) -> bool:
+        """Whether Redis has lost what somebody holds; it remembers what was moved, by whomever."""
         entry_id = delivery.entry_id
-        if (name, entry_id) in self.moved:
+        if (entry_id, delivery.order_id or "") in self.moved:
             return False
         if entry_id in self.look.stream:
             return self.look.stream[entry_id] != self.token(delivery)  # another one has got its ID
@@ -246,11 +246,11 @@ class Machine(RuleBasedStateMachine):
             self.deleted.discard(entry_id)
             self.pending.pop(entry_id, None)
 
-    def schedule(self, name: str, delivery: Delivery) -> None:
+    def schedule(self, delivery: Delivery) -> None:
         """A delivery's announcement is in the retry set now, and there only once, however often it is put there.
 
-        A duplicate is allowed here, by design: what is gone may have been settled by another, who alone would know. Its
-        order then comes once more from each who believed to hold it, which changes nothing.
+        A duplicate is allowed here, by design: what is gone may have been stored and acked by another, and acks leave no trace.
+        Its order then comes once more, which changes nothing.
         """
         token = self.token(delivery)
         is_waiting = any(
@@ -260,7 +260,7 @@ class Machine(RuleBasedStateMachine):
         )
         self.here[token] += not is_waiting
         self.promised.setdefault(token, self.versions.get(token.order_id, 0))
-        self.moved.add((name, delivery.entry_id))
+        self.moved.add((delivery.entry_id, delivery.order_id or ""))
 
     def token(self, delivery: Delivery) -> Token:
         return token_of(delivery.entry_id, delivery.fields)
@@ -331,6 +331,9 @@ class Machine(RuleBasedStateMachine):
 
     def released(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.GIVEN_BACK}
+
+    def owner_of_released(self, name: str) -> str:
+        return "" if self.world.capabilities.gives_back else name
 
     def silent(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.SILENT}

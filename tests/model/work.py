@@ -93,7 +93,7 @@ class Work(Machine):
     def reschedule(self, *, pick: int, which: int, later: float, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
-        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(name, delivery)
+        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(delivery)
         consumer = self.members[name].consumer
         is_moved = self.run(consumer.reschedule(delivery, later, delivery.attempt + 1))
 
@@ -101,7 +101,7 @@ class Work(Machine):
         if is_owned:
             self.take_from_stream(delivery.entry_id)
         if is_moved:
-            self.schedule(name, delivery)
+            self.schedule(delivery)
         self.after_move(name, delivery, lost=lost)
 
     @step(4, lambda self: self.undecided(), pick=PICK, which=WHICH, lost=LOST)
@@ -113,16 +113,16 @@ class Work(Machine):
 
     def dead_letter(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
-        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(name, delivery)
+        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(delivery)
         is_moved = self.run(self.members[name].consumer.bury(delivery, reason, "404"))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
             self.take_from_stream(delivery.entry_id)
             self.here[self.token(delivery)] += 1
-            self.moved.add((name, delivery.entry_id))
+            self.moved.add((delivery.entry_id, delivery.order_id or ""))
         elif is_gone:
-            self.schedule(name, delivery)
+            self.schedule(delivery)
 
     def take_from_stream(self, entry_id: str) -> None:
         if entry_id not in self.deleted:
@@ -147,7 +147,7 @@ class Work(Machine):
     def release(self, *, pick: int, lost: bool) -> None:
         name = one_of(self.holders(), pick)
         member = self.members[name]
-        gone = [delivery for delivery in member.held.values() if self.is_gone(name, delivery)]
+        gone = [delivery for delivery in member.held.values() if self.is_gone(delivery)]
         under = member.held.keys() & self.under(name)
         # Deleted in its hands: what it releases must not vanish with that.
         deleted = self.deleted & member.held.keys() & self.owned_by(name)
@@ -155,12 +155,12 @@ class Work(Machine):
 
         assert released == len(under - deleted), "what others have is not released"
         for entry_id in member.held.keys() & self.owned_by(name) - deleted:
-            owner = "" if self.world.capabilities.gives_back else name
+            owner = self.owner_of_released(name)
             self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.GIVEN_BACK)
         for entry_id in deleted:
             self.leave_pending(entry_id)
         for delivery in [*gone, *(member.held[entry_id] for entry_id in deleted)]:
-            self.schedule(name, delivery)
+            self.schedule(delivery)
         if not lost:
             for entry_id in list(member.held):
                 member.drop(entry_id)
