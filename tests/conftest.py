@@ -5,6 +5,7 @@ import asyncio
 import itertools
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 
 import asyncpg
@@ -15,6 +16,9 @@ from support import Cli, closing_cli, with_database
 
 from ingest.demo.servers import EmbeddedServers, embedded_servers
 from ingest.store.schema import migrate, migrations
+
+# Who starts a program in the background may let it ignore Ctrl-C, and so would every command that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _TEMPLATE = "template_ingest"
 _numbers = itertools.count()

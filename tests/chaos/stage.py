@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import psutil
-from pair import Pair
+from failover import Pair
 from proxy import Proxy
 
 from ingest.demo.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from pair import Pair
+from failover import Pair
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually

@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from failover import Pair
 from foreign import Answer, echo, http, listening, ones, words
 from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open
-from pair import Pair
 from servers.kinds import KINDS, Kind
 
 from ingest.queue.producer import Producer
