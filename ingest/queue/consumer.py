@@ -295,8 +295,21 @@ class Consumer:
 
     async def trim(self, most: int) -> int:
         """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""
-        keys = [self._keys.stream, self._keys.settled]
-        return int(await self._call_group(self._scripts.trim, keys, [self._group, most]))
+        own = self._group.encode()
+        try:
+            with translated():
+                groups = await self._control.xinfo_groups(self._keys.stream)
+        except NoGroup:
+            await self._restore_group()
+            return 0
+        others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
+        keys: list[Any] = [self._keys.stream, self._keys.settled]
+        for other in others:
+            keys += [
+                key.removesuffix(self._group).encode() + other for key in (self._keys.settled, self._keys.maintenance)
+            ]
+        # -1 if another group has come in between: next time.
+        return max(0, int(await self._call_group(self._scripts.trim, keys, [self._group, most, *others])))
 
     async def remove_silent(self, idle: float) -> int:
         """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds; return how many."""

@@ -10,9 +10,9 @@ from ingest.queue.capabilities import Capabilities
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
-    "ack": ("released", "held", "padded", "finish"),
-    "reschedule": ("now", "released", "padded", "owned", "gone", "finish"),
-    "bury": ("now", "released", "padded", "owned", "gone", "finish"),
+    "ack": ("released", "held", "padded", "finish_alone", "finish"),
+    "reschedule": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
+    "bury": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
     "move_due": ("now", "others", "wide"),
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
@@ -55,7 +55,7 @@ class Scripts:
 def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable
     """One script on `client`, with the parts that it uses before it."""
     role = {
-        "finish": "finish_xackdel" if capabilities.acks_and_deletes else "finish",
+        "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
         "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
         "put_back": "put_back_xnack" if capabilities.gives_back else "put_back",
     }

@@ -360,6 +360,28 @@ def other_group(url: str, queue: str) -> AbstractAsyncContextManager[Consumer]:
 # -- several groups ---------------------------------------------------------------------------------------------
 
 
+async def test_what_one_group_has_lost_is_not_deleted_because_another_has_settled_it(
+    one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
+) -> None:
+    async with other_group(redis_url, queue_name) as two:
+        await two.ensure_group()
+        await two.heartbeat(LIFETIME)
+        await one.heartbeat(LIFETIME)
+        held = await hold(one, redis, keys, "a", "b")
+        assert ids(await two.read(10, NOW)) == held
+        await redis.xgroup_delconsumer(keys.stream, "audit", "auditor")
+
+        assert await one.ack(held) == 2
+        assert await one.trim(MOST) == 0
+
+        assert await sweep(two, LEASE) == 2
+        again = ids((await two.claim_abandoned(10)).released)
+        assert sorted(again) == held
+        assert await two.ack(held) == 2
+        assert await one.trim(MOST) + await two.trim(MOST) > 0
+    assert await left(redis, keys) == []
+
+
 async def test_each_group_retries_and_buries_for_itself(
     one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
 ) -> None:

@@ -32,10 +32,10 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     Raises:
         CannotWrite: also if there is one and `replace` does not allow to replace it.
     """
-    if path.is_dir():
-        raise CannotWrite(f"cannot write {path}: it is a folder")
     temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
     try:
+        if path.is_dir():
+            raise CannotWrite(f"cannot write {path}: it is a folder")
         _require_free(path, replace=replace)
         with open(temporary, "x", encoding="utf-8", newline="\n", opener=_for_its_owner) as stream:
             yield stream

@@ -1,6 +1,8 @@
 -- Deletes what this group has settled and all other groups have finished, where finishing could not delete it: they still had to
 -- read it then. One group that stands still keeps everything after its first unfinished entry.
--- KEYS: stream, settled   ARGV: our group, most entries   returns: how many entries were deleted
+-- What another group of ours has not noted as settled, it has lost, and its sweep puts back.
+-- KEYS: stream, settled; for each other group: what it has settled, its maintenance (which a group of ours has)
+-- ARGV: our group, most entries, the other groups   returns: how many entries were deleted; -1 if there are other groups than those
 
 -- The first entry that a group has to finish yet; nil if there is none. Set back, it reads again what is before its pending ones.
 local function needed_by(group)
@@ -15,10 +17,20 @@ end
 -- An error, if our group is gone: made again, it begins at the start of the stream.
 redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)
 local oldest
+local others, records = {}, {}
+for i = 3, #ARGV do
+  others[ARGV[i]] = true
+  if redis.call('EXISTS', KEYS[2 * i - 2]) == 1 then
+    records[#records + 1] = KEYS[2 * i - 3]
+  end
+end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = {}
   for i = 1, #facts, 2 do
     group[facts[i]] = facts[i + 1]
+  end
+  if group.name ~= ARGV[1] and not others[group.name] then
+    return -1
   end
   local needed = group.name ~= ARGV[1] and needed_by(group)
   if needed and (not oldest or padded(needed) < oldest) then
@@ -26,12 +38,18 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   end
 end
 local settled = redis.call('ZRANGEBYLEX', KEYS[2], '-', oldest and '(' .. oldest or '+', 'LIMIT', 0, ARGV[2])
-if #settled > 0 then
-  local ids = {}
-  for i, id in ipairs(settled) do
-    ids[i] = unpadded(id)
+local ids, done = {}, {}
+for _, id in ipairs(settled) do
+  local is_lost = false
+  for _, record in ipairs(records) do
+    is_lost = is_lost or (not redis.call('ZSCORE', record, id) and #redis.call('XRANGE', KEYS[1], unpadded(id), unpadded(id)) > 0)
   end
-  redis.call('XDEL', KEYS[1], unpack(ids))
-  redis.call('ZREM', KEYS[2], unpack(settled))
+  if not is_lost then
+    ids[#ids + 1], done[#done + 1] = unpadded(id), id
+  end
 end
-return #settled
+if #ids > 0 then
+  redis.call('XDEL', KEYS[1], unpack(ids))
+  redis.call('ZREM', KEYS[2], unpack(done))
+end
+return #ids
