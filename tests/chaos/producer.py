@@ -27,7 +27,7 @@ from ingest.queue.producer import Producer
 _EVERY = 0.1
 # Then an announcement is given up, as by a caller with a deadline.
 _GIVES_UP_AFTER = 3.0
-_BROKEN = (b"<html>502</html>", b'{"id":"other"}', b'{"id":', b"[]")
+_BROKEN = (b"<html>502</html>", b'{"id":"other"}', b'{"id": oops}', b"[]")
 _SHARES = {"_plain": 0.81, "_missing": 0.02, "_broken": 0.02, "_changing": 0.03, "_change": 0.12}
 # Of the orders that change, these change over and over, so that several versions of each are on their way at once.
 _RESTLESS = 5
