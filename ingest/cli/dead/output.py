@@ -32,10 +32,14 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     Raises:
         CannotWrite: also if there is one and `replace` does not allow to replace it.
     """
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path}: {error.strerror}") from error
+    if is_folder:
+        raise CannotWrite(f"cannot write {path}: it is a folder")
     temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
     try:
-        if path.is_dir():
-            raise CannotWrite(f"cannot write {path}: it is a folder")
         _require_free(path, replace=replace)
         with open(temporary, "x", encoding="utf-8", newline="\n", opener=_for_its_owner) as stream:
             yield stream
