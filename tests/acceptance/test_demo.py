@@ -178,15 +178,14 @@ def test_refuses_options_out_of_range(demo: Cli) -> None:
 
 
 async def store(dsn: str, documents: dict[str, bytes]) -> None:
-    """Store all; the first once more as it is, which writes nothing, and the second in another version and back."""
-    fetched_at = datetime.now(UTC)
+    """Store all; the first once more as a later fetch confirms it, and the second in another version and back."""
+    fetched_at = datetime.now(UTC) - timedelta(minutes=1)
     rows = [OrderRow(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
     other = msgspec.structs.replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
     async with OrderStore.open(dsn) as orders:
         await orders.upsert([rows[0], other, rows[2]])
-        await orders.upsert(
-            [msgspec.structs.replace(row, fetched_at=fetched_at + timedelta(seconds=1)) for row in rows[:2]]
-        )
+        confirmed = msgspec.structs.replace(rows[0], fetched_at=fetched_at + timedelta(minutes=2))
+        await orders.upsert([confirmed, msgspec.structs.replace(rows[1], fetched_at=fetched_at + timedelta(seconds=1))])
 
 
 async def leave_in_queue(redis_url: str, *, waiting: str, retried: str, dead: str) -> None:

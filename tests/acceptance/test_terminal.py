@@ -75,7 +75,7 @@ def test_config_breaks_no_value_and_no_word_at_80_columns(cli: Cli) -> None:
     lines = printed(cli, "config", INGEST_UPSTREAM_URL=long)
 
     assert [line.split() for line in lines if long in line] == [["INGEST_UPSTREAM_URL", long]]
-    assert [line for line in lines if len(line) > 80 and long not in line] == []
+    assert [line for line in lines if len(line) > 80 and len(line.split()) > 2] == []
     for name, field in Settings.model_fields.items():
         assert any(line.startswith(f"INGEST_{name.upper()}") for line in lines)
         assert words([field.description or ""]) in words(lines)

@@ -144,13 +144,6 @@ class Look:
         position_, unacked = self.audited
         return min([*unacked, *self.after(position_)], key=position, default=None)
 
-    def is_referenced(self, entry_id: str) -> bool:
-        """Whether Redis knows that the auditor has to finish it: an entry that was deleted meanwhile, too."""
-        if self.audited is None:
-            return False
-        position_, unacked = self.audited
-        return entry_id in unacked or position(entry_id) > position(position_)
-
     @property
     def due(self) -> list[str]:
         return [entry_id for entry_id, time in self.retry.items() if time <= self.now]

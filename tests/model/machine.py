@@ -221,15 +221,10 @@ class Machine(RuleBasedStateMachine):
 
     def leave_pending(self, entry_id: str) -> None:
         """An entry is finished, for whatever reason: kept for the auditor, it is noted."""
-        is_deleted = entry_id in self.deleted
         self.pending.pop(entry_id)
         self.deleted.discard(entry_id)
-        if self.look.audited is None:
-            return
-        if not self.world.capabilities.acks_and_deletes or self.look.is_referenced(entry_id):
+        if self.look.audited is not None:
             self.settled.add(entry_id)
-        else:
-            assert is_deleted or entry_id not in self.needed_by_the_auditor()
 
     def is_gone(self, delivery: Delivery) -> bool:
         """Whether Redis has lost what somebody holds; it remembers what was moved, by whomever."""
