@@ -24,7 +24,10 @@ BEGIN
     VALUES (NEW.order_id, NEW.version, CASE TG_OP WHEN 'UPDATE' THEN OLD.version END);
     RETURN NULL;
 END $$;
-CREATE TRIGGER witness AFTER INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION witness();
+CREATE TRIGGER witness AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION witness();
+-- A later fetch of the same content moves the row's time alone, and not that of its change.
+CREATE TRIGGER witness_change AFTER UPDATE ON orders FOR EACH ROW
+    WHEN (old.ingested_at IS DISTINCT FROM new.ingested_at OR new.version < old.version) EXECUTE FUNCTION witness();
 """
 
 
