@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 import uvloop
 
 from ingest.domain.errors import UserError
-from ingest.flow.circuit import Circuit
-from ingest.flow.circuit_report import CircuitReport
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.outage_report import CircuitReport
 from ingest.flow.pacing import Pacing
 from ingest.flow.patience import until_ready
 from ingest.flow.reaper import Reaper
-from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK, Worker
@@ -36,10 +36,10 @@ from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.store.schema import check_schema, migrations
 from ingest.supervisor import Child, Supervisor
-from ingest.telemetry.board import Board
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
-from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_board
+from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient, require
 from ingest.upstream.proxy import proxy_for
 from ingest.upstream.transport import UpstreamLimits
@@ -65,22 +65,22 @@ def run_worker(settings: Settings) -> int:
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0
     _allow_connections(settings.concurrency)
-    board = worker_board(settings.processes)
+    shared_metrics = worker_shared_metrics(settings.processes)
     # A name that no other command has, and that a restarted process of this one keeps: what is pending under it is its.
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, board, slot, f"{identity}-{slot}"),
-            on_death=partial(_note_death, board, slot),
+            partial(_worker_process, settings, shared_metrics, slot, f"{identity}-{slot}"),
+            on_death=partial(_note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
     ]
     if listener is not None:
-        children.append(Child("metrics", partial(_metrics_process, settings, board, listener)))
+        children.append(Child("metrics", partial(_metrics_process, settings, shared_metrics, listener)))
     code = Supervisor(children, settings.shutdown_grace).run()
     # A process that stops by itself reports its own; one that had to be killed has left its gauge as it was.
-    if orphans := int(board.total(IN_FLIGHT.name, 0)[0]):
+    if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):
         _log.error("orphans", entries=orphans)
     return code
 
@@ -142,19 +142,19 @@ def _worker(
     clock: SharedClock,
 ) -> Worker:
     leases = Leases(consumer, settings.claim_idle, settings.heartbeat_ttl, clock)
-    circuit = Circuit(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
+    circuit = CircuitBreaker(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
     pacing = Pacing()
     limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing)
     patience = Patience(settings.max_attempts, settings.max_deliveries)
-    room = Room(settings.batch_rows, settings.batch_bytes)
+    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
     reaper = Reaper(consumer, leases, metrics.redeliveries)
     # Leaves a suspect a few deliveries of its own before it counts as poison.
     calm = min(_CALM, max(1, settings.max_deliveries - 2))
     return Worker(
         consumer,
         Intake(consumer, leases, reaper, calm=calm),
-        Handler(upstream, patience, circuit, limit, room),
-        Settlement(consumer, store, leases, metrics, room, now=clock.now),
+        Handler(upstream, patience, circuit, limit, buffer),
+        Settlement(consumer, store, leases, metrics, buffer, now=clock.now),
         leases,
         Maintenance(consumer, leases, settings.claim_idle),
         circuit,
@@ -179,11 +179,11 @@ def _proxy(settings: Settings) -> str | None:
     return proxy_for(settings.upstream_url, os.environ)
 
 
-def _worker_process(settings: Settings, board: Board, slot: int, name: str, lifeline: int) -> int:
+def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         _stop_on(lifeline, shutdown.request)
-        metrics = WorkerMetrics.on(board, slot)
+        metrics = WorkerMetrics.on(shared_metrics, slot)
         # From the start: the loop's turns also say that this process lives while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
@@ -206,14 +206,14 @@ def _worker_process(settings: Settings, board: Board, slot: int, name: str, life
     return code
 
 
-def _metrics_process(settings: Settings, board: Board, listener: socket.socket, lifeline: int) -> int:
+def _metrics_process(settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket, lifeline: int) -> int:
     # The workers, which share the parent's memory, need no HTTP server.
     from ingest.exposition import serving  # noqa: PLC0415
 
     async def main() -> None:
         stopped = asyncio.Event()
         _stop_on(lifeline, lambda _: stopped.set())
-        async with serving(settings, board, listener):
+        async with serving(settings, shared_metrics, listener):
             await stopped.wait()
         _ignore_further_stops()
 
@@ -221,9 +221,9 @@ def _metrics_process(settings: Settings, board: Board, listener: socket.socket, 
     return 0
 
 
-def _note_death(board: Board, slot: int) -> None:
-    board.clear_gauges(slot)
-    WorkerMetrics.on(board, slot).restarts.inc()
+def _note_death(shared_metrics: SharedMetrics, slot: int) -> None:
+    shared_metrics.clear_gauges(slot)
+    WorkerMetrics.on(shared_metrics, slot).restarts.inc()
 
 
 def _allow_connections(concurrency: int) -> None:

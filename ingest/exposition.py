@@ -14,22 +14,22 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
 from ingest.settings import Settings
-from ingest.telemetry.board import Board
-from ingest.telemetry.collectors import BoardCollector, QueueCollector
+from ingest.telemetry.collectors import QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 _log = get_logger("exposition")
 
 
 @asynccontextmanager
-async def serving(settings: Settings, board: Board, listener: socket.socket) -> AsyncIterator[None]:
+async def serving(settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket) -> AsyncIterator[None]:
     """Answer on `listener` while the block runs."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
         monitor = Monitor(client, settings.stream, settings.group)
         application = web.Application()
-        application.router.add_get("/metrics", partial(_metrics, board, monitor, settings.stream))
-        application.router.add_get("/healthz", partial(_healthz, Liveness(board, settings.heartbeat_ttl)))
+        application.router.add_get("/metrics", partial(_metrics, shared_metrics, monitor, settings.stream))
+        application.router.add_get("/healthz", partial(_healthz, Liveness(shared_metrics, settings.heartbeat_ttl)))
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.SockSite(runner, listener).start()
@@ -37,9 +37,9 @@ async def serving(settings: Settings, board: Board, listener: socket.socket) -> 
         await runner.cleanup()
 
 
-async def _metrics(board: Board, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
+async def _metrics(shared_metrics: SharedMetrics, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
     registry = CollectorRegistry()
-    registry.register(BoardCollector(board))
+    registry.register(SharedMetricsCollector(shared_metrics))
     try:
         registry.register(QueueCollector(stream, await monitor.state()))
     except (QueueUnavailable, UserError) as error:

@@ -189,9 +189,9 @@ class Supervisor:
                 return
             for child in self._children:
                 if child.pid == pid:
-                    self._buried(child, os.waitstatus_to_exitcode(status))
+                    self._dead_lettered(child, os.waitstatus_to_exitcode(status))
 
-    def _buried(self, child: Child, code: int) -> None:
+    def _dead_lettered(self, child: Child, code: int) -> None:
         pid, child.pid = child.pid, 0
         if self._stopping:
             self._failed |= code != 0

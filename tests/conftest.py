@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from servers import kinds
 from support import Cli, closing_cli, with_database
 
-from ingest.demo.servers import EmbeddedServers, embedded_servers
+from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.store.schema import migrate, migrations
 
 # Who starts a program in the background may let it ignore Ctrl-C, and so would every command that a test starts.

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 
 _PAUSE_MS = 10_000
 _OFTEN = 0.05

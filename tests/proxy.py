@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from ingest.demo.servers.server import free_port
+from ingest.lab.servers.server import free_port
 
 _PATIENCE = 10.0
 _CHUNK = 64 * 1024

@@ -35,7 +35,7 @@ class _Alerts(models.AnnotationQuery):
 
 def build() -> models.Dashboard:
     """All of it."""
-    board = (
+    shared_metrics = (
         Dashboard("Order ingestion")
         .uid("ingest-overview")
         .description(
@@ -58,10 +58,10 @@ def build() -> models.Dashboard:
     )
     # The SDK leaves the numbers to whoever saves the dashboard, and then they would change with each panel put in between.
     for hundreds, section in enumerate((section() for section in SECTIONS), 1):
-        board.with_row(Row(section.title).id(100 * hundreds))
+        shared_metrics.with_row(Row(section.title).id(100 * hundreds))
         for position, panel in enumerate(section.panels, 1):
-            board.with_panel(panel.id(100 * hundreds + position))
-    built = board.build()
+            shared_metrics.with_panel(panel.id(100 * hundreds + position))
+    built = shared_metrics.build()
     built.annotations = models.AnnotationContainer(list_val=[_alerts()])
     return built
 

@@ -84,10 +84,10 @@ def bars(
         colours: of the bars; grey unless given.
         digits: of the values shown.
     """
-    places = range(len(names))
-    drawn = axis.barh(places, values, color=colours or [OTHER] * len(names), height=0.62)
+    scanner = range(len(names))
+    drawn = axis.barh(scanner, values, color=colours or [OTHER] * len(names), height=0.62)
     axis.bar_label(drawn, labels=[f"{value:,.{digits}f}" for value in values], padding=4, fontsize=9)
-    axis.set_yticks(places, names)
+    axis.set_yticks(scanner, names)
     axis.invert_yaxis()
     axis.set_xlabel(label)
     axis.grid(visible=False, axis="y")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ingest.demo.servers.watchdog import Watchdog
+    from ingest.lab.servers.watchdog import Watchdog
 
 _PATIENCE = 120.0  # seconds for what takes one, on a machine that is busy with something else
 _KILL_SECONDS = 30.0

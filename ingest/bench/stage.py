@@ -36,17 +36,17 @@ from ingest.bench.program import Program
 from ingest.bench.usage import cpu_seconds
 from ingest.demo.run.commands import Commands
 from ingest.demo.run.gauges import ApiGauges, ApiStats
-from ingest.demo.servers import ServerError, embedded_servers, sigterm_raises
-from ingest.demo.servers.postgres import NO_SETTINGS
-from ingest.demo.servers.valkey import NO_OPTIONS
-from ingest.demo.servers.watchdog import Watchdog
+from ingest.lab.servers import ServerError, embedded_servers, sigterm_raises
+from ingest.lab.servers.postgres import NO_SETTINGS
+from ingest.lab.servers.valkey import NO_OPTIONS
+from ingest.lab.servers.watchdog import Watchdog
 from ingest.store.schema import migrate, migrations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from ingest.demo.run.commands import Command
-    from ingest.demo.servers import EmbeddedServers
+    from ingest.lab.servers import EmbeddedServers
 
 STREAM = "orders"
 FOREIGN_STREAM = "ingest-bench"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import typer
 
-from ingest.account import Account, Service, take_account
 from ingest.cli.common import say
 from ingest.cli.dead.output import new_file, standard_output
 from ingest.cli.dead.progress import Display
 from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.sources import Source
 from ingest.domain.errors import ConfigError
+from ingest.operations.reconcile import ReconciliationReport, Service, reconcile
 from ingest.settings import Settings
 
 _STDOUT = "-"
@@ -30,7 +30,7 @@ class Reconciled:
         invalid: lines of the list without a valid ID.
     """
 
-    account: Account
+    account: ReconciliationReport
     invalid: int
 
     @property
@@ -64,7 +64,7 @@ async def reconcile_source(
             display = display or stack.enter_context(Display("looking", total))
             display.update(done)
 
-        account = await take_account(
+        account = await reconcile(
             _read(source, invalid), Service.of(settings), partial=not complete, on_lost=on_lost, on_progress=show
         )
     return Reconciled(account, invalid.count)

@@ -84,7 +84,7 @@ def _size(path: str) -> int | None:
 
 def _samples(count: int) -> Iterator[str]:
     # Imported here, as only trying things out needs it.
-    from ingest.demo.upstream.samples import sample_orders
+    from ingest.lab.upstream.samples import sample_orders
 
     return islice(cycle(sample_orders()), count)
 

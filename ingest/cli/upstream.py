@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 import uvloop
 
-from ingest.demo.upstream import Behaviour, SimulatedApi
-from ingest.demo.upstream.behaviour import changed
 from ingest.domain.errors import ConfigError
+from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.lab.upstream.behaviour import changed
 
 _DEFAULT = Behaviour()
 

@@ -10,7 +10,7 @@ class InvalidSelection(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterEntry:
     """One buried entry. Texts come from outside; bytes that are not UTF-8 stand in them as backslash escapes.
 
     Attributes:
@@ -68,11 +68,11 @@ class Selection:
         if self.since and self.until and self.since >= self.until:
             raise InvalidSelection("nothing was buried at or after a moment and before an earlier one")
 
-    def names(self, letter: DeadLetter) -> frozenset[str]:
+    def names(self, letter: DeadLetterEntry) -> frozenset[str]:
         """Those of the IDs that stand for this dead letter: none, one, or both of its own."""
         return self.ids & {letter.entry_id, letter.order_id or letter.entry_id}
 
-    def matches(self, letter: DeadLetter) -> bool:
+    def matches(self, letter: DeadLetterEntry) -> bool:
         """Whether this dead letter is meant."""
         return (
             (not self.ids or bool(self.names(letter)))

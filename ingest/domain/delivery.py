@@ -138,7 +138,7 @@ class Store(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class RetryLater:
+class Retry:
     """The order could not be had now: schedule another delivery.
 
     Attributes:
@@ -153,14 +153,14 @@ class RetryLater:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class DeadLetter:
     """No retry will help: move the entry to the dead letters."""
 
     reason: DeadReason
     error: str
 
 
-Outcome = Store | RetryLater | Bury
+Outcome = Store | Retry | DeadLetter
 
 
 class Effect(StrEnum):

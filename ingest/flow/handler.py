@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, Outcome, RetryLater, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Fetched, Outcome, Retry, Store
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
 from ingest.domain.schedule import retry_delay
-from ingest.flow.circuit import ApiAway, Circuit
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
 from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.room import Room
-from ingest.flow.seams import Upstream
+from ingest.flow.ports import Upstream
 
 # Decoding a document takes some 20 ms for each MB: from here on it is done aside, one at a time, so that the loop goes on.
 _LARGE = 1024 * 1024
@@ -52,9 +52,9 @@ class Handler:
         self,
         upstream: Upstream,
         patience: Patience,
-        circuit: Circuit,
+        circuit: CircuitBreaker,
         limit: ConcurrencyLimit,
-        room: Room,
+        buffer: BufferLimit,
         *,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
@@ -63,7 +63,7 @@ class Handler:
         self._patience = patience
         self._circuit = circuit
         self._limit = limit
-        self._room = room
+        self._buffer = buffer
         self._decoding = asyncio.Lock()
         self._draw = draw
         self._clock = clock
@@ -84,10 +84,10 @@ class Handler:
 
     async def _decide(self, delivery: Delivery, fetch: Callable[[str], Awaitable[Fetched]]) -> Outcome:
         if delivery.order_id is None:
-            return Bury(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
+            return DeadLetter(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
         if delivery.count > self._patience.deliveries:
             # Counted by Redis: a message that kills its worker leaves no attempt behind.
-            return Bury(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
+            return DeadLetter(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
         asked_at = self._clock()
         try:
             if delivery.document is not None:
@@ -101,11 +101,11 @@ class Handler:
         except PermanentFault as fault:
             self._circuit.answered(asked_at)
             self._limit.answered()
-            return Bury(fault.reason, str(fault))
+            return DeadLetter(fault.reason, str(fault))
         except ThrottledFault as fault:
             after = self._limit.throttled(fault.after, fault.asked_at or asked_at)
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
-            return RetryLater(after, delivery.attempt, str(fault))
+            return Retry(after, delivery.attempt, str(fault))
         except (TransientFault, CredentialFault) as fault:
             await self._circuit.judge(delivery.order_id, fault, fault.asked_at or asked_at)
             # The API bears what it is asked for.
@@ -115,11 +115,11 @@ class Handler:
     async def _read(self, body: bytes, order_id: str, at: datetime) -> Store:
         """Decode a document when there is room for it; until then it waits as it came."""
         size = len(body)
-        await self._room.take(size)
+        await self._buffer.take(size)
         try:
             order = decode_order(body, order_id) if size < _LARGE else await self._decode_aside(body, order_id)
         except BaseException:
-            self._room.give_back(size)
+            self._buffer.give_back(size)
             raise
         return Store(order, at, size)
 
@@ -132,15 +132,15 @@ class Handler:
         if isinstance(error, TruncatedDocument) and delivery.document is None:
             # An answer without an announced length ends where its connection does, wherever that was.
             return self._after_failure(delivery, str(error))
-        return Bury(DeadReason.INVALID_ORDER, str(error))
+        return DeadLetter(DeadReason.INVALID_ORDER, str(error))
 
     def _after_fault(self, delivery: Delivery, fault: Fault) -> Outcome:
         if isinstance(fault, TransportFault):
             # It was neither the order nor the API: nothing counts, and it need not come again at once.
-            return RetryLater(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
+            return Retry(self._draw(_OUR_DELAY, 2 * _OUR_DELAY), delivery.attempt, str(fault))
         return self._after_failure(delivery, str(fault))
 
     def _after_failure(self, delivery: Delivery, error: str) -> Outcome:
         if delivery.attempt >= self._patience.attempts:
-            return Bury(DeadReason.ATTEMPTS_EXHAUSTED, error)
-        return RetryLater(retry_delay(delivery.attempt, self._draw), delivery.attempt + 1, error)
+            return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
+        return Retry(retry_delay(delivery.attempt, self._draw), delivery.attempt + 1, error)

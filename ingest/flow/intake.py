@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
 from ingest.flow.lease import Leases
+from ingest.flow.ports import Queue
 from ingest.flow.reaper import Reaper
-from ingest.flow.seams import Queue
 
 # A probe takes a new entry rather than one that was released: what was released may be what failed. It need not wait long.
 _PROBE_BLOCK = 0.05

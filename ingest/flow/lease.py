@@ -17,7 +17,7 @@ from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.patience import until_available
-from ingest.flow.seams import Queue
+from ingest.flow.ports import Queue
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("lease")

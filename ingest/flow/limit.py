@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from ingest.flow.pacing import WORK_PER_PAUSE, Pacing
-from ingest.telemetry.board import Gauge
+from ingest.telemetry.shared_metrics import Gauge
 
 _CUT = 0.8
 # With fewer, one order that hangs would hold up all others.

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from ingest.flow.lease import Leases
 from ingest.flow.patience import until_available
-from ingest.flow.seams import GroupMaintenance
+from ingest.flow.ports import GroupMaintenance
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("maintenance")
@@ -63,7 +63,7 @@ class Maintenance:
             parts.create_task(self._repeat(self._return_due, _DUE_EVERY))
             parts.create_task(self._repeat(self._sweep, self._idle / 3, _SWEEP_PAUSE))
             parts.create_task(self._repeat(self._trim, _TRIM_EVERY))
-            parts.create_task(self._repeat(self._remove_silent, _REMOVE_EVERY))
+            parts.create_task(self._repeat(self._remove_stale, _REMOVE_EVERY))
 
     async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float, pause: float = _PAUSE) -> None:
         """Call a part while it has more to do, with pauses; else again after `every` seconds, with jitter."""
@@ -93,8 +93,8 @@ class Maintenance:
             _log.debug("entries_deleted", entries=deleted)
         return deleted < _TRIM_AT_ONCE
 
-    async def _remove_silent(self) -> bool:
-        removed = await self._group.remove_silent(_SILENT_FOR)
+    async def _remove_stale(self) -> bool:
+        removed = await self._group.remove_stale(_SILENT_FOR)
         if removed:
             _log.info("consumers_removed", consumers=removed)
         return True

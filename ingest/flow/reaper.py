@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ingest.domain.delivery import Delivery
 from ingest.flow.lease import Leases
-from ingest.flow.seams import Queue
-from ingest.telemetry.board import Counter
+from ingest.flow.ports import Queue
 from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("reaper")
 # Between two looks that find nothing. An idle process looks between its reads of a second, so after every second one.

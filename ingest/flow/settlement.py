@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import assert_never
 
-from ingest.domain.delivery import Bury, DeadReason, Delivery, OrderRow, Outcome, RetryLater, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, OrderRow, Outcome, Retry, Store
+from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.lease import Leases
 from ingest.flow.patience import until_available
-from ingest.flow.room import Room
-from ingest.flow.seams import Queue
-from ingest.flow.seams import Store as OrderStore
+from ingest.flow.ports import Queue
+from ingest.flow.ports import Store as OrderStore
 from ingest.flow.writing import Item, Refusal, Writer, Written
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
@@ -56,15 +56,15 @@ class Settlement:
         store: OrderStore,
         leases: Leases,
         metrics: WorkerMetrics,
-        room: Room,
+        buffer: BufferLimit,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._queue = queue
         self._leases = leases
         self._metrics = metrics
-        self._room = room
-        self._writer = Writer(store, leases, metrics, room.rows, now=now)
+        self._buffer = buffer
+        self._writer = Writer(store, leases, metrics, buffer.rows, now=now)
         self._gathered: list[Item] = []
         self._held: list[Item] = []
         self._again_at = 0.0
@@ -81,10 +81,10 @@ class Settlement:
                 row = OrderRow(order, fetched_at, delivery.attempt, delivery.enqueued_at)
                 self._gathered.append(Item(delivery, row, size))
                 self._wake.set()
-            case RetryLater():
+            case Retry():
                 await self._reschedule(delivery, outcome)
-            case Bury(reason, error):
-                await self._bury(delivery, reason, error)
+            case DeadLetter(reason, error):
+                await self._dead_letter(delivery, reason, error)
             case _:
                 assert_never(outcome)
 
@@ -164,7 +164,7 @@ class Settlement:
 
     def _leave(self, items: Iterable[Item]) -> None:
         for item in items:
-            self._room.give_back(item.size)
+            self._buffer.give_back(item.size)
 
     # -- what PostgreSQL refuses ----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Settlement:
         """Bury rows that no table could hold; return the others."""
         for refusal in refused:
             if refusal.error.is_certain:
-                await self._bury_row(refusal)
+                await self._dead_letter_row(refusal)
         return [refusal for refusal in refused if not refusal.error.is_certain]
 
     async def _blame(self, refused: Sequence[Refusal], fresh: Item) -> None:
@@ -188,12 +188,12 @@ class Settlement:
         # That the other is still taken shows that the table was right when these were refused.
         if await self._writer.takes(fresh):
             for refusal in written.refused:
-                await self._bury_row(refusal)
+                await self._dead_letter_row(refusal)
         else:
             self._hold([refusal.item for refusal in written.refused], written.refused[-1])
 
-    async def _bury_row(self, refusal: Refusal) -> None:
-        await self._bury(refusal.item.delivery, DeadReason.UNSTORABLE, str(refusal.error))
+    async def _dead_letter_row(self, refusal: Refusal) -> None:
+        await self._dead_letter(refusal.item.delivery, DeadReason.UNSTORABLE, str(refusal.error))
         self._leave([refusal.item])
 
     def _hold(self, items: Sequence[Item], why: Refusal) -> None:
@@ -215,7 +215,7 @@ class Settlement:
             # In another order each time: a search may be given up before it comes to one that could be stored.
             random.shuffle(held)
             await self._store(held)
-            if self._room.is_wanted:
+            if self._buffer.is_wanted:
                 await self._put_off(len(self._held) // _PUT_OFF_SHARE + 1)
 
     def _note_the_end(self) -> None:
@@ -241,7 +241,7 @@ class Settlement:
 
     # -- single entries -------------------------------------------------------------------------------------
 
-    async def _reschedule(self, delivery: Delivery, outcome: RetryLater) -> None:
+    async def _reschedule(self, delivery: Delivery, outcome: Retry) -> None:
         arguments = (delivery, outcome.after, outcome.attempt)
         moved = await until_available("redis", self._queue.reschedule, *arguments)
         self._leases.drop(delivery.entry_id)
@@ -249,8 +249,8 @@ class Settlement:
             self._metrics.orders["retried"].inc()
             _log.warning("retry_scheduled", **_about(delivery), after=round(outcome.after, 3), error=outcome.error)
 
-    async def _bury(self, delivery: Delivery, reason: DeadReason, error: str) -> None:
-        moved = await until_available("redis", self._queue.bury, delivery, reason, error)
+    async def _dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> None:
+        moved = await until_available("redis", self._queue.dead_letter, delivery, reason, error)
         self._leases.drop(delivery.entry_id)
         if moved:
             self._metrics.orders["dead"].inc()

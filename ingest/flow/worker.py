@@ -11,20 +11,20 @@ from functools import partial
 
 from ingest.domain.delivery import Delivery, Outcome
 from ingest.domain.errors import Unavailable
-from ingest.flow.circuit import ApiAway, Circuit
-from ingest.flow.circuit_report import CircuitReport
+from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
 from ingest.flow.handler import Handler
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.outage_report import CircuitReport
 from ingest.flow.pacing import Pacing
 from ingest.flow.patience import until_available, warn
-from ingest.flow.seams import Queue
+from ingest.flow.ports import Queue
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.telemetry.board import Gauge
 from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Gauge
 
 _log = get_logger("worker")
 
@@ -69,7 +69,7 @@ class Worker:
         settlement: Settlement,
         leases: Leases,
         maintenance: Maintenance,
-        circuit: Circuit,
+        circuit: CircuitBreaker,
         limit: ConcurrencyLimit,
         pacing: Pacing,
         *,

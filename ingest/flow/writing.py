@@ -15,7 +15,7 @@ from ingest.domain.delivery import Delivery, Effect, OrderRow
 from ingest.domain.errors import RowsRefused, StoreTooSlow
 from ingest.flow.lease import Leases
 from ingest.flow.patience import until_available
-from ingest.flow.seams import Store
+from ingest.flow.ports import Store
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
 

@@ -26,9 +26,9 @@ from ingest.queue.connection import (
     is_out_of_memory,
     translated,
 )
+from ingest.queue.direct_connection import DirectConnection
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
-from ingest.queue.line import Line
 from ingest.queue.scripts import Scripts
 from ingest.telemetry.logs import get_logger
 
@@ -56,8 +56,8 @@ class Consumer:
     def __init__(
         self,
         control: Redis,
-        reading: Line,
-        acking: Line,
+        reading: DirectConnection,
+        acking: DirectConnection,
         keys: Keys,
         group: str,
         name: str,
@@ -80,8 +80,8 @@ class Consumer:
         keys = Keys.of(queue, group)
         async with (
             control_client(url) as control,
-            Line.open(url, block + COMMAND_TIMEOUT) as reading,
-            Line.open(url, COMMAND_TIMEOUT) as acking,
+            DirectConnection.open(url, block + COMMAND_TIMEOUT) as reading,
+            DirectConnection.open(url, COMMAND_TIMEOUT) as acking,
         ):
             yield cls(control, reading, acking, keys, group, name, capabilities=await probe(control, keys.probe))
 
@@ -220,7 +220,7 @@ class Consumer:
             _log.warning("lost_entry_rescheduled", entry_id=delivery.entry_id, order_id=delivery.order_id)
         return bool(moved)
 
-    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move the entry to the dead letters; False if it is no longer this consumer's to move.
 
         The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it.
@@ -234,7 +234,7 @@ class Consumer:
         }
         fields = flat({**_without_group(delivery), **about})
         arguments: list[Any] = [self._group, self.name, delivery.entry_id, *fields]
-        moved = await self._call_group(self._scripts.bury, [*self._moving(delivery), self._keys.dead], arguments)
+        moved = await self._call_group(self._scripts.dead_letter, [*self._moving(delivery), self._keys.dead], arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
         return bool(moved == 1)
@@ -311,7 +311,7 @@ class Consumer:
         # -1 if another group has come in between: next time.
         return max(0, int(await self._call_group(self._scripts.trim, keys, [self._group, most, *others])))
 
-    async def remove_silent(self, idle: float) -> int:
+    async def remove_stale(self, idle: float) -> int:
         """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds; return how many."""
         try:
             with translated():

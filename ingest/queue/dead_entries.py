@@ -1,9 +1,9 @@
-"""Between the fields of a buried entry and a `DeadLetter`."""
+"""Between the fields of a buried entry and a `DeadLetterEntry`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from ingest.domain.dead_letter import DeadLetter
+from ingest.domain.dead_letter import DeadLetterEntry
 from ingest.queue.entries import PACKED, unpacked_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -14,13 +14,13 @@ _READ = frozenset(
 )  # fmt: skip
 
 
-def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter:
+def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
     """The dead letter in an entry; what another program wrote wrong is read as not given."""
     if PACKED in fields:
         fields = unpacked_fields(fields)
     name = entry_id.decode()
     milliseconds = min(int(name.partition("-")[0]), _LATEST)
-    return DeadLetter(
+    return DeadLetterEntry(
         entry_id=name,
         order_id=_text(fields.get(b"order_id")),
         reason=_text(fields.get(b"reason")) or "",

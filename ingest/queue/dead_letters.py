@@ -16,7 +16,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.domain.dead_letter import DeadLetter, Selection
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.connection import control_client, translated
 from ingest.queue.dead_entries import to_dead_letter
 from ingest.queue.keys import DEFAULT_GROUP, Keys
@@ -41,7 +41,7 @@ class Page:
         examined: how many there were.
     """
 
-    letters: Sequence[DeadLetter]
+    letters: Sequence[DeadLetterEntry]
     examined: int
 
 
@@ -126,7 +126,7 @@ class DeadLetters:
         with translated():
             return int(await self._client.xlen(self._keys.dead))
 
-    async def get(self, entry_id: str) -> DeadLetter | None:
+    async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID of its own, if it is there."""
         return next(iter(await self._look_up([entry_id])), None) if _is_entry_id(entry_id) else None
 
@@ -143,7 +143,7 @@ class DeadLetters:
     def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
         """Go through those that are meant, the other way round; close it if you stop early."""
 
-        async def read(before: str | None) -> list[DeadLetter]:
+        async def read(before: str | None) -> list[DeadLetterEntry]:
             with translated():
                 found: Any = await self._client.xrevrange(
                     self._keys.dead, before or "+", _first_id(selection), count=PAGE
@@ -240,7 +240,7 @@ class DeadLetters:
             yield Page(meant, len(letters))
 
     def _forward(self, selection: Selection, newest: str) -> _Call:
-        async def read(after: str | None) -> list[DeadLetter]:
+        async def read(after: str | None) -> list[DeadLetterEntry]:
             with translated():
                 found: Any = await self._client.xrange(
                     self._keys.dead, after or _first_id(selection), newest, count=PAGE
@@ -249,7 +249,7 @@ class DeadLetters:
 
         return read
 
-    async def _look_up(self, entry_ids: Sequence[str]) -> list[DeadLetter]:
+    async def _look_up(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 for entry_id in entry_ids:

@@ -12,7 +12,7 @@ from ingest.queue.capabilities import Capabilities
 _PARTS = {
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
     "reschedule": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
-    "bury": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
+    "dead_letter": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
     "move_due": ("now", "others", "wide"),
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
@@ -34,7 +34,7 @@ class Scripts:
 
     ack: AsyncScript
     reschedule: AsyncScript
-    bury: AsyncScript
+    dead_letter: AsyncScript
     move_due: AsyncScript
     heartbeat: AsyncScript
     claim_abandoned: AsyncScript

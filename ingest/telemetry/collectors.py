@@ -5,23 +5,23 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingest.telemetry.board import Board, Spec
 from ingest.telemetry.metrics import QueueState
+from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 
-class BoardCollector(Collector):
+class SharedMetricsCollector(Collector):
     """Shows the board to prometheus_client, all processes added up."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self, shared_metrics: SharedMetrics) -> None:
+        self._shared_metrics = shared_metrics
 
     def collect(self) -> Iterator[Metric]:
         """One metric family for each declared metric."""
-        for spec in self._board.specs:
+        for spec in self._shared_metrics.specs:
             labels = [spec.label] if spec.label else []
             family = _family(spec, labels)
             for index, value in enumerate(spec.values):
-                cells = self._board.total(spec.name, index)
+                cells = self._shared_metrics.total(spec.name, index)
                 named = [value] if spec.label else []
                 if isinstance(family, HistogramMetricFamily):
                     family.add_metric(named, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])

@@ -7,8 +7,8 @@ frozen, or dies as often as it is started.
 import time
 from collections.abc import Callable
 
-from ingest.telemetry.board import Board
 from ingest.telemetry.metrics import LOOP_LAG
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 
 class Liveness:
@@ -20,12 +20,14 @@ class Liveness:
         clock: monotonic seconds.
     """
 
-    def __init__(self, board: Board, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._board = board
+    def __init__(
+        self, shared_metrics: SharedMetrics, limit: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._shared_metrics = shared_metrics
         self._limit = limit
         self._clock = clock
         now = clock()
-        self._seen = [(self._turns(slot), now) for slot in range(board.slots)]
+        self._seen = [(self._turns(slot), now) for slot in range(shared_metrics.slots)]
 
     def silent(self) -> list[int]:
         """The slots of the processes that have not turned for too long."""
@@ -38,4 +40,4 @@ class Liveness:
 
     def _turns(self, slot: int) -> float:
         # The last cell is the sum of the lags; the others count.
-        return sum(self._board.cells(LOOP_LAG.name, 0, slot)[:-1])
+        return sum(self._shared_metrics.cells(LOOP_LAG.name, 0, slot)[:-1])

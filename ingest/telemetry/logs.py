@@ -53,7 +53,7 @@ def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDi
     return event
 
 
-def get_logger(room: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of one room."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(room=room)
+def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """The logger of one part of the program; its events have the part's name in `component`."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger

@@ -31,7 +31,7 @@ _RUNNER = asyncio.Runner.run.__code__
 # So many places are remembered as shown.
 _PLACES = 100
 
-_Place = tuple[tuple[str, str], ...]
+_Location = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BlockWatch:
         self._beat = _Beat(time.monotonic(), time.monotonic() + threshold, time.process_time())
         self._freed_at = 0.0
         self._awake_since = 0.0
-        self._shown: dict[_Place, _Shown] = {}
+        self._shown: dict[_Location, _Shown] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="loop-blocks", daemon=True)
 
@@ -134,7 +134,7 @@ class BlockWatch:
         if hidden is not None and self._beat is not beat:
             _log.info("event_loop_free_again", seconds=round(self._freed_at - since, 3))
 
-    def _hidden(self, place: _Place) -> int | None:
+    def _hidden(self, place: _Location) -> int | None:
         """How many blocks of this place were not shown; None if this is one more."""
         now = time.monotonic()
         last = self._shown.pop(place, None)

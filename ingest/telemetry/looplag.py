@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from ingest.telemetry.board import Histogram
 from ingest.telemetry.loopblocks import BlockWatch
+from ingest.telemetry.shared_metrics import Histogram
 
 _EVERY = 0.5
 

@@ -6,7 +6,7 @@ whole (queue depth and so on) is asked of Redis at the scrape, see `QueueState`.
 
 from dataclasses import dataclass
 
-from ingest.telemetry.board import Board, Counter, Gauge, Histogram, Spec
+from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
 # From one millisecond to ten seconds, about 1.6 apart: a call of the external API, a transaction.
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.016, 0.025, 0.04, 0.063, 0.1, 0.125, 0.16, 0.2, 0.25, 0.4, 0.63, 1.0, 1.6, 2.5, 4.0, 6.3, 10.0, 30.0)  # fmt: skip
@@ -64,9 +64,9 @@ class WorkerMetrics:
     restarts: Counter
 
     @classmethod
-    def on(cls, board: Board, slot: int) -> "WorkerMetrics":
+    def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
         """The series of the process in `slot`."""
-        row = board.row(slot)
+        row = shared_metrics.row(slot)
         return cls(
             orders=row.counter(ORDERS),
             order_latency=row.histogram(ORDER_LATENCY)[""],
@@ -82,9 +82,9 @@ class WorkerMetrics:
         )
 
 
-def worker_board(processes: int) -> Board:
+def worker_shared_metrics(processes: int) -> SharedMetrics:
     """A board for that many worker processes."""
-    return Board(WORKER_METRICS, processes)
+    return SharedMetrics(WORKER_METRICS, processes)
 
 
 @dataclass(frozen=True, slots=True)

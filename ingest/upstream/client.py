@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from ingest.domain.delivery import DeadReason, Fetched
 from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault, TransportFault
-from ingest.telemetry.board import Histogram
+from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.answers import breaks_off, code_of, fault_of
 from ingest.upstream.redirects import MOST_REDIRECTS, RefusedRedirect, redirected
 from ingest.upstream.renewal import Opener, RenewedTransport

@@ -20,7 +20,7 @@ from support import Cli, eventually_sync
 from ingest.cli import COMMANDS
 from ingest.cli.bench import COMMANDS as BENCH_COMMANDS
 from ingest.cli.dead import COMMANDS as DEAD_COMMANDS
-from ingest.demo.upstream.samples import sample_orders
+from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"

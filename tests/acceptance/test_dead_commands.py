@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from acceptance.burial import Buried, assert_one_line, lines, on_a_terminal
 from acceptance.commands import Workers, closing_workers
+from acceptance.dead_lettering import StoredDeadLetters, assert_one_line, lines, on_a_terminal
+from dead_letter_entries import letter
 from integration.scene import Scene, document
-from letters import letter
 from redis import Redis
 from support import Cli, eventually, eventually_sync
 
@@ -24,17 +24,17 @@ STEERING = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"
 
 
 @pytest.fixture
-def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
     with Redis.from_url(redis_url) as redis:
-        yield Buried(redis, Keys.of(queue_name))
+        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 # -- list and show ------------------------------------------------------------------------------------------------
 
 
-def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, buried: Buried) -> None:
+def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     now = int(time.time() * 1000)
-    first, second = buried.add(
+    first, second = dead_lettered.add(
         letter("a", "not_found", dead_at=now - 3 * 3_600_000),
         letter("b", "attempts_exhausted", attempts=5, error="HTTP 500", replays=2, replayed_at=now - 2 * 86_400_000),
     )
@@ -50,8 +50,8 @@ def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, buried: Buried) -
     assert rows[1].split() == [first, "a", "not_found", "3", "3", "h", "ago", "HTTP", "404"]
 
 
-def test_list_as_json_is_an_object_a_line_with_all_there_is(cli: Cli, buried: Buried) -> None:
-    [entry_id] = buried.add(
+def test_list_as_json_is_an_object_a_line_with_all_there_is(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    [entry_id] = dead_lettered.add(
         letter("a", dead_at=1_700_000_000_123, first_enqueued_at=1_600_000_000_001, tenant=b"\xffo", replays=1,
                replayed_at=1_650_000_000_000)
     )  # fmt: skip
@@ -76,8 +76,8 @@ def test_list_as_json_is_an_object_a_line_with_all_there_is(cli: Cli, buried: Bu
     ]
 
 
-def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, buried: Buried) -> None:
-    buried.add_many(letter(f"o-{number}") for number in range(60))
+def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add_many(letter(f"o-{number}") for number in range(60))
 
     by_default, three, all_of_them = (
         cli.run("dead", "list", *arguments) for arguments in ([], ["--limit", "3"], ["--limit", "60", "--json"])
@@ -106,10 +106,10 @@ def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, buried: Buried)
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
 def test_list_shows_those_that_meet_every_criterion(
-    cli: Cli, buried: Buried, arguments: list[str], listed: str
+    cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str], listed: str
 ) -> None:
     now = int(time.time() * 1000)
-    buried.add(
+    dead_lettered.add(
         letter("d", "unstorable", dead_at=1_700_000_000_123),
         letter("b", "rejected", dead_at=now - 2 * 3_600_000),
         letter("a", "not_found", dead_at=now - 60_000),
@@ -131,8 +131,8 @@ def test_without_dead_letters_list_and_export_are_done_at_once(cli: Cli) -> None
     assert (json_lines.stdout, json_lines.stderr, export.stdout, export.stderr) == ("", "", "", "")
 
 
-def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, buried: Buried) -> None:
-    first, second, _ = buried.add(
+def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    first, second, _ = dead_lettered.add(
         letter("a", error="HTTP 404", dead_at=1_700_000_000_123, replays=3, replayed_at=1_650_000_000_000, tenant="x"),
         letter("a", "rejected", document=b"{" + b"x" * 5_000),
         letter("b"),
@@ -155,8 +155,10 @@ def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, buried: Buried) 
 
 
 @pytest.mark.parametrize("command", ["list", "show"])
-def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(cli: Cli, buried: Buried, command: str) -> None:
-    buried.add(letter("a"))
+def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str
+) -> None:
+    dead_lettered.add(letter("a"))
 
     table = cli.run("dead", command, "a", "b", "1-1", "\x1b[31m")
     as_json = cli.run("dead", command, "b", "a", "--json")
@@ -172,9 +174,11 @@ def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(cli: Cli
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "1"], ["list", "--json"], ["export", "--format", "csv"], ["export"]], ids=" ".join)  # fmt: skip
-def test_nothing_that_a_field_says_steers_a_terminal(cli: Cli, buried: Buried, arguments: list[str]) -> None:
+def test_nothing_that_a_field_says_steers_a_terminal(
+    cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]
+) -> None:
     spoilt = {"order_id": "1", "reason": STEERING, "error": STEERING, "worker": STEERING, STEERING: STEERING}
-    buried.add({name.encode(): value.encode() for name, value in spoilt.items()})
+    dead_lettered.add({name.encode(): value.encode() for name, value in spoilt.items()})
 
     code, written = on_a_terminal(cli, "dead", *arguments, env={"COLUMNS": "300", "NO_COLOR": "1"})
 
@@ -186,9 +190,9 @@ def test_nothing_that_a_field_says_steers_a_terminal(cli: Cli, buried: Buried, a
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export", "--format", "csv"]], ids=" ".join)
 def test_values_that_are_no_text_and_terminals_that_know_no_unicode_are_no_error(
-    cli: Cli, buried: Buried, arguments: list[str]
+    cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]
 ) -> None:
-    buried.add(letter("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
+    dead_lettered.add(letter("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
 
     done = cli.run("dead", *arguments, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
 
@@ -199,8 +203,8 @@ def test_values_that_are_no_text_and_terminals_that_know_no_unicode_are_no_error
 # -- replay and drop ----------------------------------------------------------------------------------------------
 
 
-def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, buried: Buried) -> None:
-    entry_ids = buried.add(*map(letter, "abcd"))
+def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    entry_ids = dead_lettered.add(*map(letter, "abcd"))
 
     replayed = cli.run("dead", "replay", entry_ids[0])
     dropped = cli.run("dead", "drop", "c", "--json")
@@ -215,12 +219,14 @@ def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, buried: Bu
         "missing": [],
         "dry_run": False,
     }
-    assert (buried.dead, buried.queued) == (["b", "d"], ["a"])
+    assert (dead_lettered.dead, dead_lettered.queued) == (["b", "d"], ["a"])
 
 
 @pytest.mark.parametrize(("command", "done_to"), [("replay", "replayed"), ("drop", "dropped")])
-def test_a_dry_run_counts_and_changes_nothing(cli: Cli, buried: Buried, command: str, done_to: str) -> None:
-    buried.add(letter("a"), letter("b", "rejected"), letter("c"))
+def test_a_dry_run_counts_and_changes_nothing(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str, done_to: str
+) -> None:
+    dead_lettered.add(letter("a"), letter("b", "rejected"), letter("c"))
 
     told, as_json = cli.run("dead", command, "--all", "--dry-run"), cli.run("dead", command, "c", "x", "--dry-run", "--json")  # fmt: skip
 
@@ -235,12 +241,14 @@ def test_a_dry_run_counts_and_changes_nothing(cli: Cli, buried: Buried, command:
         "missing": ["x"],
         "dry_run": True,
     }
-    assert (buried.dead, buried.queued) == (["a", "b", "c"], [])
+    assert (dead_lettered.dead, dead_lettered.queued) == (["a", "b", "c"], [])
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_more_than_one_is_not_touched_where_nobody_can_be_asked(cli: Cli, buried: Buried, command: str) -> None:
-    buried.add(letter("a"), letter("b"), letter("c", "rejected"))
+def test_more_than_one_is_not_touched_where_nobody_can_be_asked(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str
+) -> None:
+    dead_lettered.add(letter("a"), letter("b"), letter("c", "rejected"))
 
     refused = cli.run("dead", command, "--all", stdin="y\n")
     single = cli.run("dead", command, "--reason", "rejected")
@@ -252,8 +260,8 @@ def test_more_than_one_is_not_touched_where_nobody_can_be_asked(cli: Cli, buried
     assert (single.returncode, agreed.returncode) == (0, 0)
     assert "1 dead letter:" in single.stdout
     assert "2 dead letters:" in agreed.stdout
-    assert buried.dead == []
-    assert buried.queued == (["c", "a", "b"] if command == "replay" else [])
+    assert dead_lettered.dead == []
+    assert dead_lettered.queued == (["c", "a", "b"] if command == "replay" else [])
 
 
 @pytest.mark.parametrize(
@@ -269,16 +277,16 @@ def test_more_than_one_is_not_touched_where_nobody_can_be_asked(cli: Cli, buried
     ],
 )
 def test_more_than_one_is_asked_for_on_a_terminal(
-    cli: Cli, buried: Buried, answer: bytes, code: int, says: str
+    cli: Cli, dead_lettered: StoredDeadLetters, answer: bytes, code: int, says: str
 ) -> None:
-    buried.add(letter("a"), letter("b"))
+    dead_lettered.add(letter("a"), letter("b"))
 
     ended, written = on_a_terminal(cli, "dead", "replay", "--all", answer=answer)
 
     assert ended == code, written
     assert "Would replay 2 dead letters: 2 not_found. Go on? [y/N]" in written
     assert says in written
-    assert (buried.dead, buried.queued) == (([], ["a", "b"]) if code == 0 else (["a", "b"], []))
+    assert (dead_lettered.dead, dead_lettered.queued) == (([], ["a", "b"]) if code == 0 else (["a", "b"], []))
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
@@ -298,22 +306,22 @@ def test_more_than_one_is_asked_for_on_a_terminal(
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_selection_that_cannot_be_meant_is_one_line_and_exit_code_2(
-    cli: Cli, buried: Buried, command: str, arguments: list[str], told: str
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str, arguments: list[str], told: str
 ) -> None:
-    buried.add(letter("a", "rejected"))
+    dead_lettered.add(letter("a", "rejected"))
 
     done = cli.run("dead", command, *arguments)
 
     assert_one_line(done, 2)
     assert told.replace("{command}", command) in done.stderr
-    assert (buried.dead, buried.queued) == (["a"], [])
+    assert (dead_lettered.dead, dead_lettered.queued) == (["a"], [])
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
 def test_an_id_that_stands_for_nothing_fails_the_command_and_the_others_are_done(
-    cli: Cli, buried: Buried, command: str
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
-    buried.add(letter("a"), letter("b", "rejected"))
+    dead_lettered.add(letter("a"), letter("b", "rejected"))
 
     done = cli.run("dead", command, "a", "nobody")
     other_reason = cli.run("dead", command, "b", "--reason", "not_found")
@@ -321,23 +329,23 @@ def test_an_id_that_stands_for_nothing_fails_the_command_and_the_others_are_done
     assert (done.returncode, done.stderr) == (1, "no dead letter for nobody\n")
     assert "1 dead letter:" in done.stdout
     assert (other_reason.returncode, other_reason.stderr) == (1, "no dead letter for b\n")
-    assert buried.dead == ["b"]
+    assert dead_lettered.dead == ["b"]
 
 
-def test_criteria_that_nothing_meets_are_done_at_once(cli: Cli, buried: Buried) -> None:
-    buried.add(letter("a"))
+def test_criteria_that_nothing_meets_are_done_at_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(letter("a"))
 
     done = cli.run("dead", "replay", "--reason", "rejected")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "replayed nothing: no dead letter matches\n", "")
 
 
-def test_a_replay_takes_no_notice_of_the_backlog_limit(cli: Cli, buried: Buried) -> None:
-    buried.add_many(letter(f"o-{number}") for number in range(30))
+def test_a_replay_takes_no_notice_of_the_backlog_limit(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add_many(letter(f"o-{number}") for number in range(30))
 
     done = cli.run("dead", "replay", "--all", "--yes", env={"INGEST_BACKLOG_LIMIT": "5"})
 
-    assert (done.returncode, len(buried.queued)) == (0, 30)
+    assert (done.returncode, len(dead_lettered.queued)) == (0, 30)
 
 
 async def test_what_was_not_found_and_now_exists_is_stored_after_a_replay(
@@ -386,17 +394,17 @@ async def _has(dead: Any, count: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
-    cli: Cli, buried: Buried, number: signal.Signals
+    cli: Cli, dead_lettered: StoredDeadLetters, number: signal.Signals
 ) -> None:
     count = 20_000
     names = [f"o-{number}" for number in range(count)]
-    buried.add_many(map(letter, names))
+    dead_lettered.add_many(map(letter, names))
     process = cli.start("dead", "replay", "--all", "--yes")
 
-    eventually_sync(lambda: buried.redis.xlen(buried.keys.stream) > 0, every=0.005)
+    eventually_sync(lambda: dead_lettered.redis.xlen(dead_lettered.keys.stream) > 0, every=0.005)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
-    back, left = buried.queued, buried.dead
+    back, left = dead_lettered.queued, dead_lettered.dead
 
     assert back + left == names, "each is in one place, in order"
     assert 0 < len(back) < count, "it was interrupted in mid-run"
@@ -406,21 +414,21 @@ def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
         assert "Traceback" not in stderr
     again = cli.run("dead", "replay", "--all", "--yes", "--json")
     assert json.loads(again.stdout)["replayed"] == len(left)
-    assert Counter(buried.queued) == Counter(names)
-    assert buried.dead == []
+    assert Counter(dead_lettered.queued) == Counter(names)
+    assert dead_lettered.dead == []
 
 
-def test_two_replays_at_once_count_each_once(cli: Cli, buried: Buried) -> None:
+def test_two_replays_at_once_count_each_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     names = [f"o-{number}" for number in range(5_000)]
-    buried.add_many(map(letter, names))
+    dead_lettered.add_many(map(letter, names))
 
     commands = [cli.start("dead", "replay", "--all", "--yes", "--json") for _ in range(2)]
     summaries = [json.loads(command.communicate(timeout=60)[0]) for command in commands]
 
     assert sum(summary["replayed"] for summary in summaries) == 5_000
     assert all(summary["replayed"] + summary["gone"] == summary["matched"] for summary in summaries)
-    assert Counter(buried.queued) == Counter(names)
-    assert buried.dead == []
+    assert Counter(dead_lettered.queued) == Counter(names)
+    assert dead_lettered.dead == []
 
 
 # -- Redis away, wrong use, help ----------------------------------------------------------------------------------

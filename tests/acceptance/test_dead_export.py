@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acceptance.burial import Buried, assert_one_line, lines
-from letters import letter
+from acceptance.dead_lettering import StoredDeadLetters, assert_one_line, lines
+from dead_letter_entries import letter
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -21,16 +21,16 @@ from ingest.queue.keys import Keys
 
 
 @pytest.fixture
-def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
     with Redis.from_url(redis_url) as redis:
-        yield Buried(redis, Keys.of(queue_name))
+        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 # -- what it writes, and where ------------------------------------------------------------------------------------
 
 
-def test_export_writes_json_lines_oldest_first(cli: Cli, buried: Buried) -> None:
-    buried.add_many(letter(f"o-{number}", list(DeadReason)[number % 2]) for number in range(500))
+def test_export_writes_json_lines_oldest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add_many(letter(f"o-{number}", list(DeadReason)[number % 2]) for number in range(500))
 
     everything, some = cli.run("dead", "export"), cli.run("dead", "export", "--json", "--reason", "not_found")
 
@@ -39,9 +39,11 @@ def test_export_writes_json_lines_oldest_first(cli: Cli, buried: Buried) -> None
     assert [found["order_id"] for found in lines(some.stdout)] == [f"o-{number}" for number in range(1, 500, 2)]
 
 
-def test_export_writes_csv_with_a_header_into_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+def test_export_writes_csv_with_a_header_into_a_file(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
+) -> None:
     path = tmp_path / "dead.csv"
-    buried.add(letter("a", error='two\nlines, "é"', tenant="x"), letter("=1+1"))
+    dead_lettered.add(letter("a", error='two\nlines, "é"', tenant="x"), letter("=1+1"))
 
     done = cli.run("dead", "export", "--format", "csv", "--output", str(path))
 
@@ -57,10 +59,12 @@ def test_export_writes_csv_with_a_header_into_a_file(cli: Cli, buried: Buried, t
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_a_file_of_dead_letters_is_for_its_owner_alone(cli: Cli, buried: Buried, tmp_path: Path, umask: int) -> None:
+def test_a_file_of_dead_letters_is_for_its_owner_alone(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path, umask: int
+) -> None:
     path = tmp_path / "dead.jsonl"
     path.touch(0o666)
-    buried.add(letter("a"))
+    dead_lettered.add(letter("a"))
 
     done = subprocess.run(
         [sys.executable, "-m", "ingest", "dead", "export", "--force", "--output", str(path)],
@@ -74,10 +78,10 @@ def test_a_file_of_dead_letters_is_for_its_owner_alone(cli: Cli, buried: Buried,
     assert stat.filemode(path.stat().st_mode) == "-rw-------"
 
 
-def test_export_replaces_a_file_only_when_told_to(cli: Cli, buried: Buried, tmp_path: Path) -> None:
+def test_export_replaces_a_file_only_when_told_to(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
     path = tmp_path / "dead.jsonl"
     path.write_text("precious")
-    buried.add(letter("a"))
+    dead_lettered.add(letter("a"))
 
     refused = cli.run("dead", "export", "--output", str(path))
     kept = path.read_text()
@@ -102,8 +106,8 @@ def test_a_place_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, wh
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_disk_that_fills_up_leaves_no_half_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
-    buried.add_many(letter(f"o-{number}", error="x" * 1_000) for number in range(500))
+def test_a_disk_that_fills_up_leaves_no_half_a_file(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
+    dead_lettered.add_many(letter(f"o-{number}", error="x" * 1_000) for number in range(500))
     command = [sys.executable, "-m", "ingest", "dead", "export", "--output", str(tmp_path / "dead.jsonl")]
 
     # The largest file that the process may write, in blocks of 512 or 1,024 bytes.
@@ -120,8 +124,8 @@ def test_a_disk_that_fills_up_leaves_no_half_a_file(cli: Cli, buried: Buried, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, buried: Buried) -> None:
-    buried.add(letter("a"))
+def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add(letter("a"))
 
     for arguments in (["export"], ["list"], ["list", "--json"], ["show", "a"]):
         with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -137,8 +141,10 @@ def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, buried: Buried) 
         assert done.stderr == "ingest: cannot write to standard output: No space left on device\n"
 
 
-def test_an_export_that_is_interrupted_leaves_no_half_a_file(cli: Cli, buried: Buried, tmp_path: Path) -> None:
-    buried.add_many(letter(f"o-{number}", error="x" * 300) for number in range(60_000))
+def test_an_export_that_is_interrupted_leaves_no_half_a_file(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
+) -> None:
+    dead_lettered.add_many(letter(f"o-{number}", error="x" * 300) for number in range(60_000))
     process = cli.start("dead", "export", "--output", str(tmp_path / "dead.jsonl"))
 
     eventually_sync(lambda: any(file.stat().st_size for file in tmp_path.iterdir()), every=0.005)
@@ -157,8 +163,8 @@ def test_an_export_that_is_interrupted_leaves_no_half_a_file(cli: Cli, buried: B
     [["list"], ["list", "--json"], ["export"], ["export", "--format", "csv"], ["show", "o-1"], ["--help"], ["list", "--help"]],
     ids=" ".join,
 )  # fmt: skip
-def test_a_reader_who_has_enough_is_no_error(cli: Cli, buried: Buried, arguments: list[str]) -> None:
-    buried.add_many(letter(f"o-{number}") for number in range(2_000))
+def test_a_reader_who_has_enough_is_no_error(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
+    dead_lettered.add_many(letter(f"o-{number}") for number in range(2_000))
     read_end, write_end = os.pipe()
     os.close(read_end)
 
@@ -175,8 +181,8 @@ def test_a_reader_who_has_enough_is_no_error(cli: Cli, buried: Buried, arguments
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_reader_of_one_line_gets_it_and_the_command_ends_well(cli: Cli, buried: Buried) -> None:
-    buried.add_many(letter(f"o-{number}", error="x" * 500) for number in range(5_000))
+def test_a_reader_of_one_line_gets_it_and_the_command_ends_well(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    dead_lettered.add_many(letter(f"o-{number}", error="x" * 500) for number in range(5_000))
     command = f"{sys.executable} -m ingest dead export | head -1; echo ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", command], env=cli.env, capture_output=True, text=True, timeout=60, check=False)

@@ -20,9 +20,9 @@ import redis
 from support import Cli, closing_cli, eventually_sync
 
 from ingest.demo.run.audit import DEAD, RETRY, RETRY_ENTRIES, STREAM, audit, is_drained
-from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import DeadReason, OrderRow
 from ingest.domain.order import decode_order
+from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.consumer import Consumer
 from ingest.queue.producer import Producer
 from ingest.store.orders import OrderStore
@@ -195,7 +195,7 @@ async def leave_in_queue(redis_url: str, *, waiting: str, retried: str, dead: st
         await consumer.ensure_group()
         first, second = await consumer.read(2, 1.0)
         await consumer.reschedule(first, 3600.0, 2)
-        await consumer.bury(second, DeadReason.NOT_FOUND, "HTTP 404")
+        await consumer.dead_letter(second, DeadReason.NOT_FOUND, "HTTP 404")
 
 
 async def count_orders(dsn: str) -> int:

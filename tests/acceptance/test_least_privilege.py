@@ -39,7 +39,7 @@ def rules_of(user: str) -> list[str]:
 
 
 @dataclass
-class Place:
+class Location:
     """A server with the user `ingest`, a database with a runtime role, and the commands that know only these."""
 
     admin: "Redis"
@@ -86,7 +86,7 @@ async def runtime_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
 @pytest.fixture
 async def place(
     server: tuple[str, str], runtime_dsn: str, empty_dsn: str, env: dict[str, str], tmp_path: Path
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[Location]:
     everything, limited = server
     (tmp_path / "password").write_text(PASSWORD)
     own = {
@@ -103,10 +103,10 @@ async def place(
             closing_cli(env | own) as cli,
             closing_workers(cli, own) as workers,
         ):
-            yield Place(admin, scene, cli, workers)
+            yield Location(admin, scene, cli, workers)
 
 
-async def command(place: Place, *arguments: str) -> str:
+async def command(place: Location, *arguments: str) -> str:
     """What a command of the service prints, all being well."""
     done = await asyncio.to_thread(place.cli.run, *arguments)
     assert done.returncode == 0, done.stderr
@@ -114,7 +114,7 @@ async def command(place: Place, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("server", [KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name, indirect=True)
-async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Place) -> None:
+async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Location) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")
     settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600, "shutdown_grace": 1}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from letters import letter
+from dead_letter_entries import letter
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -39,7 +39,7 @@ class Orders:
         for order_id in order_ids:
             self.redis.xadd(self.keys.stream, {"order_id": order_id})
 
-    def bury(self, order_id: str) -> None:
+    def dead_letter(self, order_id: str) -> None:
         self.redis.xadd(self.keys.dead, letter(order_id))
 
     def store(self, *order_ids: str) -> None:
@@ -65,7 +65,7 @@ def numbered(first: int, last: int) -> list[str]:
 def test_every_missing_order_is_named_in_a_file(cli: Cli, service: Orders, tmp_path: Path) -> None:
     (tmp_path / "accepted.txt").write_text("\n".join(numbered(0, 2_000)))
     service.store(*numbered(0, 900))
-    service.bury("o-00900")
+    service.dead_letter("o-00900")
     service.queue("o-00901")
 
     done = cli.run("reconcile", "--file", str(tmp_path / "accepted.txt"), "--missing", str(tmp_path / "missing.txt"))
@@ -111,9 +111,9 @@ def test_scripts_get_one_json_object(cli: Cli, service: Orders) -> None:
     assert (part.returncode, report["accepted"], report["stored"], report["lost"]) == (
         1, 2, 1, {"count": 1, "examples": ["b"]},
     )  # fmt: skip
-    assert (report["sound"], report["settled"], report["strangers"]["count"]) == (False, True, 0)
+    assert (report["sound"], report["settled"], report["unexpected"]["count"]) == (False, True, 0)
     report = json.loads(whole.stdout)
-    assert (whole.returncode, report["lost"]["count"], report["strangers"]["examples"]) == (1, 0, ["x"])
+    assert (whole.returncode, report["lost"]["count"], report["unexpected"]["examples"]) == (1, 0, ["x"])
 
 
 def test_a_list_may_be_a_column_of_a_csv_file(cli: Cli, service: Orders, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually
 
-from ingest.demo.servers import EmbeddedServers
-from ingest.demo.servers.server import free_port
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.servers.server import free_port
 from ingest.supervisor import KILL_MARGIN
 
 ORDERS = ids(200)
@@ -92,7 +92,7 @@ async def others_finish(scene: Scene, workers: Workers, order_ids: list[str] = O
 
 def counted(command: WorkerCommand, field: str) -> int:
     """What its processes say at their end, added up."""
-    return sum(int(event[field]) for event in command.events("stopped", room="worker"))
+    return sum(int(event[field]) for event in command.events("stopped", component="worker"))
 
 
 # -- while Redis is away ----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ async def test_asked_while_both_servers_are_frozen_and_the_api_hangs_it_ends_wel
         command.ask(signal.SIGTERM)
         await ends_well(command)
 
-    assert len(command.events("stopped", room="worker")) == 2
+    assert len(command.events("stopped", component="worker")) == 2
     await others_finish(scene, workers)
 
 
@@ -296,7 +296,7 @@ async def test_a_killed_child_during_the_stop_is_said_and_costs_nothing(scene: S
     await holds(scene, 20)
 
     command.ask(signal.SIGTERM)
-    await command.says("stop_requested", room="shutdown")
+    await command.says("stop_requested", component="shutdown")
     os.kill(command.pid_of("worker-0"), signal.SIGKILL)
     await command.says("process_stopped", process="worker-0", code=-signal.SIGKILL)
     command.ask_group(signal.SIGTERM)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from letters import letter
+from dead_letter_entries import letter
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -40,7 +40,7 @@ class Queue:
         """How many entries are handed out; none before there is a group."""
         return sum(group["pending"] for group in self._redis.xinfo_groups(self._keys.stream))  # type: ignore[union-attr]
 
-    def bury(self, order_id: str) -> None:
+    def dead_letter(self, order_id: str) -> None:
         """Add a dead letter."""
         self._redis.xadd(self._keys.dead, letter(order_id))
 
@@ -70,8 +70,8 @@ def test_a_closed_input_is_one_line(cli: Cli, queue: Queue, arguments: list[str]
 
 
 def test_without_an_input_nobody_is_asked(cli: Cli, queue: Queue) -> None:
-    queue.bury("a")
-    queue.bury("b")
+    queue.dead_letter("a")
+    queue.dead_letter("b")
 
     done = redirected(cli, "<&-", "dead", "drop", "--all")
 
@@ -89,7 +89,7 @@ def test_without_an_input_nobody_is_asked(cli: Cli, queue: Queue) -> None:
 def test_an_output_that_cannot_be_written_is_one_line(
     cli: Cli, queue: Queue, arguments: list[str], redirection: str, unbuffered: str
 ) -> None:
-    queue.bury("a")
+    queue.dead_letter("a")
 
     done = redirected(cli, redirection, *arguments, PYTHONUNBUFFERED=unbuffered)
 
@@ -98,7 +98,7 @@ def test_an_output_that_cannot_be_written_is_one_line(
 
 
 def test_what_writes_nothing_needs_no_output(cli: Cli, tmp_path: Path, queue: Queue) -> None:
-    queue.bury("a")
+    queue.dead_letter("a")
 
     done = redirected(cli, "<&- >&- 2>&-", "dead", "export", "--output", str(tmp_path / "dead"))
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from acceptance.burial import Buried, on_a_terminal
-from letters import letter
+from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
+from dead_letter_entries import letter
 from redis import Redis
 from support import Cli
 
@@ -18,9 +18,9 @@ UUID = "0d5c9a1e-7f57-4b7e-9a53-0a4f4f3c1d2e"
 
 
 @pytest.fixture
-def buried(redis_url: str, queue_name: str) -> Iterator[Buried]:
+def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters]:
     with Redis.from_url(redis_url) as redis:
-        yield Buried(redis, Keys.of(queue_name))
+        yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
 def printed(cli: Cli, *arguments: str, **env: str) -> list[str]:
@@ -38,11 +38,11 @@ def words(lines: list[str]) -> str:
 
 @pytest.mark.parametrize("order_id", ["536365", UUID, "x" * 64], ids=["short", "uuid", "longest"])
 def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns(
-    cli: Cli, buried: Buried, order_id: str
+    cli: Cli, dead_lettered: StoredDeadLetters, order_id: str
 ) -> None:
     now = int(time.time() * 1000)
     error = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
-    [entry_id, other] = buried.add(
+    [entry_id, other] = dead_lettered.add(
         letter(order_id, "attempts_exhausted", attempts=10, error=error, dead_at=now - 3 * 3_600_000),
         letter("b", replays=2, replayed_at=now - 2 * 86_400_000),
     )
@@ -55,8 +55,10 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
         assert told in text
 
 
-def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_says_how_wide_it_is(cli: Cli, buried: Buried) -> None:
-    buried.add(*(letter(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
+def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_says_how_wide_it_is(
+    cli: Cli, dead_lettered: StoredDeadLetters
+) -> None:
+    dead_lettered.add(*(letter(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
 
     free, narrow = cli.run("dead", "list"), cli.run("dead", "list", env={"COLUMNS": "80"})
 

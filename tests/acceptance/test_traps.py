@@ -8,7 +8,7 @@ from acceptance.commands import WorkerCommand, Workers, closing_workers
 from redis.asyncio import Redis
 from support import Cli
 
-from ingest.demo.servers import VALKEY_DURABLE, ValkeyServer
+from ingest.lab.servers import VALKEY_DURABLE, ValkeyServer
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from acceptance.commands import WorkerCommand, Workers, closing_workers, is_aliv
 from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually, with_database
 
-from ingest.demo.servers import EmbeddedServers
+from ingest.lab.servers import EmbeddedServers
 
 ORDERS = ids(300)
 
@@ -108,7 +108,7 @@ async def test_a_stop_while_the_api_hangs_gives_back_what_is_in_hand_for_others_
 
     assert {entry.deliveries for entry in await scene.pending()} == {0}
     assert len(await scene.pending()) == 20
-    assert sum(event["given_back"] for event in first.events("stopped", room="worker")) == 20
+    assert sum(event["given_back"] for event in first.events("stopped", component="worker")) == 20
     scene.api.behave(hang_rate=0.0)
     second = workers.start(processes=1, claim_idle=3600)
     await all_finished_right(scene, ids(30))
@@ -125,7 +125,7 @@ async def test_asked_twice_it_does_not_wait_for_the_grace_period(scene: Scene, w
     command = workers.start(processes=1, shutdown_grace=3600)
     await eventually(lambda: is_holding(scene, 10))
     command.ask(signal.SIGTERM)
-    await command.says("stop_requested", room="shutdown")
+    await command.says("stop_requested", component="shutdown")
 
     async def hurried() -> bool:
         command.ask(signal.SIGTERM)

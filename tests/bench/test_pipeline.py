@@ -19,8 +19,8 @@ from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.session import in_turn
 from ingest.bench.pipeline.sweep import knee
 from ingest.cli.bench.pipeline import pipeline
-from ingest.demo.upstream.behaviour import parse_latency
 from ingest.domain.errors import ConfigError
+from ingest.lab.upstream.behaviour import parse_latency
 
 COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
 

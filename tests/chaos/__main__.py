@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from chaos.run import Options, run
-from ingest.demo.servers import sigterm_raises
+from ingest.lab.servers import sigterm_raises
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage
-from ingest.account import Account, Service, take_account
 from ingest.domain.delivery import DeadReason
 from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.operations.reconcile import ReconciliationReport, Service, reconcile
 from ingest.queue.keys import Keys
 
 _MOST_SHOWN = 20
@@ -49,8 +49,8 @@ class Findings:
         bugs: tracebacks and failed deliveries in the log.
     """
 
-    account: Account
-    buried_twice: list[str]
+    account: ReconciliationReport
+    dead_lettered_twice: list[str]
     nameless: tuple[int, int, int]
     went_back: list[str]
     written_often: list[str]
@@ -65,11 +65,11 @@ class Findings:
     def complaints(self) -> list[str]:
         """What is not as it should be, a line each; none if the run is sound."""
         account, letters = self.account, self.account.dead_letters
-        buried, least, most = self.nameless
+        dead_lettered, least, most = self.nameless
         checks = {
             f"{account.lost.count} orders are lost: {account.lost}": account.lost.count,
             f"{account.wrong.count} orders are wrong: {account.wrong}": account.wrong.count,
-            f"{account.strangers.count} strangers: {account.strangers}": account.strangers.count,
+            f"{account.unexpected.count} strangers: {account.unexpected}": account.unexpected.count,
             f"{account.both} orders are stored and dead": account.both,
             f"{account.under_way} orders are under way still": account.under_way,
             "the queue is not empty": not account.is_settled,
@@ -78,8 +78,10 @@ class Findings:
                 for reason in (DeadReason.ATTEMPTS_EXHAUSTED, DeadReason.MAX_DELIVERIES, DeadReason.REJECTED)
                 if reason in letters
             },
-            f"dead letters that should be one each: {_first(self.buried_twice)}": self.buried_twice,
-            f"{buried} dead letters for invalid_message, not {least} to {most}": not least <= buried <= most,
+            f"dead letters that should be one each: {_first(self.dead_lettered_twice)}": self.dead_lettered_twice,
+            f"{dead_lettered} dead letters for invalid_message, not {least} to {most}": not least
+            <= dead_lettered
+            <= most,
             f"an older version replaced a newer one: {_first(self.went_back)}": self.went_back,
             f"written more often than there are versions: {_first(self.written_often)}": self.written_often,
             f"bugs in the log: {_first(self.bugs)}": self.bugs,
@@ -99,7 +101,7 @@ async def prepare(dsn: str) -> None:
 async def find(stage: Stage, orders: Orders) -> Findings:
     """Look everywhere; ask when the workers have ended."""
     servers = stage.servers
-    account = await take_account(
+    account = await reconcile(
         orders.accepted,
         Service(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
         unconfirmed=orders.unconfirmed,
@@ -113,7 +115,7 @@ async def find(stage: Stage, orders: Orders) -> Findings:
     announcements = account.stored + account.arrived + sum(orders.versions.values()) - len(orders.versions)
     return Findings(
         account=account,
-        buried_twice=sorted(name for name, count in letters.items() if name and count > 1),
+        dead_lettered_twice=sorted(name for name, count in letters.items() if name and count > 1),
         nameless=(letters[""], certain, certain + perhaps),
         went_back=sorted(row["order_id"] for row in writes if row["went_back"]),
         written_often=sorted(

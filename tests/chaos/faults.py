@@ -15,7 +15,7 @@ from support import eventually
 from chaos.plan import Fault, Kind
 from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Command, Stage
-from ingest.demo.servers import PostgresServer, ValkeyServer
+from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 

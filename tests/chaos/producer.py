@@ -15,11 +15,11 @@ import msgspec
 from redis.exceptions import RedisError
 
 from chaos.stage import STREAM, Api
-from ingest.account import Expected
-from ingest.demo.upstream.behaviour import Behaviour
-from ingest.demo.upstream.catalogue import ORDERS, Catalogue
-from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import DeadReason
+from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.catalogue import ORDERS, Catalogue
+from ingest.lab.upstream.samples import sample_orders
+from ingest.operations.reconcile import Expected
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
@@ -102,12 +102,12 @@ class Announcer:
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until stopped; what changed has then been announced."""
         async with Producer.connect(self._url, STREAM) as producer:
-            room = 0.0
+            buffer = 0.0
             while not stop.is_set():
                 tick = asyncio.create_task(asyncio.sleep(_EVERY))
-                room += self._per_tick
-                batch = [*self._owed, *[await self._next() for _ in range(int(room))]]
-                room -= int(room)
+                buffer += self._per_tick
+                batch = [*self._owed, *[await self._next() for _ in range(int(buffer))]]
+                buffer -= int(buffer)
                 await self._announce(producer, batch)
                 if self._random.random() < _NAMELESS:
                     await self._add_nameless()

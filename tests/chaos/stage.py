@@ -23,9 +23,9 @@ import psutil
 from failover import Pair
 from proxy import Proxy
 
-from ingest.demo.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
-from ingest.demo.servers.process import ServerProcess
-from ingest.demo.servers.watchdog import Watchdog
+from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
+from ingest.lab.servers.process import ServerProcess
+from ingest.lab.servers.watchdog import Watchdog
 
 STREAM, GROUP = "orders", "ingest"
 TOKEN = "chaos"

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.keys import Keys
 
 

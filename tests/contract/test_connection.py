@@ -14,7 +14,7 @@ from servers.kinds import Kind
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import control_client, translated
-from ingest.queue.line import Line
+from ingest.queue.direct_connection import DirectConnection
 
 
 def test_a_connection_that_was_closed_a_moment_ago_is_an_outage_on_uvloop_too(redis_url: str) -> None:
@@ -50,7 +50,7 @@ async def test_it_is_the_same_where_hello_is_switched_off(kind: Kind, tmp_path: 
 
 
 async def answers(url: str) -> None:
-    async with control_client(url) as client, Line.open(url, 5.0) as line:
+    async with control_client(url) as client, DirectConnection.open(url, 5.0) as line:
         assert await client.ping() is True
         assert await line.call("PING") == b"PONG"
 

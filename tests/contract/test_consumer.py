@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueFull, QueueRefused, control_client, translated
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -23,7 +23,7 @@ NOW = 0.001  # the shortest wait for new entries
 LEASE = 60.0
 WITH_DELIVERY: dict[str, Callable[[Consumer, Delivery], Awaitable[object]]] = {
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
-    "bury": lambda consumer, delivery: consumer.bury(delivery, DeadReason.REJECTED, "no"),
+    "dead_letter": lambda consumer, delivery: consumer.dead_letter(delivery, DeadReason.REJECTED, "no"),
     "release": lambda consumer, delivery: consumer.release([delivery]),
 }
 ODD = {b"tenant": "Zoë ☕".encode(), b"blob": bytes(range(256)), b"": b"", b"traceparent": b"00-abc-def-01"}
@@ -193,7 +193,7 @@ async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
     deliveries = await consumer.read(10, NOW)
 
     await consumer.ack([entry_ids[0]])
-    await consumer.bury(deliveries[1], DeadReason.REJECTED, "no")
+    await consumer.dead_letter(deliveries[1], DeadReason.REJECTED, "no")
     await consumer.reschedule(deliveries[2], 0, 2)
 
     (_, seen), *_ = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
@@ -286,7 +286,7 @@ async def test_an_entry_that_somebody_else_has_taken_over_is_not_moved_nor_acked
     [delivery] = await consumer.read(1, NOW)
     await redis.xclaim(keys.stream, GROUP, "two", 0, [delivery.entry_id])
 
-    moved = await consumer.reschedule(delivery, 0.0, 2), await consumer.bury(delivery, DeadReason.REJECTED, "no")
+    moved = await consumer.reschedule(delivery, 0.0, 2), await consumer.dead_letter(delivery, DeadReason.REJECTED, "no")
     acked = await consumer.ack([delivery.entry_id])
 
     assert (moved, acked) == ((False, False), 0)
@@ -311,7 +311,7 @@ async def test_an_ack_finishes_no_other_entry_that_has_the_same_id(
 
 
 @pytest.mark.parametrize("loss", ["the entry", "the stream", "everything"])
-@pytest.mark.parametrize("move", ["reschedule", "bury", "release"])
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
     consumer: Consumer, redis: Redis, keys: Keys, loss: str, move: str
 ) -> None:
@@ -335,7 +335,7 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-@pytest.mark.parametrize("move", ["reschedule", "bury", "release"])
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
 async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str, *, is_taken: bool
 ) -> None:
@@ -375,7 +375,7 @@ async def test_two_orders_whose_entries_had_the_same_id_both_wait_for_their_retr
     assert sorted(map(str, orders(await consumer.read(10, NOW)))) == ["lost", "other"]
 
 
-@pytest.mark.parametrize("move", ["reschedule", "bury"])
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
 async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_had_lost_it(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
@@ -390,7 +390,7 @@ async def test_what_another_consumer_has_moved_is_not_moved_again_by_one_that_ha
     assert await redis.xlen(keys.dead) + await redis.zcard(keys.retry) == 1
 
 
-@pytest.mark.parametrize("move", ["reschedule", "bury"])
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
 async def test_a_move_that_is_sent_again_long_after_it_was_done_does_nothing(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
@@ -452,9 +452,9 @@ async def test_a_dead_letter_says_all_there_is_to_say(consumer: Consumer, redis:
     [delivery] = await consumer.read(1, NOW)
     seconds, micros = await redis.time()
 
-    buried = await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
+    dead_lettered = await consumer.dead_letter(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
 
-    assert buried
+    assert dead_lettered
     assert (await redis.xlen(keys.stream), await pending(redis, keys)) == (0, {})
     [(_, letter)] = await redis.xrange(keys.dead)
     dead_at = int(letter.pop(b"dead_at"))
@@ -478,9 +478,9 @@ async def test_times_are_kept_to_the_millisecond(
 ) -> None:
     for order_id in ("a", "b"):
         await redis.xadd(keys.stream, {"order_id": order_id}, id=f"{milliseconds}-*")
-    buried, retried = await consumer.read(2, NOW)
+    dead_lettered, retried = await consumer.read(2, NOW)
 
-    await consumer.bury(buried, DeadReason.REJECTED, "no")
+    await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no")
     await consumer.reschedule(retried, 0.0, 2)
     await consumer.move_due(1)
 
@@ -490,22 +490,22 @@ async def test_times_are_kept_to_the_millisecond(
     assert int(again.fields[b"enqueued_at"]) == milliseconds
 
 
-async def test_burying_twice_buries_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+async def test_dead_lettering_twice_dead_letters_once(consumer: Consumer, redis: Redis, keys: Keys) -> None:
     await add(redis, keys, "a")
     [delivery] = await consumer.read(1, NOW)
 
-    buried = [await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404") for _ in range(2)]
+    dead_lettered = [await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404") for _ in range(2)]
 
-    assert buried == [True, False]
+    assert dead_lettered == [True, False]
     assert await redis.xlen(keys.dead) == 1
 
 
 @pytest.mark.parametrize("error", ["", "a\0b", "\ud800", "x" * 100_000])
-async def test_any_error_text_can_be_buried(consumer: Consumer, redis: Redis, keys: Keys, error: str) -> None:
+async def test_any_error_text_can_be_dead_lettered(consumer: Consumer, redis: Redis, keys: Keys, error: str) -> None:
     await redis.xadd(keys.stream, {b"no": b"id"})
     [delivery] = await consumer.read(1, NOW)
 
-    assert await consumer.bury(delivery, DeadReason.INVALID_MESSAGE, error)
+    assert await consumer.dead_letter(delivery, DeadReason.INVALID_MESSAGE, error)
 
     [(_, letter)] = await redis.xrange(keys.dead)
     assert (letter[b"reason"], letter[b"no"]) == (b"invalid_message", b"id")
@@ -759,11 +759,11 @@ CALLS: dict[str, Call] = {
     "claim_idle": lambda consumer, _: claim_idle(consumer, 1, LEASE),
     "ack": lambda consumer, delivery: consumer.ack([delivery.entry_id]),
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
-    "bury": lambda consumer, delivery: consumer.bury(delivery, DeadReason.REJECTED, "no"),
+    "dead_letter": lambda consumer, delivery: consumer.dead_letter(delivery, DeadReason.REJECTED, "no"),
     "renew": lambda consumer, delivery: consumer.renew([delivery.entry_id]),
     "release": lambda consumer, delivery: consumer.release(delivered([delivery.entry_id])),
     "leave": lambda consumer, _: consumer.leave(),
-    "remove_silent": lambda consumer, _: consumer.remove_silent(300.0),
+    "remove_silent": lambda consumer, _: consumer.remove_stale(300.0),
     "ensure_group": lambda consumer, _: consumer.ensure_group(),
 }
 WITH_MOVE_DUE = {**CALLS, "move_due": lambda consumer, _: consumer.move_due(1)}
@@ -870,7 +870,7 @@ async def test_only_silent_consumers_that_hold_nothing_are_removed(
     # Alive by its heartbeat, although it has had nothing to do (a read that brings nothing counts only since Redis 7.2).
     await redis.zadd(keys.alive, {"fresh": 2**52})
 
-    assert await other.remove_silent(0.05) == 1
+    assert await other.remove_stale(0.05) == 1
     assert await names() == {b"one", b"holds", b"fresh"}
     assert held in await pending(redis, keys)
 
@@ -880,13 +880,13 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
     keys = Keys.of("orders")
     async with connect(own_valkey.url, "orders", "one") as consumer:
         await consumer.ensure_group()
-        acked, later, buried = await add(own_redis, keys, "a", "b", "c")
+        acked, later, dead_lettered = await add(own_redis, keys, "a", "b", "c")
         by_id = {delivery.entry_id: delivery for delivery in await consumer.read(3, NOW)}
         await own_redis.config_set("maxmemory", 1)
 
         assert await consumer.ack([acked]) == 1
         assert await consumer.reschedule(by_id[later], 0.0, 2)
-        assert await consumer.bury(by_id[buried], DeadReason.NOT_FOUND, "404")
+        assert await consumer.dead_letter(by_id[dead_lettered], DeadReason.NOT_FOUND, "404")
         assert await own_redis.xlen(keys.stream) == 0
         assert await own_redis.zrange(keys.retry, 0, -1) == [later.encode()]
         assert await own_redis.xlen(keys.dead) == 1
@@ -1012,6 +1012,6 @@ async def test_a_server_that_cannot_take_writes_now_is_unavailable(
         for command in spoil:
             await own_redis.execute_command(command)
 
-        for name in ("read", "claim_own", "claim_idle", "ack", "reschedule", "bury", "release", "renew"):
+        for name in ("read", "claim_own", "claim_idle", "ack", "reschedule", "dead_letter", "release", "renew"):
             with pytest.raises(QueueUnavailable):
                 await CALLS[name](consumer, delivery)

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from contract.test_producer import CuttingProxy
-from letters import Fields, chunks, letter
+from dead_letter_entries import Fields, chunks, letter
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
-from ingest.domain.dead_letter import DeadLetter, Selection
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import PAGE, Change, DeadLetters
@@ -31,7 +31,7 @@ LONG_AGO = 1_600_000_000_123
 GROUP = "ingest"
 
 
-async def bury(redis: Redis, keys: Keys, letters: Iterable[Fields]) -> list[str]:
+async def dead_letter(redis: Redis, keys: Keys, letters: Iterable[Fields]) -> list[str]:
     """Their IDs among the dead."""
     entry_ids: list[str] = []
     for chunk in chunks(letters):
@@ -47,7 +47,7 @@ async def orders(redis: Redis, key: str) -> list[str]:
     return [fields[b"order_id"].decode() for _, fields in await redis.xrange(key)]
 
 
-async def read_all(dead: DeadLetters, selection: Selection) -> list[DeadLetter]:
+async def read_all(dead: DeadLetters, selection: Selection) -> list[DeadLetterEntry]:
     return [letter async for page in dead.oldest_first(selection) for letter in page.letters]
 
 
@@ -91,7 +91,7 @@ async def test_without_dead_letters_there_is_nothing_to_see_or_do(dead: DeadLett
 
 
 async def test_pages_go_through_all_of_them_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 7)))
+    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 7)))
 
     forward = [page async for page in dead.oldest_first(EVERYTHING)]
     back = [page async for page in dead.newest_first(EVERYTHING)]
@@ -104,7 +104,7 @@ async def test_pages_go_through_all_of_them_in_both_directions(dead: DeadLetters
 
 
 async def test_what_is_not_asked_for_is_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await bury(redis, keys, map(letter, names(2 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(2 * PAGE)))
     calls = (await redis.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
 
     async with aclosing(dead.oldest_first(EVERYTHING)) as pages:
@@ -115,7 +115,7 @@ async def test_what_is_not_asked_for_is_not_read(dead: DeadLetters, redis: Redis
 
 
 async def test_one_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    first, second = await bury(redis, keys, [letter("a"), letter("b", "rejected", error="HTTP 400")])
+    first, second = await dead_letter(redis, keys, [letter("a"), letter("b", "rejected", error="HTTP 400")])
 
     found = await dead.get(second)
 
@@ -126,7 +126,7 @@ async def test_one_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys:
 
 
 async def test_by_its_own_id_one_is_found_without_a_search(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    entry_ids = await bury(redis, keys, map(letter, names(3 * PAGE)))
+    entry_ids = await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
 
     by_entry = [page async for page in dead.oldest_first(by_id(*entry_ids[-2:]))]
     by_order = [page async for page in dead.oldest_first(by_id("order-3", entry_ids[-1]))]
@@ -148,7 +148,7 @@ async def test_those_are_found_that_the_selection_matches(
         letter(chance.choice(order_ids), chance.choice(list(DeadReason)), dead_at=now - chance.randrange(10_000))
         for _ in range(2 * PAGE + 50)
     ]
-    entry_ids = await bury(redis, keys, letters)
+    entry_ids = await dead_letter(redis, keys, letters)
     everything = await read_all(dead, EVERYTHING)
     moment = datetime.fromtimestamp(now / 1000, UTC)
     criteria: dict[str, Any] = {
@@ -173,7 +173,7 @@ async def test_a_search_since_a_moment_does_not_begin_at_the_beginning(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.dead, letter("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
-    await bury(redis, keys, [letter("new")])
+    await dead_letter(redis, keys, [letter("new")])
 
     pages = [page async for page in dead.oldest_first(Selection(since=datetime.now(UTC) - timedelta(days=1)))]
 
@@ -183,7 +183,7 @@ async def test_a_search_since_a_moment_does_not_begin_at_the_beginning(
 
 async def test_a_survey_tells_how_far_it_has_come(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     told: list[int] = []
-    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 1)))
+    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 1)))
 
     survey = await dead.survey(EVERYTHING, on_progress=told.append)
 
@@ -199,7 +199,7 @@ async def test_a_replayed_entry_starts_afresh_and_keeps_its_own_fields_and_age(
 ) -> None:
     await redis.xadd(keys.stream, {b"order_id": b"a", b"attempt": b"4", b"enqueued_at": b"%d" % LONG_AGO, **ODD})
     [delivery] = await consumer.read(1, 0.001)
-    await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
+    await consumer.dead_letter(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500: é")
     seconds, micros = await redis.time()
 
     change = await dead.replay(EVERYTHING)
@@ -219,7 +219,7 @@ async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
 ) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"}, id=f"{LONG_AGO}-0")
     [delivery] = await consumer.read(1, 0.001)
-    await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+    await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
 
     await dead.replay(EVERYTHING)
 
@@ -227,18 +227,18 @@ async def test_what_was_announced_without_a_time_keeps_that_of_its_first_entry(
     assert again.enqueued_at == LONG_AGO / 1000
 
 
-async def test_replays_are_counted_however_often_the_entry_is_retried_and_buried_again(
+async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_lettered_again(
     dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.stream, {"order_id": "a", "tenant": "x"}, id=f"{LONG_AGO}-0")
-    seen: list[DeadLetter] = []
+    seen: list[DeadLetterEntry] = []
 
     for _ in range(3):
         [delivery] = await consumer.read(1, 0.001)
         await consumer.reschedule(delivery, 0.0, 2)
         await consumer.move_due(1)
         [delivery] = await consumer.read(1, 0.001)
-        await consumer.bury(delivery, DeadReason.NOT_FOUND, "HTTP 404")
+        await consumer.dead_letter(delivery, DeadReason.NOT_FOUND, "HTTP 404")
         seen += await read_all(dead, EVERYTHING)
         await dead.replay(EVERYTHING)
 
@@ -260,7 +260,7 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
     dead: DeadLetters, redis: Redis, keys: Keys, nonsense: bytes
 ) -> None:
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at", "attempt"), nonsense)
-    await bury(redis, keys, [letter("a", enqueued_at=nonsense, **numbers)])
+    await dead_letter(redis, keys, [letter("a", enqueued_at=nonsense, **numbers)])
 
     await dead.replay(EVERYTHING)
 
@@ -282,7 +282,7 @@ async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
 ) -> None:
     told: list[Change] = []
     reasons = [DeadReason.NOT_FOUND, DeadReason.REJECTED]
-    await bury(redis, keys, (letter(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250))))
+    await dead_letter(redis, keys, (letter(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250))))
 
     change = await dead.replay(Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append)
 
@@ -298,7 +298,7 @@ async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
 async def test_more_ids_than_fit_a_page_are_all_found(
     dead: DeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
 ) -> None:
-    entry_ids = await bury(redis, keys, map(letter, names(2 * PAGE + 10)))
+    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 10)))
 
     change = await action(dead, by_id(*entry_ids[5:], "order-0", "nobody"))
 
@@ -309,7 +309,7 @@ async def test_more_ids_than_fit_a_page_are_all_found(
 async def test_two_replays_at_once_replay_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await bury(redis, keys, map(letter, names(10 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(10 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         one, two = await asyncio.gather(dead.replay(EVERYTHING), other.replay(EVERYTHING))
@@ -321,7 +321,7 @@ async def test_two_replays_at_once_replay_each_once(
 
 
 async def test_what_is_gone_between_looking_and_moving_is_told_apart(redis: Redis, keys: Keys, queue_name: str) -> None:
-    entry_ids = await bury(redis, keys, map(letter, names(PAGE + 10)))
+    entry_ids = await dead_letter(redis, keys, map(letter, names(PAGE + 10)))
     told: list[Change] = []
 
     class Racing(DeadLetters):
@@ -339,15 +339,15 @@ async def test_what_is_gone_between_looking_and_moving_is_told_apart(redis: Redi
     assert told == [Change(PAGE, 0), Change(PAGE + 7, 3)]
 
 
-async def test_what_is_buried_meanwhile_stays(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await bury(redis, keys, map(letter, names(3 * PAGE)))
+async def test_what_is_dead_lettered_meanwhile_stays(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
     survey = await dead.survey(EVERYTHING)
-    await bury(redis, keys, [letter("later")])
+    await dead_letter(redis, keys, [letter("later")])
 
     async with asyncio.TaskGroup() as tasks:
         replaying = tasks.create_task(dead.replay(EVERYTHING, newest=survey.newest))
         for _ in range(20):
-            await bury(redis, keys, [letter("later")])
+            await dead_letter(redis, keys, [letter("later")])
     again = await dead.replay(EVERYTHING)
 
     assert replaying.result() == Change(3 * PAGE, 0)
@@ -358,9 +358,9 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     async def die_again(change: Change) -> None:
-        await bury(redis, keys, (letter(name) for name in names(change.done)))
+        await dead_letter(redis, keys, (letter(name) for name in names(change.done)))
 
-    await bury(redis, keys, map(letter, names(3 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
     dying: list[asyncio.Task[None]] = []
     async with DeadLetters.connect(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         change = await dead.replay(
@@ -372,7 +372,7 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 
 @pytest.mark.parametrize("name", ["replay", "drop"])
 async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
-    entry_ids = await bury(redis, keys, map(letter, "abc"))
+    entry_ids = await dead_letter(redis, keys, map(letter, "abc"))
     script_keys = [keys.dead, *([keys.stream] if name == "replay" else []), keys.receipts + "r"]
 
     async with control_client(redis_url) as client:
@@ -403,7 +403,7 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, action: Callable[..., Any]
 ) -> None:
     told: list[str] = []
-    await bury(redis, keys, map(letter, names(3 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
 
     async with behind_a_cutting_proxy(redis_url, queue_name, cuts, told) as dead:
         change = await action(dead, EVERYTHING)
@@ -417,7 +417,7 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
 async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
-    await bury(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
     first = asyncio.Event()
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: first.set()))
@@ -434,7 +434,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
 async def test_cancelled_while_it_is_busy_with_a_page_it_reads_no_other(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
-    await bury(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
     with pytest.raises(asyncio.CancelledError):
@@ -451,7 +451,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
 ) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
-    await bury(own_redis, keys, map(letter, names(PAGE + 50)))
+    await dead_letter(own_redis, keys, map(letter, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -470,7 +470,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
 async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
-    await bury(own_redis, keys, map(letter, names(PAGE + 50)))
+    await dead_letter(own_redis, keys, map(letter, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -485,7 +485,7 @@ async def test_a_server_that_is_away_is_waited_for(own_valkey: ValkeyServer, act
     told: list[str] = []
     keys = Keys.of("orders")
     async with Redis.from_url(own_valkey.url) as redis:
-        await bury(redis, keys, map(letter, names(PAGE + 50)))
+        await dead_letter(redis, keys, map(letter, names(PAGE + 50)))
     own_valkey.stop("save")
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -510,7 +510,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
     own_valkey: ValkeyServer, own_redis: Redis, forbidden: str
 ) -> None:
     keys = Keys.of("orders")
-    await bury(own_redis, keys, map(letter, "abc"))
+    await dead_letter(own_redis, keys, map(letter, "abc"))
     await own_redis.execute_command("ACL", "SETUSER", "operator", "on", ">word", "~*", "+@all", f"-{forbidden}")
     url = own_valkey.url.replace(f":{own_valkey.password}@", "operator:word@")
 
@@ -524,7 +524,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
 
 
 async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await bury(redis, keys, map(letter, "ab"))
+    await dead_letter(redis, keys, map(letter, "ab"))
     await redis.set(keys.stream, "not a stream")
 
     with pytest.raises(UserError):
@@ -538,7 +538,7 @@ async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis:
 
 async def test_dropped_are_those_that_are_meant_and_no_others(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     reasons = [DeadReason.REJECTED, DeadReason.NOT_FOUND]
-    await bury(redis, keys, (letter(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE))))
+    await dead_letter(redis, keys, (letter(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE))))
 
     change = await dead.drop(Selection(reasons=frozenset({"rejected"})))
 
@@ -550,7 +550,7 @@ async def test_dropped_are_those_that_are_meant_and_no_others(dead: DeadLetters,
 async def test_two_drops_at_once_count_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await bury(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         one, two = await asyncio.gather(dead.drop(EVERYTHING), other.drop(EVERYTHING))
@@ -562,7 +562,7 @@ async def test_two_drops_at_once_count_each_once(
 async def test_a_replay_and_a_drop_at_once_move_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await bury(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))

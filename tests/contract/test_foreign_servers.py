@@ -14,18 +14,18 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
-from ingest.demo.servers.server import free_port
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 from ingest.queue.connection import QueueRefused, control_client, translated
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.direct_connection import DirectConnection
 from ingest.queue.keys import Keys
-from ingest.queue.line import Line
 from ingest.queue.monitor import Monitor
-from ingest.queue.places import Places
 from ingest.queue.producer import Producer
+from ingest.queue.scanner import QueueScanner
 from ingest.queue.transport import connection_options
 
 GROUP = "ingest"
@@ -79,14 +79,14 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
         listening(answer) as foreign,
     ):
         await consumer.ensure_group()
-        monitor, places, letters = (
+        monitor, scanner, letters = (
             Monitor(client, "orders", GROUP),
-            Places(client, "orders", GROUP),
+            QueueScanner(client, "orders", GROUP),
             DeadLetters(client, "orders"),
         )
 
         async def queued() -> None:
-            async for _ in places.queued():
+            async for _ in scanner.queued():
                 pass
 
         calls: Mapping[str, Callable[[], Awaitable[object]]] = {
@@ -98,12 +98,12 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
             "heartbeat": lambda: consumer.heartbeat(5.0),
             "ack": lambda: consumer.ack(["1-1"]),
             "reschedule": lambda: consumer.reschedule(HELD, 1.0, 2),
-            "bury": lambda: consumer.bury(HELD, DeadReason.REJECTED, "no"),
+            "dead_letter": lambda: consumer.dead_letter(HELD, DeadReason.REJECTED, "no"),
             "move_due": lambda: consumer.move_due(10),
             "renew": lambda: consumer.renew(["1-1"]),
             "release": lambda: consumer.release(delivered(["1-1"])),
             "leave": consumer.leave,
-            "remove_silent": lambda: consumer.remove_silent(1.0),
+            "remove_silent": lambda: consumer.remove_stale(1.0),
             "trim": lambda: consumer.trim(10),
             "state": monitor.state,
             "consumers": monitor.consumers,
@@ -151,7 +151,7 @@ async def test_a_connection_to_itself_is_nobody_who_listens() -> None:
     connection = FromThatVeryPort(**options)
     assert isinstance(connection, Connection)
     with pytest.raises(QueueUnavailable, match="connected to itself") as told, translated():
-        await Line(connection, 5.0).call("PING")
+        await DirectConnection(connection, 5.0).call("PING")
 
     assert not isinstance(told.value, QueueRefused), "it is waited for at the start, too"
     assert not connection.is_connected

@@ -6,10 +6,10 @@ import pytest
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.open_circuit import OpenCircuit
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -58,7 +58,7 @@ async def test_each_entry_is_counted_where_it_is(
     await consumer.ack([taken[0].entry_id])
     await consumer.reschedule(taken[1], 60, 2)
     await consumer.reschedule(taken[2], 60, 2)
-    await consumer.bury(taken[3], DeadReason.REJECTED, "no")
+    await consumer.dead_letter(taken[3], DeadReason.REJECTED, "no")
 
     state = await monitor.state()
 

@@ -10,8 +10,8 @@ from redelivery import MOST, claim_idle, delivered
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import DeadReason
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.capabilities import Capabilities, probe
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -57,10 +57,10 @@ async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_
 ) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     entry_ids = await add(redis, keys, *"abcd")
-    acked, buried, retried, _ = await consumer.read(4, NOW)
+    acked, dead_lettered, retried, _ = await consumer.read(4, NOW)
 
     await consumer.ack([acked.entry_id])
-    await consumer.bury(buried, DeadReason.REJECTED, "no")
+    await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no")
     await consumer.reschedule(retried, LEASE, 2)
     await consumer.trim(MOST)
 
@@ -181,10 +181,10 @@ async def test_what_an_acl_forbids_is_done_without(
     async with connect(url, "queue", "one") as consumer:
         queue = Keys.of("queue")
         entry_ids = await add(own_redis, queue, *"abc")
-        acked, buried, given_back = await consumer.read(3, NOW)
+        acked, dead_lettered, given_back = await consumer.read(3, NOW)
         done = [
             await consumer.ack([acked.entry_id]),
-            await consumer.bury(buried, DeadReason.REJECTED, "no"),
+            await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no"),
             await consumer.release(delivered([given_back.entry_id])),
         ]
         taken = await claim_idle(consumer, 10, LEASE)

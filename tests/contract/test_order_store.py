@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from proxy import Proxy
 from support import connected, eventually
 
-from ingest.demo.servers import EmbeddedServers, PostgresServer, embedded_servers
-from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
 from ingest.domain.order import Order, OrderLine, decode_order
+from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
+from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview

@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
-from ingest.demo.servers.server import free_port
 from ingest.domain.errors import UserError
 from ingest.domain.order import InvalidOrderId
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys

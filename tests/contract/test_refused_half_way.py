@@ -12,15 +12,15 @@ from redelivery import sweep
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueRefused
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
-from ingest.queue.places import Places
+from ingest.queue.scanner import QueueScanner
 
 QUEUE = "orders"
 KEYS = Keys.of(QUEUE)
@@ -36,8 +36,8 @@ async def retry_later(consumer: Consumer, delivery: Delivery) -> object:
     return await consumer.reschedule(delivery, 0.0, 2)
 
 
-async def bury(consumer: Consumer, delivery: Delivery) -> object:
-    return await consumer.bury(delivery, DeadReason.REJECTED, "no")
+async def dead_letter(consumer: Consumer, delivery: Delivery) -> object:
+    return await consumer.dead_letter(delivery, DeadReason.REJECTED, "no")
 
 
 async def nothing(consumer: Consumer, delivery: Delivery) -> None:
@@ -53,13 +53,13 @@ Step = Callable[[Consumer, Delivery], Awaitable[object]]
 # What comes before, the move, and the commands that it writes with.
 MOVES: dict[str, tuple[Step, Step, list[str]]] = {
     "to the retry set": (nothing, retry_later, ["hset", "zadd", "xack", "xdel", "set"]),
-    "to the dead letters": (nothing, bury, ["xadd", "xack", "xdel", "set"]),
+    "to the dead letters": (nothing, dead_letter, ["xadd", "xack", "xdel", "set"]),
     "back from the retry set": (
         retry_later,
         lambda consumer, _: consumer.move_due(10),
         ["xadd", "hdel", "zrem"],
     ),
-    "back from the dead letters": (bury, replay, ["xadd", "xdel", "set"]),
+    "back from the dead letters": (dead_letter, replay, ["xadd", "xdel", "set"]),
     "by release": (nothing, lambda consumer, delivery: consumer.release([delivery]), ["xclaim", "zadd"]),
     "by the sweep": (lose, lambda consumer, _: sweep(consumer, LEASE), ["xclaim", "zadd", "hset"]),
 }
@@ -93,16 +93,16 @@ async def test_a_move_that_is_refused_half_way_loses_nothing_and_can_be_made_aga
     await allow_all_but(own_redis, command, *([newer] if kind.is_redis_since(8, 8) else []))
     with suppress(QueueRefused, QueueUnavailable):
         await make(one, delivery)
-    refused_at = await places(own_redis)
+    refused_at = await scanner(own_redis)
     await allow_all_but(own_redis)
 
     assert refused_at, "in two places rather than in none"
     await make(one, delivery)
-    assert await places(own_redis)
+    assert await scanner(own_redis)
 
 
-async def places(redis: Redis) -> list[str]:
+async def scanner(redis: Redis) -> list[str]:
     """Where the order is that it will still be stored, or told of, from."""
-    look = Places(redis, QUEUE, GROUP)
+    look = QueueScanner(redis, QUEUE, GROUP)
     queued = [sighting.place async for page in look.queued() for sighting in page]
     return [*queued, *[sighting.place async for page in look.dead() for sighting in page]]

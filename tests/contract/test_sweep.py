@@ -93,11 +93,11 @@ async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
 ) -> None:
     if is_shared:
         await redis.xgroup_create(keys.stream, "audit", id="0")
-    acked, buried, retried, held = await hold(one, redis, keys, *"abcd")
+    acked, dead_lettered, retried, held = await hold(one, redis, keys, *"abcd")
     await redis.xadd(keys.stream, {"order_id": "undelivered"})
     await one.ack([acked])
-    (dead,) = delivered([buried])
-    await one.bury(dead, DeadReason.REJECTED, "no")
+    (dead,) = delivered([dead_lettered])
+    await one.dead_letter(dead, DeadReason.REJECTED, "no")
     (later,) = delivered([retried])
     await one.reschedule(later, LEASE, 2)
 
@@ -382,7 +382,7 @@ async def test_what_one_group_has_lost_is_not_deleted_because_another_has_settle
     assert await left(redis, keys) == []
 
 
-async def test_each_group_retries_and_buries_for_itself(
+async def test_each_group_retries_and_dead_letters_for_itself(
     one: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
 ) -> None:
     async with other_group(redis_url, queue_name) as two:
@@ -398,7 +398,7 @@ async def test_each_group_retries_and_buries_for_itself(
         for consumer in (one, two):
             [delivery] = await consumer.read(10, NOW)
             assert delivery.fields[b"tenant"] == b"x"
-            await consumer.bury(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "no")
+            await consumer.dead_letter(delivery, DeadReason.ATTEMPTS_EXHAUSTED, "no")
             assert await consumer.read(10, NOW) == []
         for consumer in (one, two):
             await consumer.trim(MOST)

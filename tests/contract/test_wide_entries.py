@@ -13,7 +13,7 @@ from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.entries import flat, to_delivery
 from ingest.queue.keys import Keys
-from ingest.queue.places import Place, Places
+from ingest.queue.scanner import Location, QueueScanner
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def read_one(consumer: Consumer, redis: Redis, keys: Keys, fields: dict[by
 
 
 @pytest.mark.parametrize("fields", [499, 501, 4_100, 20_000])
-async def test_an_entry_of_any_width_is_retried_buried_and_replayed_with_all_its_fields(
+async def test_an_entry_of_any_width_is_retried_dead_lettered_and_replayed_with_all_its_fields(
     one: Consumer, redis: Redis, queue_name: str, keys: Keys, fields: int
 ) -> None:
     given = wide(fields)
@@ -48,7 +48,7 @@ async def test_an_entry_of_any_width_is_retried_buried_and_replayed_with_all_its
     [second] = await one.read(1, NOW)
     assert (second.order_id, second.attempt) == ("a", 2)
     assert given.items() <= second.fields.items()
-    assert await one.bury(second, DeadReason.REJECTED, "no")
+    assert await one.dead_letter(second, DeadReason.REJECTED, "no")
     letters = DeadLetters(redis, queue_name)
     [letter] = [letter async for page in letters.newest_first(Selection(everything=True)) for letter in page.letters]
     assert given.items() - {(b"order_id", b"a")} <= letter.fields.items()
@@ -97,11 +97,11 @@ async def test_a_junk_value_in_the_retry_set_becomes_a_dead_letter_and_stops_no_
     await redis.hset(keys.retry_entries, "0-1", packed)
     await redis.zadd(keys.retry, {"0-1": 0, "no fields": 0})
 
-    seen = [sighting async for page in Places(redis, queue_name, "ingest").queued() for sighting in page]
+    seen = [sighting async for page in QueueScanner(redis, queue_name, "ingest").queued() for sighting in page]
     assert await one.move_due(10) == 3
 
     assert (await redis.zcard(keys.retry), await redis.hlen(keys.retry_entries)) == (0, 0)
-    assert "sound" in [sighting.order_id for sighting in seen if sighting.place is Place.RETRYING]
+    assert "sound" in [sighting.order_id for sighting in seen if sighting.place is Location.RETRYING]
     delivered = await one.read(10, NOW)
     assert "sound" in [delivery.order_id for delivery in delivered]
     letters = await redis.xrange(keys.dead)

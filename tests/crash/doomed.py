@@ -20,9 +20,9 @@ from ingest.queue.consumer import Consumer
 from ingest.settings import Settings, load_settings
 from ingest.store.orders import OrderStore
 from ingest.supervisor import Child, Supervisor
-from ingest.telemetry.board import Board
 from ingest.telemetry.logs import setup_logs
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient
 
 POISON = "poison"
@@ -48,13 +48,13 @@ class Upstream(UpstreamClient):
         return await super().fetch_once(order_id)
 
 
-def worker(settings: Settings, board: Board, slot: int, lifeline: int) -> int:
+def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifeline: int) -> int:
     """One worker process, as `ingest.app` makes it but for the part that dies."""
 
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         _stop_on(lifeline, shutdown.request)
-        metrics = WorkerMetrics.on(board, slot)
+        metrics = WorkerMetrics.on(shared_metrics, slot)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(OrderStore.open(settings.postgres_dsn.get_secret_value()))
             consumer = await stack.enter_async_context(
@@ -78,9 +78,13 @@ def main() -> int:
     settings = load_settings()
     setup_logs("json", "info")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    board = worker_board(settings.processes)
+    shared_metrics = worker_shared_metrics(settings.processes)
     children = [
-        Child(f"worker-{slot}", partial(worker, settings, board, slot), on_death=partial(_note_death, board, slot))
+        Child(
+            f"worker-{slot}",
+            partial(worker, settings, shared_metrics, slot),
+            on_death=partial(_note_death, shared_metrics, slot),
+        )
         for slot in range(settings.processes)
     ]
     return Supervisor(children, settings.shutdown_grace).run()

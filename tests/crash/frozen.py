@@ -20,7 +20,7 @@ from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.logs import setup_logs
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 
 moments = {sys.argv[1]}
@@ -72,7 +72,7 @@ async def main() -> None:
     setup_logs("json", "info")
     shutdown = Shutdown(settings.shutdown_grace)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, shutdown.request, "SIGTERM")
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
         queue = await stack.enter_async_context(

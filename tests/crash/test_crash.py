@@ -121,8 +121,8 @@ async def test_a_worker_killed_around_a_retry_retries_each_order_exactly_once(
     assert await everything_left(scene) == []
 
 
-@pytest.mark.parametrize("moment", ["before_bury", "after_bury"])
-async def test_a_worker_killed_around_a_burial_leaves_one_dead_letter_for_each_order(
+@pytest.mark.parametrize("moment", ["before_dead_letter", "after_dead_letter"])
+async def test_a_worker_killed_around_a_dead_lettering_leaves_one_dead_letter_for_each_order(
     scene: Scene, env: dict[str, str], moment: str
 ) -> None:
     scene.api.behave(any_id=False)
@@ -130,9 +130,9 @@ async def test_a_worker_killed_around_a_burial_leaves_one_dead_letter_for_each_o
 
     await kill_a_victim(scene, env, moment)
 
-    left, buried = await everything_left(scene), [letter["order_id"] for letter in await scene.dead()]
-    assert sorted(left + buried) == sorted(ORDERS), "each is in the stream or buried, never both"
-    assert bool(buried) == (moment == "after_bury")
+    left, dead_lettered = await everything_left(scene), [letter["order_id"] for letter in await scene.dead()]
+    assert sorted(left + dead_lettered) == sorted(ORDERS), "each is in the stream or buried, never both"
+    assert bool(dead_lettered) == (moment == "after_dead_letter")
     async with scene.worker("victim", claim_idle=1):
         await scene.finished()
     letters = await scene.dead()
@@ -205,7 +205,7 @@ async def test_a_leader_killed_as_soon_as_its_sweep_has_found_entries_leaves_the
     assert await scene.dead() == []
 
 
-async def test_a_message_that_kills_every_worker_is_buried_and_the_others_are_stored(
+async def test_a_message_that_kills_every_worker_is_dead_lettered_and_the_others_are_stored(
     scene: Scene, env: dict[str, str]
 ) -> None:
     await scene.enqueue("poison")

@@ -12,7 +12,7 @@ from acceptance.commands import WorkerCommand
 from integration.scene import Scene, assert_right, ids
 from servers.kinds import KINDS, Kind
 
-from ingest.demo.servers import EmbeddedServers
+from ingest.lab.servers import EmbeddedServers
 
 DOOMED = Path(__file__).with_name("doomed.py")
 DELIVERIES = 4
@@ -68,7 +68,7 @@ def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
         command.process.communicate()
 
 
-async def only_the_poison_is_buried(scene: Scene, poison: list[str], order_ids: list[str]) -> None:
+async def only_the_poison_is_dead_lettered(scene: Scene, poison: list[str], order_ids: list[str]) -> None:
     """All else is stored."""
     await scene.finished(within=90)
     letters = sorted((letter["order_id"], letter["reason"]) for letter in await scene.dead())
@@ -77,14 +77,16 @@ async def only_the_poison_is_buried(scene: Scene, poison: list[str], order_ids: 
 
 
 @pytest.mark.parametrize("moment", ["before_fetch", "after_fetch"])
-async def test_a_poison_in_mid_run_is_buried_and_all_others_are_stored(scene: Scene, start: Start, moment: str) -> None:
+async def test_a_poison_in_mid_run_is_dead_lettered_and_all_others_are_stored(
+    scene: Scene, start: Start, moment: str
+) -> None:
     order_ids = ids(200)
     scene.api.behave(latency="0.02-0.1")
     await scene.enqueue(*order_ids[:50], "poison", *order_ids[50:])
 
     command = start(moment)
 
-    await only_the_poison_is_buried(scene, ["poison"], order_ids)
+    await only_the_poison_is_dead_lettered(scene, ["poison"], order_ids)
     assert len(command.events("process_died", code=-signal.SIGSEGV)) == DELIVERIES
     assert await command.stop() == 0
     assert len(command.events("process_died")) == DELIVERIES, "of nothing else, and of nothing afterwards"
@@ -101,7 +103,7 @@ async def test_what_is_in_hand_together_with_a_poison_when_it_strikes_is_none(
     # One read takes all of them, in any process, and they are under way for a while.
     command = start("before_fetch", concurrency=100)
 
-    await only_the_poison_is_buried(scene, ["poison"], order_ids)
+    await only_the_poison_is_dead_lettered(scene, ["poison"], order_ids)
     assert len(command.events("process_died")) == DELIVERIES
     assert await command.stop() == 0
 
@@ -115,12 +117,12 @@ async def test_several_poisons_in_hand_together_are_each_found_out(scene: Scene,
 
     command = start("before_fetch", concurrency=100)
 
-    await only_the_poison_is_buried(scene, poison, order_ids)
+    await only_the_poison_is_dead_lettered(scene, poison, order_ids)
     assert await command.stop() == 0
 
 
 @pytest.mark.parametrize("deliveries", [2, 3])
-async def test_however_few_deliveries_are_allowed_no_neighbour_of_a_poison_is_buried(
+async def test_however_few_deliveries_are_allowed_no_neighbour_of_a_poison_is_dead_lettered(
     scene: Scene, start: Start, deliveries: int
 ) -> None:
     order_ids = ids(20)
@@ -129,7 +131,7 @@ async def test_however_few_deliveries_are_allowed_no_neighbour_of_a_poison_is_bu
 
     command = start("before_fetch", concurrency=100, max_deliveries=deliveries)
 
-    await only_the_poison_is_buried(scene, ["poison"], order_ids)
+    await only_the_poison_is_dead_lettered(scene, ["poison"], order_ids)
     assert await command.stop() == 0
 
 
@@ -141,5 +143,5 @@ async def test_a_poison_does_not_stop_the_line_while_it_is_being_found_out(scene
         await scene.enqueue(f"order-{number}")
         await scene.stored_at_least(number + 1, within=15)
 
-    await only_the_poison_is_buried(scene, ["poison"], ids(100))
+    await only_the_poison_is_dead_lettered(scene, ["poison"], ids(100))
     assert await command.stop() == 0

@@ -21,7 +21,7 @@ from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.logs import setup_logs
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 
 
@@ -96,10 +96,10 @@ class Queue(Consumer):
         fate.meets("after_reschedule")
         return moved
 
-    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
-        fate.meets("before_bury")
-        moved = await super().bury(delivery, reason, error)
-        fate.meets("after_bury")
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        fate.meets("before_dead_letter")
+        moved = await super().dead_letter(delivery, reason, error)
+        fate.meets("after_dead_letter")
         return moved
 
     async def move_due(self, most: int) -> int:
@@ -141,7 +141,7 @@ async def main() -> None:
     """Work until the moment comes."""
     settings = load_settings()
     setup_logs("json", "info")
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
         queue = await stack.enter_async_context(

@@ -20,7 +20,7 @@ from redis import Redis
 from deploy.machine import WORK
 from deploy.shell import Done, attempt, run, wait_for
 from deploy.standins import COMPOSE
-from ingest.demo.upstream.samples import sample_orders
+from ingest.lab.upstream.samples import sample_orders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

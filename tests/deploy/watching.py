@@ -34,7 +34,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a panel is, in the 24 columns of a dashboard."""
 
     x: int
@@ -42,7 +42,7 @@ class Place:
     width: int
     height: int
 
-    def overlaps(self, other: "Place") -> bool:
+    def overlaps(self, other: "Location") -> bool:
         """Whether both want the same place."""
         return (
             self.x < other.x + other.width
@@ -66,7 +66,7 @@ class Panel:
     title: str
     description: str
     datasource: str
-    place: Place
+    place: Location
     targets: tuple[Target, ...]
     defaults: Mapping[str, Any]
     overrides: Mapping[str, Mapping[str, Any]]
@@ -86,7 +86,7 @@ class Panel:
             title=panel["title"],
             description=panel.get("description", ""),
             datasource=panel.get("datasource", {}).get("uid", ""),
-            place=Place(place["x"], place["y"], place["w"], place["h"]),
+            place=Location(place["x"], place["y"], place["w"], place["h"]),
             targets=tuple(
                 Target(target["refId"], target["expr"], target["legendFormat"], target["datasource"]["uid"])
                 for target in panel.get("targets", [])

@@ -16,7 +16,7 @@ import uvloop
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.loopblocks import BlockWatch
 from ingest.telemetry.looplag import watching_loop
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 # Of the kinds, where nothing is watched.
 _UNWATCHED = 0.1
@@ -94,7 +94,7 @@ async def main(kind: str, block_warning: float) -> None:
     threshold = block_warning or _UNWATCHED
     done = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, done.set)
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     if kind == "waits_often":
         watch = BlockWatch(threshold, again_after=AGAIN_AFTER)
         watch.start()

@@ -16,11 +16,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from support import eventually, with_database
 
 from ingest.app import _limits, _worker
-from ingest.demo.servers import EmbeddedServers
-from ingest.demo.upstream import Behaviour, SimulatedApi
 from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -29,8 +29,8 @@ from ingest.queue.producer import Producer
 from ingest.settings import Settings, load_settings
 from ingest.store.orders import OrderStore
 from ingest.store.schema import migrate, migrations
-from ingest.telemetry.collectors import BoardCollector
-from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_board
+from ingest.telemetry.collectors import SharedMetricsCollector
+from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 
 GROUP = "ingest"
@@ -158,10 +158,10 @@ class Scene:
         """A running worker; it is made to drop everything when the block is left, unless it has ended before."""
         parts = parts or Parts()
         settings = self.settings(**changed)
-        board = worker_board(1)
+        shared_metrics = worker_shared_metrics(1)
         registry = CollectorRegistry()
-        registry.register(BoardCollector(board))
-        metrics = WorkerMetrics.on(board, 0)
+        registry.register(SharedMetricsCollector(shared_metrics))
+        metrics = WorkerMetrics.on(shared_metrics, 0)
         shutdown = Shutdown(settings.shutdown_grace)
         async with AsyncExitStack() as stack:
             store = await stack.enter_async_context(parts.store.open(self.dsn))

@@ -18,8 +18,8 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
-from ingest.telemetry.collectors import BoardCollector
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.collectors import SharedMetricsCollector
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 
 HOUR = 3600.0
@@ -36,10 +36,10 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 async def worker_whose_host_is_ahead(scene: Scene, seconds: float, **changed: object) -> AsyncIterator[RunningWorker]:
     """A worker on a host whose clock is that much ahead; the shared clock is the only one that looks at it."""
     settings = scene.settings(**changed)
-    board = worker_board(1)
+    shared_metrics = worker_shared_metrics(1)
     registry = CollectorRegistry()
-    registry.register(BoardCollector(board))
-    metrics = WorkerMetrics.on(board, 0)
+    registry.register(SharedMetricsCollector(shared_metrics))
+    metrics = WorkerMetrics.on(shared_metrics, 0)
     shutdown = Shutdown(settings.shutdown_grace)
     clock = SharedClock()
     clock._offset += seconds
@@ -152,8 +152,8 @@ async def test_nobody_is_dead_to_a_worker_because_of_its_hosts_clock(scene: Scen
 def test_no_room_on_the_way_of_a_delivery_asks_the_hosts_clock_but_the_shared_clock_and_what_it_replaces() -> None:
     package = Path(ingest.__file__).parent
     asking = []
-    for room in ("domain", "flow", "queue", "store", "upstream"):
-        for path in sorted((package / room).rglob("*.py")):
+    for buffer in ("domain", "flow", "queue", "store", "upstream"):
+        for path in sorted((package / buffer).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 match node:
                     case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns" | "gmtime" | "localtime"):

@@ -24,7 +24,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
-from ingest.demo.servers import (
+from ingest.lab.servers import (
     EmbeddedServers,
     PostgresServer,
     ServerError,
@@ -35,7 +35,7 @@ from ingest.demo.servers import (
 PARENT = """
 import json, os, signal, sys
 from contextlib import nullcontext
-from ingest.demo.servers import embedded_servers, sigterm_raises
+from ingest.lab.servers import embedded_servers, sigterm_raises
 
 guard, action = sys.argv[1:]
 with sigterm_raises() if guard == "guarded" else nullcontext(), embedded_servers() as servers:

@@ -13,11 +13,11 @@ from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene
 from support import Cli, eventually
 
-from ingest.demo.servers import ValkeyServer
-from ingest.demo.servers.server import free_port
-from ingest.telemetry.board import Board
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 from ingest.telemetry.liveness import Liveness
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 LIMIT = 1.0
 
@@ -115,20 +115,20 @@ class Clock:
         return self.now
 
 
-def turn(board: Board, slot: int) -> None:
-    WorkerMetrics.on(board, slot).loop_lag.observe(0.0)
+def turn(shared_metrics: SharedMetrics, slot: int) -> None:
+    WorkerMetrics.on(shared_metrics, slot).loop_lag.observe(0.0)
 
 
 def test_only_a_count_that_stands_still_for_longer_than_the_limit_is_silence() -> None:
-    board, clock = worker_board(2), Clock()
-    liveness = Liveness(board, limit=6.0, clock=clock)
+    shared_metrics, clock = worker_shared_metrics(2), Clock()
+    liveness = Liveness(shared_metrics, limit=6.0, clock=clock)
 
     clock.now += 6.0
     assert liveness.silent() == []
-    turn(board, 0)
+    turn(shared_metrics, 0)
     clock.now += 0.1
     assert liveness.silent() == [1]
     clock.now += 6.1
     assert liveness.silent() == [0, 1]
-    turn(board, 1)
+    turn(shared_metrics, 1)
     assert liveness.silent() == [0]

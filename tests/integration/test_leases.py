@@ -16,15 +16,15 @@ from support import eventually
 from ingest.domain.delivery import Delivery, Effect, Heartbeat, OrderRow, Store
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.order import decode_order
+from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.lease import Leases
-from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.store.connection import Reconnecting
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 LIFETIME = 60.0
 
@@ -212,15 +212,15 @@ async def _nothing() -> None:
 
 async def settle(delivery: Delivery, store: OrderStore, queue: Consumer, leases: Leases) -> None:
     """Store one order with the settlement of a worker."""
-    room = Room(10, 1_000_000)
-    settlement = Settlement(queue, store, leases, WorkerMetrics.on(worker_board(1), 0), room)
+    buffer = BufferLimit(10, 1_000_000)
+    settlement = Settlement(queue, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
     body = document(delivery.order_id or "")
-    await room.take(len(body))
+    await buffer.take(len(body))
     order = decode_order(body, delivery.order_id or "")
     await settlement.settle(delivery, Store(order, datetime.now(UTC), len(body)))
     settlement.finish()
     await settlement.run()
-    await room.take(1_000_000)  # all of it was given back
+    await buffer.take(1_000_000)  # all of it was given back
 
 
 @pytest.mark.parametrize("when", ["before the batch", "between two attempts"])

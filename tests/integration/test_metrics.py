@@ -15,8 +15,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from support import Cli, eventually
 
-from ingest.demo.servers import ValkeyServer
-from ingest.demo.servers.server import free_port
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 
 QUEUE = {
     "ingest_queue_depth",

@@ -20,9 +20,9 @@ from integration.watching import (
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.demo.servers import EmbeddedServers
-from ingest.demo.servers.server import free_port
-from ingest.demo.upstream import Behaviour, SimulatedApi
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.servers.server import free_port
+from ingest.lab.upstream import Behaviour, SimulatedApi
 
 # Ways of an API to be away, as what it does to each request; "refused" is nobody listening.
 AWAY: dict[str, dict[str, object]] = {
@@ -128,7 +128,9 @@ async def test_so_it_is_where_what_is_given_back_wakes_those_who_read(scene: Sce
 
 
 @pytest.mark.parametrize("way", AWAY)
-async def test_an_outage_in_full_flight_buries_nothing_and_loses_nothing(scene: Scene, door: Door, way: str) -> None:
+async def test_an_outage_in_full_flight_dead_letters_nothing_and_loses_nothing(
+    scene: Scene, door: Door, way: str
+) -> None:
     scene.api.behave(latency="0.05")
     await scene.enqueue(*ORDERS)
 
@@ -297,7 +299,7 @@ async def picky_api() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("bad", [["bad"], ["bad-1", "bad-2", "bad-3"]])
-async def test_an_order_that_always_fails_among_healthy_ones_is_buried_and_the_api_not_suspected(
+async def test_an_order_that_always_fails_among_healthy_ones_is_dead_lettered_and_the_api_not_suspected(
     scene: Scene, picky_api: str, bad: list[str]
 ) -> None:
     healthy: list[str] = []
@@ -305,13 +307,13 @@ async def test_an_order_that_always_fails_among_healthy_ones_is_buried_and_the_a
     async with scene.worker(max_attempts=3, upstream_url=picky_api) as worker:
         await scene.enqueue(*bad)
 
-        async def buried() -> bool:
+        async def dead_lettered() -> bool:
             assert not is_open(worker)
             healthy.append(f"good-{len(healthy)}")
             await scene.enqueue(healthy[-1])
             return await scene.redis.xlen(scene.keys.dead) == len(bad)
 
-        await eventually(buried, within=30, every=0.05)
+        await eventually(dead_lettered, within=30, every=0.05)
         await scene.finished()
 
     letters = await scene.dead()
@@ -320,7 +322,7 @@ async def test_an_order_that_always_fails_among_healthy_ones_is_buried_and_the_a
     assert_right(await scene.rows(), healthy)
 
 
-async def test_an_order_that_always_fails_is_buried_even_if_no_other_comes(scene: Scene, picky_api: str) -> None:
+async def test_an_order_that_always_fails_is_dead_lettered_even_if_no_other_comes(scene: Scene, picky_api: str) -> None:
     await scene.enqueue("bad")
 
     async with scene.worker(max_attempts=2, upstream_url=picky_api):

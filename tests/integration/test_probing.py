@@ -13,9 +13,9 @@ from integration.scene import GROUP, Parts, Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
 
-from ingest.demo.servers.server import free_port
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
+from ingest.lab.servers.server import free_port
 from ingest.queue.consumer import Consumer
 
 
@@ -120,13 +120,13 @@ async def test_a_queued_order_shows_that_the_api_is_back_where_the_one_that_was_
 
 
 async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes(scene: Scene, api: FickleApi) -> None:
-    burying, gate = asyncio.Event(), asyncio.Event()
+    dead_lettering, gate = asyncio.Event(), asyncio.Event()
 
     class SlowToBury(Consumer):
-        async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
-            burying.set()
+        async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+            dead_lettering.set()
             await gate.wait()
-            return await super().bury(delivery, reason, error)
+            return await super().dead_letter(delivery, reason, error)
 
     api.status_of = lambda _: 500
     await scene.enqueue(*ids(30))
@@ -134,8 +134,8 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
     # Nothing was given before, so every probe is an order of the queue.
     async with scene.worker(parts=Parts(consumer=SlowToBury), upstream_url=api.url, claim_idle=3600) as worker:
         await until(lambda: is_open(worker))
-        api.status_of = lambda _: 404 if not burying.is_set() else 200
-        await until(burying.is_set, within=30)
+        api.status_of = lambda _: 404 if not dead_lettering.is_set() else 200
+        await until(dead_lettering.is_set, within=30)
         await until(lambda: not is_open(worker))
         await scene.stored_at_least(29)
         gate.set()

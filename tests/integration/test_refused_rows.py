@@ -13,12 +13,12 @@ from support import eventually
 from ingest.domain.delivery import Effect, OrderRow, Store
 from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order
+from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.lease import Leases
-from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ORDERS = ids(100)
 # What somebody may do to the table so that it takes no row any more, and how it is put right.
@@ -254,13 +254,13 @@ async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
 async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:
     await scene.enqueue("bad")
     async with OrderStore.open(scene.dsn) as store, scene.consumer("w") as consumer:
-        leases, room = Leases(consumer, 60, 60, SharedClock()), Room(10, 1_000)
-        settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_board(1), 0), room)
+        leases, buffer = Leases(consumer, 60, 60, SharedClock()), BufferLimit(10, 1_000)
+        settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
         (delivery,) = await consumer.read(1, 1.0)
         me = asyncio.current_task()
         assert me is not None
         leases.take(delivery, me)
-        await room.take(1)
+        await buffer.take(1)
         order = Order(id="bad", status="a\0b", currency="EUR", placed_at=datetime.now(UTC), lines=())
         await settlement.settle(delivery, Store(order, datetime.now(UTC), 1))
         settlement.finish()

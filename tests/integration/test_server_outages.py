@@ -12,7 +12,7 @@ from integration.watching import all_stored_at_the_first_attempt, is_open, nothi
 from redelivery import claim_dead, claim_idle
 from support import eventually
 
-from ingest.demo.servers import EmbeddedServers
+from ingest.lab.servers import EmbeddedServers
 from ingest.queue.connection import control_client
 
 ORDERS = ids(300)

@@ -10,16 +10,16 @@ import pytest
 from integration.scene import Parts, Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
-from ingest.demo.servers import EmbeddedServers
-from ingest.domain.delivery import Bury, DeadReason, Delivery, Effect, OrderRow, RetryLater, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Effect, OrderRow, Retry, Store
 from ingest.domain.order import decode_order
+from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.lease import Leases
-from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
+from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ class CountingStore(OrderStore):
 async def settle_as_one_batch(store: OrderStore, consumer: Consumer, count: int) -> None:
     """Read so many entries, and store them as a single batch."""
     leases = Leases(consumer, 60, 60, SharedClock())
-    room = Room(count, 10_000_000)
-    settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_board(1), 0), room)
+    buffer = BufferLimit(count, 10_000_000)
+    settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
     me = asyncio.current_task()
     assert me is not None
     deliveries: list[Delivery] = await consumer.read(count, 1.0)
@@ -60,7 +60,7 @@ async def settle_as_one_batch(store: OrderStore, consumer: Consumer, count: int)
         assert delivery.order_id is not None
         leases.take(delivery, me)
         body = document(delivery.order_id)
-        await room.take(len(body))
+        await buffer.take(len(body))
         order = decode_order(body, delivery.order_id)
         await settlement.settle(delivery, Store(order, datetime.now(UTC), len(body)))
     settlement.finish()
@@ -74,7 +74,9 @@ async def refuse(scene: Scene, order_id: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [250, 499])
-async def test_one_row_that_postgresql_refuses_is_found_by_halving_and_buried_alone(scene: Scene, bad: int) -> None:
+async def test_one_row_that_postgresql_refuses_is_found_by_halving_and_dead_lettered_alone(
+    scene: Scene, bad: int
+) -> None:
     await refuse(scene, f"order-{bad}")
     await scene.enqueue(*ids(500))
 
@@ -93,7 +95,7 @@ async def test_one_row_that_postgresql_refuses_is_found_by_halving_and_buried_al
     assert await scene.is_finished()
 
 
-async def test_several_refused_rows_are_each_buried_once_and_the_others_stored(scene: Scene) -> None:
+async def test_several_refused_rows_are_each_dead_lettered_once_and_the_others_stored(scene: Scene) -> None:
     await scene.sql("ALTER TABLE orders ADD CONSTRAINT no_tens CHECK (order_id !~ '0$')")
     await scene.enqueue(*ids(100))
 
@@ -106,7 +108,7 @@ async def test_several_refused_rows_are_each_buried_once_and_the_others_stored(s
     assert_right(await scene.rows(), [order_id for order_id in ids(100) if not order_id.endswith("0")])
 
 
-async def test_a_row_refused_only_at_the_commit_is_buried_and_not_acked_as_stored(scene: Scene) -> None:
+async def test_a_row_refused_only_at_the_commit_is_dead_lettered_and_not_acked_as_stored(scene: Scene) -> None:
     await scene.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " IF new.order_id = 'order-7' THEN RAISE 'refused late' USING ERRCODE = '23514'; END IF; RETURN NULL; END $$"
@@ -125,7 +127,9 @@ async def test_a_row_refused_only_at_the_commit_is_buried_and_not_acked_as_store
 
 
 @pytest.mark.parametrize("sqlstate", ["40P01", "53100"])
-async def test_a_fault_of_postgresql_itself_holds_the_batch_and_buries_nothing(scene: Scene, sqlstate: str) -> None:
+async def test_a_fault_of_postgresql_itself_holds_the_batch_and_dead_letters_nothing(
+    scene: Scene, sqlstate: str
+) -> None:
     await scene.sql("CREATE TABLE sick (since timestamptz)")
     await scene.sql("INSERT INTO sick VALUES (now())")
     await scene.sql("CREATE SEQUENCE met")  # counts failures too: no rollback takes a sequence back
@@ -198,16 +202,16 @@ async def test_a_batch_that_was_not_acked_comes_again_and_changes_nothing(scene:
 async def test_a_move_whose_reply_was_lost_is_not_done_twice(scene: Scene) -> None:
     await scene.enqueue("retried", "buried")
     async with scene.consumer("w") as consumer:
-        retried, buried = await consumer.read(10, 1.0)
-        outcome = RetryLater(3600, 2, "later")
+        retried, dead_lettered = await consumer.read(10, 1.0)
+        outcome = Retry(3600, 2, "later")
 
         assert await consumer.reschedule(retried, outcome.after, outcome.attempt)
         assert not await consumer.reschedule(retried, outcome.after, outcome.attempt)
-        assert not await consumer.bury(retried, DeadReason.NOT_FOUND, "no")
-        bury = Bury(DeadReason.NOT_FOUND, "404")
-        assert await consumer.bury(buried, bury.reason, bury.error)
-        assert not await consumer.bury(buried, bury.reason, bury.error)
-        assert not await consumer.reschedule(buried, 0, 2)
+        assert not await consumer.dead_letter(retried, DeadReason.NOT_FOUND, "no")
+        dead_letter = DeadLetter(DeadReason.NOT_FOUND, "404")
+        assert await consumer.dead_letter(dead_lettered, dead_letter.reason, dead_letter.error)
+        assert not await consumer.dead_letter(dead_lettered, dead_letter.reason, dead_letter.error)
+        assert not await consumer.reschedule(dead_lettered, 0, 2)
 
     state = await scene.state()
     assert (state.retries, state.dead, state.pending, state.depth) == (1, 1, 0, 0)

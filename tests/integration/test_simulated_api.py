@@ -19,10 +19,10 @@ import aiohttp
 import pytest
 
 import ingest
-from ingest.demo.upstream import Behaviour, SimulatedApi
-from ingest.demo.upstream.behaviour import SHARES, parse_latency
-from ingest.demo.upstream.faults import TokenBucket
 from ingest.domain.errors import UserError
+from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.lab.upstream.behaviour import SHARES, parse_latency
+from ingest.lab.upstream.faults import TokenBucket
 
 DATA = Path(ingest.__file__).parent / "demo" / "data" / "orders.jsonl.gz"
 LINES = gzip.decompress(DATA.read_bytes()).splitlines()

@@ -14,10 +14,10 @@ from proxy import Proxy
 from servers.standby import StandbyServer
 from support import closing_cli, connected, eventually
 
-from ingest.demo.servers import EmbeddedServers, PostgresServer
-from ingest.demo.servers.postgres import POSTGRES_DURABLE
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import StoreUnavailable
+from ingest.lab.servers import EmbeddedServers, PostgresServer
+from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.store.connection import Reconnecting
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview

@@ -11,7 +11,7 @@ from integration.scene import Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, nothing_is_blamed, throughout
 from support import eventually
 
-from ingest.demo.servers.server import free_port
+from ingest.lab.servers.server import free_port
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ async def test_one_refusal_with_a_time_to_wait_stops_the_whole_process_for_that_
     assert {row["attempts"] for row in rows.values()} == {1}
 
 
-async def test_told_to_wait_for_no_time_at_all_it_asks_ever_less_often_and_buries_nothing(scene: Scene) -> None:
+async def test_told_to_wait_for_no_time_at_all_it_asks_ever_less_often_and_dead_letters_nothing(scene: Scene) -> None:
     scene.api.behave(error_rate=1.0, error_status=429, retry_after_format="seconds", retry_after=0)
     orders = ids(50)
     await scene.enqueue(*orders)

@@ -11,8 +11,8 @@ from integration.scene import GROUP, Parts, Scene, assert_right, document, ids, 
 from redelivery import claim_idle, delivered
 from support import eventually
 
-from ingest.demo.upstream import Behaviour
 from ingest.domain.delivery import Effect, Fetched, OrderRow
+from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
 from ingest.upstream.client import UpstreamClient

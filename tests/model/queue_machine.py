@@ -29,8 +29,8 @@ class QueueMachine(Work, Claims, Operators):
             (
                 self.undecided(),
                 Move(
-                    "bury",
-                    partial(self.bury, pick=0, which=0, lost=False),
+                    "dead_letter",
+                    partial(self.dead_letter, pick=0, which=0, lost=False),
                     ("xadd", "xack", "xdel", "xclaim", "zadd", "set"),
                 ),
             ),
@@ -76,7 +76,7 @@ class QueueMachine(Work, Claims, Operators):
     def settle(self) -> None:
         heir = self.members[_HEIR]
         for delivery in [delivery for delivery in heir.undecided() if delivery.order_id is None]:
-            self.dead_letter(_HEIR, delivery)
+            self.settle_as_dead(_HEIR, delivery)
             self.after_move(_HEIR, delivery, lost=False)
         if heir.storable():
             self.commit(pick=0, which=0, most=_ALL, lost=False)

@@ -16,10 +16,10 @@ from model.world import World
 from servers.kinds import KINDS, Kind
 from structlog.testing import capture_logs
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.capabilities import probe
 from ingest.queue.connection import COMMAND_TIMEOUT, control_client
-from ingest.queue.line import Line
+from ingest.queue.direct_connection import DirectConnection
 from ingest.store.orders import OrderStore
 
 # Where a disk need not be waited for: a killed server loses nothing there.
@@ -52,8 +52,8 @@ async def the_world(stack: AsyncExitStack, runner: asyncio.Runner, server: Valke
     redis = await stack.enter_async_context(control_client(server.url))
     clerk_url = f"redis://clerk:secret@127.0.0.1:{server.port}/0"
     clerk = await stack.enter_async_context(control_client(clerk_url))
-    line = await stack.enter_async_context(Line.open(server.url, COMMAND_TIMEOUT))
-    clerk_line = await stack.enter_async_context(Line.open(clerk_url, COMMAND_TIMEOUT))
+    line = await stack.enter_async_context(DirectConnection.open(server.url, COMMAND_TIMEOUT))
+    clerk_line = await stack.enter_async_context(DirectConnection.open(clerk_url, COMMAND_TIMEOUT))
     store = await stack.enter_async_context(OrderStore.open(dsn))
     sql = await asyncpg.connect(dsn)
     stack.push_async_callback(sql.close)

@@ -207,5 +207,5 @@ class Trouble(Machine):
         self.settled -= deleted
 
     @step(1, lambda self: self.members.keys() - self.look.alive, pick=PICK)
-    def remove_silent(self, *, pick: int) -> None:
-        self.run(self.members[one_of(self.awake(), pick)].consumer.remove_silent(0))
+    def remove_stale(self, *, pick: int) -> None:
+        self.run(self.members[one_of(self.awake(), pick)].consumer.remove_stale(0))

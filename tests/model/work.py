@@ -105,16 +105,16 @@ class Work(Machine):
         self.after_move(name, delivery, lost=lost)
 
     @step(4, lambda self: self.undecided(), pick=PICK, which=WHICH, lost=LOST)
-    def bury(self, *, pick: int, which: int, lost: bool) -> None:
+    def dead_letter(self, *, pick: int, which: int, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
-        self.dead_letter(name, delivery)
+        self.settle_as_dead(name, delivery)
         self.after_move(name, delivery, lost=lost)
 
-    def dead_letter(self, name: str, delivery: Delivery) -> None:
+    def settle_as_dead(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
         is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(delivery)
-        is_moved = self.run(self.members[name].consumer.bury(delivery, reason, "404"))
+        is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, "404"))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:

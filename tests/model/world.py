@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import asyncpg
 from redis.asyncio import Redis
 
-from ingest.demo.servers import ValkeyServer
 from ingest.domain.delivery import Delivery, OrderRow
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.capabilities import Capabilities
 from ingest.queue.consumer import Consumer
-from ingest.queue.line import Line
+from ingest.queue.direct_connection import DirectConnection
 from ingest.store.orders import OrderStore
 
 
@@ -28,8 +28,8 @@ class World:
     server: ValkeyServer
     redis: Redis
     clerk: Redis
-    line: Line
-    clerk_line: Line
+    line: DirectConnection
+    clerk_line: DirectConnection
     store: OrderStore
     sql: asyncpg.Connection
     capabilities: Capabilities

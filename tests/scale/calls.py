@@ -14,8 +14,8 @@ from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
 from ingest.queue.monitor import Monitor
-from ingest.queue.places import Page, Places
 from ingest.queue.producer import Producer
+from ingest.queue.scanner import Page, QueueScanner
 
 NOW = 0.001
 _LIFETIME = 3600.0
@@ -87,8 +87,8 @@ class Calls:
                     await monitor.state()
                 async with meter.call("status: consumers"):
                     await monitor.consumers()
-            places = Places(client, self._queue, GROUP)
-            for name, part in (("stream", places._stream), ("retries", places._retries)):
+            scanner = QueueScanner(client, self._queue, GROUP)
+            for name, part in (("stream", scanner._stream), ("retries", scanner._retries)):
                 async with meter.call(f"reconcile: a page of the {name}"), aclosing(part()) as pages:
                     async for _ in _first(100, pages):
                         pass
@@ -111,7 +111,7 @@ class Calls:
             async with meter.call("reschedule"):
                 await worker.reschedule(taken.pop(), 3600.0, 2)
             async with meter.call("dead-letter"):
-                await worker.bury(taken.pop(), DeadReason.NOT_FOUND, "HTTP 404")
+                await worker.dead_letter(taken.pop(), DeadReason.NOT_FOUND, "HTTP 404")
             async with meter.call("ack, 500, a page"):
                 assert await worker.ack([delivery.entry_id for delivery in taken]) == len(taken)
 
@@ -207,10 +207,10 @@ class Calls:
     async def _remove(self, meter: Meter, worker: Consumer) -> None:
         for _ in range(_TIMES):
             async with meter.call("remove silent, none of all is"):
-                assert await worker.remove_silent(300.0) == 0
+                assert await worker.remove_stale(300.0) == 0
         await self._join([f"gone-{number}" for number in range(1000)])
         async with meter.call("remove silent, 1,000"):
-            assert await worker.remove_silent(0.0) >= 1000
+            assert await worker.remove_stale(0.0) >= 1000
 
     async def _settle_for_two(self, meter: Meter) -> None:
         """With a second group, entries stay until it has finished them too."""

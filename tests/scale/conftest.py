@@ -6,7 +6,7 @@ import pytest
 from contract.conftest import keys, kind, own_valkey
 from redis.asyncio import Redis
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 
 __all__ = ["keys", "kind", "own_valkey"]
 

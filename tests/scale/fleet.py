@@ -14,7 +14,7 @@ from ingest.flow.lease import Leases
 from ingest.flow.maintenance import Maintenance
 from ingest.flow.reaper import Reaper
 from ingest.queue.consumer import Consumer
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"
 LEASE = 30.0
@@ -42,7 +42,7 @@ class Fleet:
         self._url = url
         self._queue = queue
         self._lifetime = lifetime
-        self._redeliveries = WorkerMetrics.on(worker_board(1), 0).redeliveries
+        self._redeliveries = WorkerMetrics.on(worker_shared_metrics(1), 0).redeliveries
         self.members: list[Member] = []
         self.taken: Counter[str] = Counter()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from servers.get import WANTED, version_of
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from ingest.demo.servers import PostgresServer
-from ingest.demo.servers.postgres import _installed_programs
+from ingest.lab.servers import PostgresServer
+from ingest.lab.servers.postgres import _installed_programs
 
 
 class StandbyServer(PostgresServer):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.flow.circuit import ApiAway, Circuit
-from ingest.telemetry.board import Gauge
+from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
+from ingest.telemetry.shared_metrics import Gauge
 
 BROKEN = TransientFault("HTTP 500")
 REFUSED = TransientFault("connection refused", reached=False)
@@ -63,8 +63,8 @@ def circuit(
     doubt: float = LONG,
     clock: Callable[[], float] = time.monotonic,
     high: bool = True,
-) -> Circuit:
-    return Circuit(
+) -> CircuitBreaker:
+    return CircuitBreaker(
         (api or Api()).ask,
         gauge_of(array("d", [0.0])),
         concurrency,
@@ -79,7 +79,7 @@ async def some_turns() -> None:
         await asyncio.sleep(0)
 
 
-async def judging(circuit: Circuit, order_id: str, fault: Fault, asked_at: float) -> "asyncio.Task[None]":
+async def judging(circuit: CircuitBreaker, order_id: str, fault: Fault, asked_at: float) -> "asyncio.Task[None]":
     """A judgement that has begun; done, if it needs no waiting."""
     task = asyncio.create_task(circuit.judge(order_id, fault, asked_at))
     await some_turns()
@@ -102,7 +102,7 @@ async def drop(*tasks: "asyncio.Task[None]") -> None:
     await asyncio.wait(tasks)
 
 
-async def opened(watched: Circuit) -> None:
+async def opened(watched: CircuitBreaker) -> None:
     """Let it open: many fail, and nothing was ever given."""
     now = watched._clock()
     tasks = [await judging(watched, f"order-{number}", REFUSED, now) for number in range(watched._many)]

@@ -81,8 +81,10 @@ def test_the_file_is_what_the_code_makes() -> None:
 
 def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_path: Path) -> None:
     code = shutil.copytree(CODE, tmp_path / "grafana")
-    board = code / "dashboards" / DASHBOARD.name
-    board.write_text(board.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8")
+    shared_metrics = code / "dashboards" / DASHBOARD.name
+    shared_metrics.write_text(
+        shared_metrics.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
+    )
 
     stale = run(code, "--check")
     made = run(code)
@@ -92,7 +94,7 @@ def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_
     assert "make dashboards" in stale.stderr
     assert stale.stderr.count("\n") == 1
     assert (made.returncode, current.returncode) == (0, 0)
-    assert board.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
+    assert shared_metrics.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("where", "query"), [*QUERIES.items(), *RULES])

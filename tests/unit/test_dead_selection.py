@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from dead_letter_entries import letter
 from hypothesis import given
 from hypothesis import strategies as st
-from letters import letter
 
 from ingest.cli.dead.moments import InvalidMoment, age, parse_moment, shown
 from ingest.cli.dead.texts import COLUMNS, as_json, as_row, listed, printable
-from ingest.domain.dead_letter import DeadLetter, InvalidSelection, Selection
+from ingest.domain.dead_letter import DeadLetterEntry, InvalidSelection, Selection
 from ingest.domain.delivery import DeadReason
 from ingest.queue.dead_entries import to_dead_letter
 
@@ -24,7 +24,7 @@ def at(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def dead(entry_id: str = "1-0", order_id: str = "a", reason: str = "not_found", **fields: Any) -> DeadLetter:
+def dead(entry_id: str = "1-0", order_id: str = "a", reason: str = "not_found", **fields: Any) -> DeadLetterEntry:
     return to_dead_letter(entry_id.encode(), letter(order_id, reason, **{"dead_at": at(NOON), **fields}))
 
 
@@ -87,13 +87,13 @@ def test_both_ids_of_a_dead_letter_stand_for_it() -> None:
 # -- what an entry says -------------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_read_with_all_that_burying_and_replaying_wrote() -> None:
+def test_an_entry_is_read_with_all_that_dead_lettering_and_replaying_wrote() -> None:
     fields = letter("a", "rejected", error="HTTP 400: é", attempts=4, worker="w-1", dead_at=1_700_000_000_123,
                     first_enqueued_at=1_600_000_000_001, replays=2, replayed_at=1_650_000_000_999, tenant="x", attempt=4)  # fmt: skip
 
     read = to_dead_letter(b"1700000000123-0", fields)
 
-    assert read == DeadLetter(
+    assert read == DeadLetterEntry(
         entry_id="1700000000123-0",
         order_id="a",
         reason="rejected",

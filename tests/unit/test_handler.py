@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from ingest.domain.delivery import Bury, DeadReason, Delivery, Fetched, RetryLater, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Fetched, Retry, Store
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
-from ingest.flow.circuit import ApiAway, Circuit
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.pacing import Pacing
-from ingest.flow.room import Room
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
@@ -45,32 +45,32 @@ async def _no_order(order_id: str) -> object:
     raise AssertionError(f"must not be asked: {order_id}")
 
 
-def a_circuit(hold: float = 0.0) -> Circuit:
-    return Circuit(_no_order, WorkerMetrics.on(worker_board(1), 0).circuit_open, 100, doubt=hold)
+def a_circuit(hold: float = 0.0) -> CircuitBreaker:
+    return CircuitBreaker(_no_order, WorkerMetrics.on(worker_shared_metrics(1), 0).circuit_open, 100, doubt=hold)
 
 
 def a_limit() -> ConcurrencyLimit:
-    return ConcurrencyLimit(100, WorkerMetrics.on(worker_board(1), 0).concurrency_limit, Pacing())
+    return ConcurrencyLimit(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pacing())
 
 
 def handler(
     upstream: Answering,
     *,
-    circuit: Circuit | None = None,
+    circuit: CircuitBreaker | None = None,
     limit: ConcurrencyLimit | None = None,
-    room: Room | None = None,
+    buffer: BufferLimit | None = None,
 ) -> Handler:
     return Handler(
         upstream,
         Patience(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),
-        room or Room(10, 10_000),
+        buffer or BufferLimit(10, 10_000),
         draw=lambda low, high: (low + high) / 2,
     )
 
 
-async def open_it(circuit: Circuit) -> None:
+async def open_it(circuit: CircuitBreaker) -> None:
     """Let an outage be noticed."""
     with pytest.raises(ApiAway):
         await circuit.judge("other", TransientFault("refused", reached=False), time.monotonic())
@@ -117,12 +117,12 @@ async def test_a_pushed_order_has_the_time_of_its_announcement(entry_id: str, ca
     assert outcome.fetched_at.isoformat(timespec="microseconds") == at
 
 
-async def test_a_message_without_an_order_id_is_buried_unasked() -> None:
+async def test_a_message_without_an_order_id_is_dead_lettered_unasked() -> None:
     upstream = Answering(DOCUMENT)
 
     outcome = await handler(upstream).handle(replace(DELIVERY, order_id=None))
 
-    assert isinstance(outcome, Bury)
+    assert isinstance(outcome, DeadLetter)
     assert outcome.reason is DeadReason.INVALID_MESSAGE
     assert upstream.asked == []
 
@@ -133,15 +133,15 @@ async def test_a_message_delivered_too_often_is_poison_and_not_tried_again(count
 
     outcome = await handler(upstream).handle(replace(DELIVERY, count=count))
 
-    assert isinstance(outcome, Bury if is_poison else Store)
+    assert isinstance(outcome, DeadLetter if is_poison else Store)
     assert upstream.asked == ([] if is_poison else ["a1"])
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", DOCUMENT.replace(b"a1", b"a2"), DOCUMENT + b"x"])
-async def test_a_body_that_is_no_order_is_buried_with_what_is_wrong(body: bytes) -> None:
+async def test_a_body_that_is_no_order_is_dead_lettered_with_what_is_wrong(body: bytes) -> None:
     outcome = await handler(Answering(body)).handle(DELIVERY)
 
-    assert isinstance(outcome, Bury)
+    assert isinstance(outcome, DeadLetter)
     assert outcome.reason is DeadReason.INVALID_ORDER
     assert outcome.error
 
@@ -151,17 +151,17 @@ async def test_a_body_that_breaks_off_is_a_failed_attempt_like_any_other(body: b
     outcome = await handler(Answering(body)).handle(DELIVERY)
     last = await handler(Answering(body)).handle(replace(DELIVERY, attempt=3))
 
-    assert isinstance(outcome, RetryLater)
+    assert isinstance(outcome, Retry)
     assert outcome.attempt == 2
-    assert isinstance(last, Bury)
+    assert isinstance(last, DeadLetter)
     assert last.reason is DeadReason.ATTEMPTS_EXHAUSTED
     assert "breaks off" in last.error or last.error == "the document is empty"
 
 
-async def test_a_pushed_document_that_breaks_off_is_buried() -> None:
+async def test_a_pushed_document_that_breaks_off_is_dead_lettered() -> None:
     outcome = await handler(Answering(DOCUMENT)).handle(replace(DELIVERY, document=DOCUMENT[:-1]))
 
-    assert isinstance(outcome, Bury)
+    assert isinstance(outcome, DeadLetter)
     assert outcome.reason is DeadReason.INVALID_ORDER
 
 
@@ -178,41 +178,41 @@ async def test_a_failure_of_our_own_client_uses_up_no_attempt() -> None:
     await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
 
     async with asyncio.timeout(5):
-        assert await failing == RetryLater(7.5, 3, "our HTTP client failed")
+        assert await failing == Retry(7.5, 3, "our HTTP client failed")
 
 
 @pytest.mark.parametrize("reason", [DeadReason.NOT_FOUND, DeadReason.REJECTED, DeadReason.INVALID_ORDER])
-async def test_a_permanent_fault_is_buried_for_its_reason(reason: DeadReason) -> None:
+async def test_a_permanent_fault_is_dead_lettered_for_its_reason(reason: DeadReason) -> None:
     outcome = await handler(Answering(PermanentFault(reason, "HTTP 404"))).handle(DELIVERY)
 
-    assert outcome == Bury(reason, "HTTP 404")
+    assert outcome == DeadLetter(reason, "HTTP 404")
 
 
 @pytest.mark.parametrize(("attempt", "after"), [(1, 0.5), (2, 1.0)])
 async def test_a_failed_attempt_is_counted_and_tried_later(attempt: int, after: float) -> None:
     outcome = await handler(Answering(TransientFault("HTTP 500"))).handle(replace(DELIVERY, attempt=attempt))
 
-    assert outcome == RetryLater(after, attempt + 1, "HTTP 500")
+    assert outcome == Retry(after, attempt + 1, "HTTP 500")
 
 
 @pytest.mark.parametrize("attempt", [3, 4])
-async def test_the_last_attempt_that_fails_is_buried(attempt: int) -> None:
+async def test_the_last_attempt_that_fails_is_dead_lettered(attempt: int) -> None:
     outcome = await handler(Answering(TransientFault("HTTP 500"))).handle(replace(DELIVERY, attempt=attempt))
 
-    assert outcome == Bury(DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500")
+    assert outcome == DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 500")
 
 
 @pytest.mark.parametrize("attempt", [1, 3, 100])
 async def test_being_throttled_uses_up_no_attempt(attempt: int) -> None:
     outcome = await handler(Answering(ThrottledFault("HTTP 429", 7.0))).handle(replace(DELIVERY, attempt=attempt))
 
-    assert outcome == RetryLater(7.0, attempt, "HTTP 429")
+    assert outcome == Retry(7.0, attempt, "HTTP 429")
 
 
 async def test_being_throttled_without_a_time_waits_for_a_second_or_two() -> None:
     outcome = await handler(Answering(ThrottledFault("HTTP 429"))).handle(DELIVERY)
 
-    assert isinstance(outcome, RetryLater)
+    assert isinstance(outcome, Retry)
     assert 1.0 <= outcome.after <= 2.0
     assert outcome.attempt == 1
 
@@ -224,34 +224,34 @@ async def test_a_bug_is_no_outcome(bug: Exception) -> None:
 
 
 async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
-    room = Room(1, 10_000)
-    await room.take(1)
-    waiting = asyncio.create_task(handler(Answering(b"no order"), room=room).handle(DELIVERY))
+    buffer = BufferLimit(1, 10_000)
+    await buffer.take(1)
+    waiting = asyncio.create_task(handler(Answering(b"no order"), buffer=buffer).handle(DELIVERY))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not waiting.done()
-    assert room.is_wanted
+    assert buffer.is_wanted
 
-    room.give_back(1)
+    buffer.give_back(1)
 
     async with asyncio.timeout(5):
-        assert isinstance(await waiting, Bury)
+        assert isinstance(await waiting, DeadLetter)
 
 
 @pytest.mark.parametrize("size", [1, 2_000_000])
 async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
-    room = Room(1, 10_000_000)
+    buffer = BufferLimit(1, 10_000_000)
 
     for _ in range(3):
         async with asyncio.timeout(30):
-            assert isinstance(await handler(Answering(b"x" * size), room=room).handle(DELIVERY), Bury)
+            assert isinstance(await handler(Answering(b"x" * size), buffer=buffer).handle(DELIVERY), DeadLetter)
 
 
 async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others() -> None:
-    room = Room(1, 10_000_000)
+    buffer = BufferLimit(1, 10_000_000)
     line = b'{"sku":"S","quantity":1,"unit_price":"1"}'
     large = DOCUMENT.replace(b'"lines":[]', b'"lines":[%s]' % b",".join([line] * 50_000))
-    reading = asyncio.create_task(handler(Answering(large), room=room).handle(DELIVERY))
+    reading = asyncio.create_task(handler(Answering(large), buffer=buffer).handle(DELIVERY))
     await asyncio.sleep(0)
     assert not reading.done()
 
@@ -260,7 +260,7 @@ async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others(
 
     assert reading.cancelled()
     async with asyncio.timeout(30):
-        assert isinstance(await handler(Answering(large), room=room).handle(DELIVERY), Store)
+        assert isinstance(await handler(Answering(large), buffer=buffer).handle(DELIVERY), Store)
 
 
 # -- the fault of the API -----------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault)
     await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
 
     async with asyncio.timeout(5):
-        assert await failing == RetryLater(0.5, 2, str(fault))
+        assert await failing == Retry(0.5, 2, str(fault))
 
 
 async def test_while_the_api_is_away_it_is_not_asked() -> None:
@@ -312,9 +312,9 @@ async def test_while_the_api_is_away_it_is_not_asked() -> None:
     ("answer", "outcome"),
     [
         (DOCUMENT, Store),
-        (b"<html>", Bury),
-        (PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), Bury),
-        (PermanentFault(DeadReason.REJECTED, "HTTP 422"), Bury),
+        (b"<html>", DeadLetter),
+        (PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), DeadLetter),
+        (PermanentFault(DeadReason.REJECTED, "HTTP 422"), DeadLetter),
     ],
 )
 async def test_a_probe_asks_once_and_any_answer_for_the_order_shows_that_the_api_is_back(

@@ -12,7 +12,7 @@ from ingest.flow.clock import SharedClock
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.reaper import Reaper
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 def delivery(number: int, count: int = 1) -> Delivery:
@@ -70,7 +70,7 @@ class Source:
 
 def intake_on(source: Source, *, calm: int = 3, drawn: float = 1.0) -> tuple[Intake, Leases]:
     leases = Leases(source, 30.0, 9.0, SharedClock())  # type: ignore[arg-type]  what the intake needs of a queue
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     reaper = Reaper(source, leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
     intake = Intake(source, leases, reaper, calm=calm, draw=lambda low, high: low + drawn * (high - low))  # type: ignore[arg-type]
     return intake, leases
@@ -186,7 +186,7 @@ async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
         async def claim_abandoned(self, count: int) -> Abandoned:
             return Abandoned([delivery(1, count=2)][:count], [delivery(2, count=2)])
 
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     reaper = Reaper(Again(), leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
 
     assert [entry.entry_id for entry in await reaper.claim(10)] == ["2-0"]

@@ -10,7 +10,7 @@ from unit.evidence import Hand
 
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.pacing import Pacing
-from ingest.telemetry.board import Gauge
+from ingest.telemetry.shared_metrics import Gauge
 
 
 @dataclass

@@ -11,7 +11,7 @@ import logging, sys
 from ingest.telemetry.logs import get_logger, setup_logs
 
 setup_logs(sys.argv[1], sys.argv[2])
-log = get_logger("room")
+log = get_logger("part")
 log.debug("too_fine", n=0)
 log.info("started", n=1, text="two\\nlines")
 log.error("broken", error="no")
@@ -38,7 +38,7 @@ def test_json_logs_are_one_object_a_line_with_event_level_time_and_fields() -> N
 
     assert [line["event"] for line in lines] == ["started", "broken", "careful: hot", "failed"]
     assert [line["level"] for line in lines] == ["info", "error", "warning", "error"]
-    assert lines[0]["room"] == "room"
+    assert lines[0]["component"] == "part"
     assert lines[0]["text"] == "two\nlines"
     assert lines[2]["library"] == "library"
     assert all(line["timestamp"].endswith("Z") for line in lines)

@@ -23,7 +23,7 @@ from unit.evidence import (
 )
 
 from ingest.domain.errors import Fault, ThrottledFault
-from ingest.flow.circuit import Circuit
+from ingest.flow.circuit_breaker import CircuitBreaker
 
 # -- while it is open, and afterwards ---------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ async def test_while_it_is_open_no_failure_is_an_orders() -> None:
 @pytest.mark.parametrize("way", ["answered", "gave"])
 async def test_the_first_answer_closes_it(way: str) -> None:
     cells = array("d", [0.0])
-    watched = Circuit(Api().ask, gauge_of(cells), 100, doubt=LONG)
+    watched = CircuitBreaker(Api().ask, gauge_of(cells), 100, doubt=LONG)
     await opened(watched)
 
     (watched.answered if way == "answered" else lambda at: watched.gave("good", at))(time.monotonic())
@@ -117,7 +117,7 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
 # -- being throttled --------------------------------------------------------------------------------------------
 
 
-async def throttle(watched: Circuit, count: int, hand: Hand, after: float | None = None) -> list[str]:
+async def throttle(watched: CircuitBreaker, count: int, hand: Hand, after: float | None = None) -> list[str]:
     """So many orders are told that it is too much."""
     fault = ThrottledFault("HTTP 429", after)
     tasks = [await judging(watched, f"throttled-{number}", fault, hand.at) for number in range(count)]

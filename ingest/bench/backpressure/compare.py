@@ -16,8 +16,8 @@ from ingest.bench.backpressure.trial import Finding, Trial
 from ingest.bench.backpressure.ways import WAYS
 from ingest.bench.errors import BenchFailed
 from ingest.bench.program import Program
-from ingest.demo.servers import sigterm_raises
-from ingest.demo.servers.watchdog import Watchdog
+from ingest.lab.servers import sigterm_raises
+from ingest.lab.servers.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -27,7 +27,7 @@ _DOCUMENT = (
 
 
 class MemoryQueue:
-    """Keeps the contracts of `Queue` and `GroupMaintenance` in `ingest.flow.seams` for deliveries that are made as they are read.
+    """Keeps the contracts of `Queue` and `GroupMaintenance` in `ingest.flow.ports` for deliveries that are made as they are read.
 
     Args:
         count: deliveries; their order IDs are numbers from 0.
@@ -76,7 +76,7 @@ class MemoryQueue:
         """No call fails."""
         raise NotImplementedError(f"order {delivery.order_id} was to be retried: {after=} {attempt=}")
 
-    async def bury(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """No order is faulty."""
         raise NotImplementedError(f"order {delivery.order_id} was to be buried: {reason}, {error}")
 
@@ -104,7 +104,7 @@ class MemoryQueue:
         del most
         return 0
 
-    async def remove_silent(self, idle: float) -> int:
+    async def remove_stale(self, idle: float) -> int:
         """Nobody else is there."""
         del idle
         return 0
@@ -115,7 +115,7 @@ class MemoryQueue:
 
 
 class SleepingApi:
-    """Keeps the contract of `ingest.flow.seams.Upstream`: a call, then a document of one line."""
+    """Keeps the contract of `ingest.flow.ports.Upstream`: a call, then a document of one line."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -130,7 +130,7 @@ class SleepingApi:
 
 
 class MemoryStore:
-    """Keeps the contract of `ingest.flow.seams.Store`, and forgets the rows."""
+    """Keeps the contract of `ingest.flow.ports.Store`, and forgets the rows."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """All are new."""

@@ -11,7 +11,7 @@ import psutil
 
 from ingest.bench.patterns import streams
 from ingest.bench.patterns.plan import SERVICE_CONCURRENCY, SERVICE_PROCESSES, Pattern
-from ingest.demo.servers.server import free_port
+from ingest.lab.servers.server import free_port
 from ingest.queue.keys import Keys
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ingest.bench.patterns.progress import announce, shown
 from ingest.bench.patterns.result import Result
 from ingest.bench.patterns.trial import Track
 from ingest.bench.stage import order_ids, stage
-from ingest.demo.upstream.samples import sample_orders
+from ingest.lab.upstream.samples import sample_orders
 
 if TYPE_CHECKING:
     from ingest.bench.patterns.plan import Pattern, Plan

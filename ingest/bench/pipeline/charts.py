@@ -44,14 +44,14 @@ def draw_comparison(plan: Plan, rows: Sequence[Figures], path: Path) -> None:
 
 def _stacked(axis: Any, names: list[str], rows: Sequence[Figures]) -> None:
     """CPU time of each contender, and of the servers on its behalf."""
-    places, ends = range(len(names)), [0.0] * len(names)
+    scanner, ends = range(len(names)), [0.0] * len(names)
     for key, label, colour in _PARTS:
         values = _values(rows, key)
-        axis.barh(places, values, left=ends, color=colour, height=0.62, label=label)
+        axis.barh(scanner, values, left=ends, color=colour, height=0.62, label=label)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
-    for place, end in zip(places, ends, strict=True):
+    for place, end in zip(scanner, ends, strict=True):
         axis.annotate(f"{end:,.0f}", (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
-    axis.set_yticks(places, names)
+    axis.set_yticks(scanner, names)
     axis.invert_yaxis()
     axis.set_xlabel("CPU time per order, \N{MICRO SIGN}s")
     axis.grid(visible=False, axis="y")

@@ -46,20 +46,20 @@ def draw_curve(sweep: Sweep, rows: Sequence[Figures], knee: Any, kind: str, path
     option, plans = sweep.option, sweep.plans
     values = [row["swept"] for row in rows]
     is_number = all(isinstance(value, (int, float)) for value in values)
-    places = values if is_number else list(range(len(values)))
-    at_knee = places[values.index(knee)]
+    scanner = values if is_number else list(range(len(values)))
+    at_knee = scanner[values.index(knee)]
     rates = [row["orders_per_s"] or 0.0 for row in rows]
     title = f"{max(rates):,.0f} orders a second at best; the knee is at {knee} {_UNITS[option]}"
     with figure(path, title, rows=2, size=(8, 6.2)) as (_, (upper, lower)):
-        _throughput(upper, places, rates, plans if option in {"in-flight", "latency", "rate"} else ())
-        _latency(lower, places, rows, kind)
+        _throughput(upper, scanner, rates, plans if option in {"in-flight", "latency", "rate"} else ())
+        _latency(lower, scanner, rows, kind)
         for axis in (upper, lower):
             axis.axvline(at_knee, color=WARN, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
             thousands(axis.yaxis)
-            if is_number and max(places) / min(places) >= _WIDE_RANGE:
+            if is_number and max(scanner) / min(scanner) >= _WIDE_RANGE:
                 axis.set_xscale("log")
             axis.minorticks_off()
-            axis.set_xticks(places, [f"{value:,g}" if is_number else str(value) for value in values])
+            axis.set_xticks(scanner, [f"{value:,g}" if is_number else str(value) for value in values])
             axis.margins(x=0.06)
         upper.annotate(
             f"knee: {knee}",
@@ -73,14 +73,14 @@ def draw_curve(sweep: Sweep, rows: Sequence[Figures], knee: Any, kind: str, path
         lower.set_xlabel(_LABELS[option])
 
 
-def _throughput(axis: Any, places: Sequence[Any], rates: Sequence[float], plans: Sequence[Plan]) -> None:
+def _throughput(axis: Any, scanner: Sequence[Any], rates: Sequence[float], plans: Sequence[Plan]) -> None:
     ideals = [plan.rate or (plan.orders / plan.ideal if plan.ideal else None) for plan in plans]
     top = max(rates)
     if ideals and all(ideals):
         label = "arriving" if plans[0].rate else "ideal: in flight / mean latency"
-        axis.plot(places, ideals, color=OTHER, linewidth=1.3, linestyle="--", label=label)
-    axis.plot(places, rates, color=OURS, marker="o", linewidth=2, label="measured")
-    for place, rate in zip(places, rates, strict=True):
+        axis.plot(scanner, ideals, color=OTHER, linewidth=1.3, linestyle="--", label=label)
+    axis.plot(scanner, rates, color=OURS, marker="o", linewidth=2, label="measured")
+    for place, rate in zip(scanner, rates, strict=True):
         # Above its marker, where below would be the axis.
         _note(axis, f"{rate:,.0f}", (place, rate), -15 if rate > _NEAR * top else 7)
     axis.set_ylim(0, top * 1.35)
@@ -88,12 +88,12 @@ def _throughput(axis: Any, places: Sequence[Any], rates: Sequence[float], plans:
     axis.legend(loc="upper left", fontsize=9)
 
 
-def _latency(axis: Any, places: Sequence[Any], rows: Sequence[Figures], kind: str) -> None:
+def _latency(axis: Any, scanner: Sequence[Any], rows: Sequence[Figures], kind: str) -> None:
     what = "announced to committed" if kind == "latency" else "requested to committed"
     upper, lower = ([float(row[f"{kind}_{share}_ms"] or 0.0) for row in rows] for share in ("p99", "p50"))
-    axis.plot(places, upper, color=WARN, marker="s", linewidth=2, label="p99")
-    axis.plot(places, lower, color=OURS, marker="o", linewidth=2, label="p50")
-    for place, high, low in zip(places, upper, lower, strict=True):
+    axis.plot(scanner, upper, color=WARN, marker="s", linewidth=2, label="p99")
+    axis.plot(scanner, lower, color=OURS, marker="o", linewidth=2, label="p50")
+    for place, high, low in zip(scanner, upper, lower, strict=True):
         # Below its marker, where the upper line is near.
         side = -15 if high - low < _NEAR * max(upper) else 7
         for value, offset in ((high, 7), (low, side)):

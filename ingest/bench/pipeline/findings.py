@@ -10,7 +10,7 @@ import asyncpg
 
 from ingest.domain.comparison import StoredOrder, differences
 from ingest.queue.connection import control_client
-from ingest.queue.places import Places
+from ingest.queue.scanner import QueueScanner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ async def _rows(connection: asyncpg.Connection, clock: str) -> dict[str, Row]:
 async def _in_redis(stage: Stage, group: str, missing: set[str]) -> tuple[set[str], set[str]]:
     """Those of the missing that are in the queue, and those that are dead letters."""
     async with control_client(stage.redis_url) as client:
-        places = Places(client, stage.stream, group)
-        queued = {sighting.order_id async for page in places.queued() for sighting in page}
-        dead = {sighting.order_id async for page in places.dead() for sighting in page}
+        scanner = QueueScanner(client, stage.stream, group)
+        queued = {sighting.order_id async for page in scanner.queued() for sighting in page}
+        dead = {sighting.order_id async for page in scanner.dead() for sighting in page}
     return missing & queued, missing & dead

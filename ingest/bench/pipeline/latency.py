@@ -7,7 +7,7 @@ from random import Random
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from ingest.demo.upstream.behaviour import parse_latency
+from ingest.lab.upstream.behaviour import parse_latency
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

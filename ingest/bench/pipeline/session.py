@@ -16,7 +16,7 @@ from ingest.bench.pipeline.run import Run
 from ingest.bench.pipeline.tables import notes, tables
 from ingest.bench.report import Report
 from ingest.bench.stage import FOREIGN_STREAM, order_ids, stage
-from ingest.demo.upstream.samples import sample_orders
+from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.producer import Producer
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import asyncio
 from datetime import UTC, datetime
 from itertools import islice
 
-from ingest.demo.upstream.samples import sample_orders
 from ingest.domain.delivery import OrderRow
 from ingest.domain.order import decode_order
+from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import connect
 from ingest.store.orders import OrderStore
 

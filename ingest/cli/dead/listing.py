@@ -16,7 +16,7 @@ from ingest.cli.dead.progress import Display
 from ingest.cli.dead.table import print_rows
 from ingest.cli.dead.texts import as_json, printable, texts
 from ingest.cli.terminal import console_on
-from ingest.domain.dead_letter import DeadLetter, Selection
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.dead_letters import DeadLetters
 from ingest.settings import Settings
 
@@ -33,14 +33,14 @@ class Found:
         exit_code: 1 if an ID stood for none.
     """
 
-    letters: Sequence[DeadLetter]
+    letters: Sequence[DeadLetterEntry]
     more: bool
     exit_code: int
 
 
 async def look(settings: Settings, selection: Selection, limit: int | None) -> Found:
     """Look for the newest dead letters that are meant, and report IDs that stand for none."""
-    letters: list[DeadLetter] = []
+    letters: list[DeadLetterEntry] = []
     examined = 0
     url = settings.redis_url.get_secret_value()
     async with DeadLetters.connect(url, settings.stream) as dead_letters:
@@ -65,7 +65,7 @@ def report_missing(ids: frozenset[str]) -> None:
         say(f"no dead letter for {printable(missing)}")
 
 
-def show_json(letters: Sequence[DeadLetter]) -> None:
+def show_json(letters: Sequence[DeadLetterEntry]) -> None:
     """One JSON object a line."""
     with standard_output() as stream:
         stream.writelines(as_json(letter) + "\n" for letter in letters)
@@ -82,7 +82,7 @@ def show_table(found: Found, limit: int) -> None:
         say(f"these are the newest {limit:,} of more: --limit shows more, `ingest dead export` all")
 
 
-def show_facts(letters: Sequence[DeadLetter]) -> None:
+def show_facts(letters: Sequence[DeadLetterEntry]) -> None:
     """All there is to know about each."""
     now = datetime.now(UTC)
     for letter in letters:
@@ -94,7 +94,7 @@ def show_facts(letters: Sequence[DeadLetter]) -> None:
         _print(facts if letter is letters[0] else Group("", facts))
 
 
-def _facts(letter: DeadLetter, now: datetime) -> Iterator[tuple[str, str]]:
+def _facts(letter: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]:
     def told(moment: datetime | None) -> str:
         return "" if moment is None else f"{shown(moment)} ({age(moment, now)})"
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from ingest.cli.dead.moments import age
 from ingest.cli.dead.texts import printable
 from ingest.cli.terminal import width_of
-from ingest.domain.dead_letter import DeadLetter
+from ingest.domain.dead_letter import DeadLetterEntry
 
 _HEADER = ("id", "order", "reason", "attempts", "dead since", "replays", "error")
 # The columns that stay together, and apart from the error, on a narrow terminal.
@@ -20,7 +20,7 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-def print_rows(letters: Sequence[DeadLetter], now: datetime, stream: IO[str]) -> None:
+def print_rows(letters: Sequence[DeadLetterEntry], now: datetime, stream: IO[str]) -> None:
     """Print them on `stream`, with a header."""
     stream.writelines(line + "\n" for line in lines_of([_row(letter, now) for letter in letters], width_of(stream)))
 
@@ -47,7 +47,7 @@ def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
         yield from _below(row, width)
 
 
-def _row(letter: DeadLetter, now: datetime) -> Row:
+def _row(letter: DeadLetterEntry, now: datetime) -> Row:
     return (
         letter.entry_id,
         printable(letter.order_id or "", 64),
@@ -59,7 +59,7 @@ def _row(letter: DeadLetter, now: datetime) -> Row:
     )
 
 
-def _replays(letter: DeadLetter, now: datetime) -> str:
+def _replays(letter: DeadLetterEntry, now: datetime) -> str:
     if not letter.replays:
         return ""
     return f"{letter.replays}, {age(letter.replayed_at, now)}" if letter.replayed_at else str(letter.replays)

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ingest.domain.dead_letter import DeadLetter
+from ingest.domain.dead_letter import DeadLetterEntry
 
 _FORMULA = ("=", "+", "-", "@")
 
 COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
 
 
-def as_object(letter: DeadLetter) -> dict[str, Any]:
+def as_object(letter: DeadLetterEntry) -> dict[str, Any]:
     """What JSON and CSV say of a dead letter: by column, with the entry's other fields together."""
     return {
         "id": letter.entry_id,
@@ -29,12 +29,12 @@ def as_object(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def as_json(letter: DeadLetter) -> str:
+def as_json(letter: DeadLetterEntry) -> str:
     """One JSON object on one line, in ASCII: safe in any terminal and encoding."""
     return json.dumps(as_object(letter))
 
 
-def as_row(letter: DeadLetter) -> list[str]:
+def as_row(letter: DeadLetterEntry) -> list[str]:
     """Its cells in a CSV file, in the order of `COLUMNS`."""
     facts = {**as_object(letter), "fields": json.dumps(texts(letter.fields))}
     return [_cell("" if facts[column] is None else str(facts[column])) for column in COLUMNS]

@@ -11,11 +11,11 @@ from ingest.cli.dead.listing import report_missing
 from ingest.cli.dead.output import new_file, standard_output
 from ingest.cli.dead.progress import Display
 from ingest.cli.dead.texts import COLUMNS, as_json, as_row, counted
-from ingest.domain.dead_letter import DeadLetter, Selection
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.dead_letters import DeadLetters
 from ingest.settings import Settings
 
-Write = Callable[[Sequence[DeadLetter]], None]
+Write = Callable[[Sequence[DeadLetterEntry]], None]
 
 
 def json_lines(stream: IO[str]) -> Write:

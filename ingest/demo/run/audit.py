@@ -1,7 +1,7 @@
 """Counts what is stored, lost, written twice or wrong, from PostgreSQL and Redis themselves.
 
 It shares no code with what takes in, fetches and stores orders: a mistake there cannot hide itself here. Ask it when the
-workers have ended. (`ingest.account` is for queues at work, and for any number of orders.)
+workers have ended. (`ingest.operations.reconcile` is for queues at work, and for any number of orders.)
 """
 
 from __future__ import annotations

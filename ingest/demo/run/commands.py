@@ -16,8 +16,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ingest.demo.run.errors import DemoFailed
-from ingest.demo.servers.process import ServerProcess
-from ingest.demo.servers.watchdog import Watchdog
+from ingest.lab.servers.process import ServerProcess
+from ingest.lab.servers.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,9 +26,9 @@ from ingest.demo.run.moment import Track
 from ingest.demo.run.plan import SECOND_HALF
 from ingest.demo.run.report import Kept, Report
 from ingest.demo.run.view import view_of
-from ingest.demo.servers import ServerError, embedded_servers, sigterm_raises
-from ingest.demo.servers.server import free_port
-from ingest.demo.upstream.samples import sample_orders
+from ingest.lab.servers import ServerError, embedded_servers, sigterm_raises
+from ingest.lab.servers.server import free_port
+from ingest.lab.upstream.samples import sample_orders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ingest.demo.run.moment import Moment
     from ingest.demo.run.plan import Plan
     from ingest.demo.run.view import View
-    from ingest.demo.servers import EmbeddedServers
+    from ingest.lab.servers import EmbeddedServers
 
 # Each look costs the workers a little: four a second are smooth enough.
 _LOOK_EVERY = 0.25

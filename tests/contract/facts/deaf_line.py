@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 
-class DeafLine:
+class DeafConnection:
     """Carries everything, until it goes deaf: connections made before then hear nothing more, though the server does.
 
     Args:

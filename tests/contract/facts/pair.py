@@ -7,12 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-from contract.facts.deaf_line import DeafLine
+from contract.facts.deaf_connection import DeafConnection
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Pair:
     replica: ValkeyServer
     on_primary: Redis
     on_replica: Redis
-    line: DeafLine
+    line: DeafConnection
 
 
 @asynccontextmanager
@@ -33,7 +33,7 @@ async def replicated(kind: Kind) -> AsyncIterator[Pair]:
         running = stack.enter_context(ExitStack())
         folder = Path(running.enter_context(TemporaryDirectory(prefix="ingest-")))
         primary = running.enter_context(kind.server(folder / "primary", repl_diskless_sync_delay="0"))
-        line = DeafLine(primary.url)
+        line = DeafConnection(primary.url)
         port = urlsplit(await stack.enter_async_context(line.open())).port
         options = {"replicaof": f"127.0.0.1 {port}", "masterauth": primary.password}
         replica = running.enter_context(kind.server(folder / "replica", **options))

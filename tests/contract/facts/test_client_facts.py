@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from contract.facts.deaf_line import DeafLine
+from contract.facts.deaf_connection import DeafConnection
 from contract.facts.pair import replicated
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -122,7 +122,7 @@ async def test_what_was_delivered_to_a_read_that_is_cancelled_stays_pending_and_
     await redis.xgroup_create(queue_name, GROUP, mkstream=True)
     await redis.xadd(queue_name, {"a": 1})
 
-    async with DeafLine(redis_url, deaf_after=b"XREADGROUP").open() as url, Redis.from_url(url) as client:
+    async with DeafConnection(redis_url, deaf_after=b"XREADGROUP").open() as url, Redis.from_url(url) as client:
         reading = asyncio.create_task(client.xreadgroup(GROUP, "c", {queue_name: ">"}))
         await eventually(lambda: pending_of(redis, queue_name))
         reading.cancel()
@@ -140,7 +140,7 @@ async def test_a_read_that_is_retried_can_return_nothing_though_an_entry_was_del
     await redis.xadd(queue_name, {"a": 1})
 
     async with (
-        DeafLine(redis_url, deaf_after=b"XREADGROUP").open() as url,
+        DeafConnection(redis_url, deaf_after=b"XREADGROUP").open() as url,
         by_default(url, socket_timeout=SHORT) as client,
     ):
         entries = await client.xreadgroup(GROUP, "c", {queue_name: ">"})
@@ -155,7 +155,10 @@ async def test_a_read_that_is_retried_can_return_nothing_though_an_entry_was_del
 async def test_an_xadd_whose_answer_is_late_is_sent_again_and_written_twice(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
-    async with DeafLine(redis_url, deaf_after=b"XADD").open() as url, by_default(url, socket_timeout=SHORT) as client:
+    async with (
+        DeafConnection(redis_url, deaf_after=b"XADD").open() as url,
+        by_default(url, socket_timeout=SHORT) as client,
+    ):
         await client.xadd(queue_name, {"a": 1})
 
     assert await redis.xlen(queue_name) == 2
@@ -170,7 +173,7 @@ async def test_a_failover_ends_a_blocked_read_by_unblocked_and_the_next_by_read_
     async with replicated(kind) as pair:
         await pair.on_primary.config_set("masterauth", pair.replica.password)
         await pair.on_primary.xgroup_create("s", GROUP, mkstream=True)
-        line = DeafLine(pair.primary.url)
+        line = DeafConnection(pair.primary.url)
         async with line.open() as url, by_default(url, socket_timeout=60) as client:
             reading = asyncio.create_task(client.xreadgroup(GROUP, "c", {"s": ">"}, block=60_000))
             await eventually(lambda: is_blocked(pair.on_primary))

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 from ingest.queue.monitor import Monitor

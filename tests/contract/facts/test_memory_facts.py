@@ -5,7 +5,7 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 from support import eventually
 
-from ingest.demo.servers import ValkeyServer
+from ingest.lab.servers import ValkeyServer
 
 GROUP = "g"
 

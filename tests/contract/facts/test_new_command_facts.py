@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from contract.facts.deaf_line import DeafLine
+from contract.facts.deaf_connection import DeafConnection
 from redis.asyncio import Redis
 from redis.exceptions import DataError, ResponseError
 from servers.kinds import WITH_NEW_COMMANDS, Kind
@@ -308,7 +308,7 @@ async def test_a_claiming_read_leaves_entries_whose_message_is_gone_pending_and_
 async def test_an_xadd_with_idmp_whose_answer_is_late_is_sent_again_and_written_once(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
-    async with DeafLine(redis_url, deaf_after=b"XADD").open() as url, by_default(url) as client:
+    async with DeafConnection(redis_url, deaf_after=b"XADD").open() as url, by_default(url) as client:
         entry_id = await client.xadd(queue_name, {"a": 1}, idmp=("producer", b"1"))
 
     assert [written for written, _ in await redis.xrange(queue_name)] == [entry_id]

@@ -11,9 +11,9 @@ import pytest
 import trustme
 from raw_http import Connect, connecting
 
-from ingest.demo.upstream import Behaviour, SimulatedApi
-from ingest.telemetry.board import Board
-from ingest.telemetry.metrics import worker_board
+from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.telemetry.metrics import worker_shared_metrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.transport import Kind
 
 # libcurl is driven by an epoll.
@@ -40,13 +40,13 @@ async def api(loaded_api: SimulatedApi) -> AsyncIterator[SimulatedApi]:
 
 
 @pytest.fixture
-def board() -> Board:
-    return worker_board(1)
+def shared_metrics() -> SharedMetrics:
+    return worker_shared_metrics(1)
 
 
 @pytest.fixture
-def connect(board: Board, kind: Kind) -> Connect:
-    return connecting(board, kind)
+def connect(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
+    return connecting(shared_metrics, kind)
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from ingest.demo.upstream.samples import sample_orders
-from ingest.telemetry.board import Board
-from ingest.telemetry.collectors import BoardCollector
+from ingest.lab.upstream.samples import sample_orders
+from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.transport import Kind, UpstreamLimits
 
@@ -25,22 +25,22 @@ IMPATIENT = replace(LIMITS, total=0.3, read=0.3)
 Connect = Callable[..., AbstractAsyncContextManager[UpstreamClient]]
 
 
-def connecting(board: Board, kind: Kind) -> Connect:
-    """Opens clients with this transport that count on `board`."""
+def connecting(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
+    """Opens clients with this transport that count on `shared_metrics`."""
 
     def open_client(
         template: str, limits: UpstreamLimits = LIMITS, token: str | None = None, proxy: str | None = None
     ) -> AbstractAsyncContextManager[UpstreamClient]:
-        seconds = WorkerMetrics.on(board, 0).upstream_request
+        seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
         return UpstreamClient.open(template, token, limits, seconds, kind=kind, proxy=proxy)
 
     return open_client
 
 
-def counted(board: Board) -> dict[str, float]:
+def counted(shared_metrics: SharedMetrics) -> dict[str, float]:
     """Requests by code."""
     registry = CollectorRegistry()
-    registry.register(BoardCollector(board))
+    registry.register(SharedMetricsCollector(shared_metrics))
     samples = (sample for family in registry.collect() for sample in family.samples)
     return {
         sample.labels["code"]: sample.value

@@ -11,10 +11,10 @@ import pytest
 from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
 from structlog.testing import capture_logs
 
-from ingest.demo.upstream import SimulatedApi
 from ingest.domain.errors import TransientFault, TransportFault
-from ingest.telemetry.board import Board
+from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient, _opener
 from ingest.upstream.transport import Kind, Options, Transport, TransportBroken, UpstreamLimits
 
@@ -50,17 +50,19 @@ class _Numbered:
         return DOCUMENT
 
 
-def over(broken: Broken, board: Board, limits: UpstreamLimits = QUICK) -> AbstractAsyncContextManager[UpstreamClient]:
-    return UpstreamClient.over(broken.open, TEMPLATE, limits, WorkerMetrics.on(board, 0).upstream_request)
+def over(
+    broken: Broken, shared_metrics: SharedMetrics, limits: UpstreamLimits = QUICK
+) -> AbstractAsyncContextManager[UpstreamClient]:
+    return UpstreamClient.over(broken.open, TEMPLATE, limits, WorkerMetrics.on(shared_metrics, 0).upstream_request)
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportBroken("libcurl failed"), MemoryError])
 async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
-    board: Board, bug: Callable[[], Exception]
+    shared_metrics: SharedMetrics, bug: Callable[[], Exception]
 ) -> None:
     broken = Broken(bugs=1, bug=bug)
 
-    async with over(broken, board) as client:
+    async with over(broken, shared_metrics) as client:
         # What was opened just now is not replaced at once: it would be no better.
         await asyncio.sleep(1.05)
         with capture_logs() as logs:
@@ -73,10 +75,12 @@ async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
     assert logs[0]["exc_info"]
 
 
-async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it_is_said_once(board: Board) -> None:
+async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it_is_said_once(
+    shared_metrics: SharedMetrics,
+) -> None:
     broken = Broken(bugs=1_000)
 
-    async with over(broken, board) as client:
+    async with over(broken, shared_metrics) as client:
         with capture_logs() as logs:
             for _ in range(20):
                 with pytest.raises(TransportFault, match="our HTTP client failed: ZeroDivisionError") as fault:
@@ -88,7 +92,7 @@ async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it
     assert [entry["event"] for entry in logs] == ["transport_failed"]
 
 
-async def test_what_runs_on_a_transport_that_is_replaced_may_end(board: Board) -> None:
+async def test_what_runs_on_a_transport_that_is_replaced_may_end(shared_metrics: SharedMetrics) -> None:
     gate = asyncio.Event()
 
     class Slow(_Numbered):
@@ -106,7 +110,7 @@ async def test_what_runs_on_a_transport_that_is_replaced_may_end(board: Board) -
                 yield Slow(self, self.opened)
 
     broken = Slowly(bugs=1)
-    async with over(broken, board) as client:
+    async with over(broken, shared_metrics) as client:
         slow = asyncio.create_task(client.fetch_once("slow"))
         await asyncio.sleep(1.05)
         await client.fetch(ORDER)
@@ -118,12 +122,12 @@ async def test_what_runs_on_a_transport_that_is_replaced_may_end(board: Board) -
 
 @pytest.mark.parametrize("kind", ["curl"], indirect=True)
 async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next_get_another(
-    api: SimulatedApi, board: Board, kind: Kind
+    api: SimulatedApi, shared_metrics: SharedMetrics, kind: Kind
 ) -> None:
     def epolls() -> set[int]:
         return {int(file.name) for file in Path("/dev/fd").iterdir() if "eventpoll" in str(file.resolve())}
 
-    seconds = WorkerMetrics.on(board, 0).upstream_request
+    seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
     before = epolls()
     async with UpstreamClient.over(
         lambda: _opener(kind)(Options({}, LIMITS, False, None)), api.url_template, replace(LIMITS, tries=3), seconds
@@ -143,7 +147,7 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
 
 
 async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_more(
-    api: SimulatedApi, board: Board
+    api: SimulatedApi, shared_metrics: SharedMetrics
 ) -> None:
     drawn: list[tuple[float, float]] = []
 
@@ -152,7 +156,7 @@ async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_mor
         return 0.0
 
     api.behave(error_rate=1.0)
-    seconds = WorkerMetrics.on(board, 0).upstream_request
+    seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
     async with UpstreamClient.over(
         lambda: _opener("aiohttp")(Options({}, LIMITS, False, None)),
         api.url_template,

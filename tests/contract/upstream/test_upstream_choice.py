@@ -9,7 +9,7 @@ from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, assert_right, ids
 from support import Cli
 
-from ingest.demo.servers import EmbeddedServers
+from ingest.lab.servers import EmbeddedServers
 from ingest.settings import load_settings
 from ingest.upstream.transport import Kind
 

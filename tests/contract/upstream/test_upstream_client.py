@@ -12,20 +12,22 @@ from datetime import UTC, datetime
 import pytest
 from raw_http import DOCUMENT, IMPATIENT, ORDER, OTHER, QUICK, TOKEN, Connect, answering, counted, http
 
-from ingest.demo.upstream import SimulatedApi
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
-from ingest.telemetry.board import Board
+from ingest.lab.upstream import SimulatedApi
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 # -- orders -------------------------------------------------------------------------------------------------------
 
 
-async def test_an_order_is_returned_byte_for_byte(api: SimulatedApi, connect: Connect, board: Board) -> None:
+async def test_an_order_is_returned_byte_for_byte(
+    api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
+) -> None:
     async with connect(api.url_template) as client:
         body = (await client.fetch(ORDER)).body
 
     assert body == DOCUMENT
-    assert counted(board) == {"2xx": 1}
+    assert counted(shared_metrics) == {"2xx": 1}
 
 
 async def test_requests_one_after_the_other_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
@@ -110,7 +112,7 @@ async def test_the_orders_own_faults_are_permanent_and_not_tried_again(
     ],
 )
 async def test_passing_faults_are_tried_as_often_as_allowed(
-    api: SimulatedApi, connect: Connect, board: Board, behaviour: dict[str, object], code: str
+    api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics, behaviour: dict[str, object], code: str
 ) -> None:
     api.behave(**behaviour)
 
@@ -118,7 +120,7 @@ async def test_passing_faults_are_tried_as_often_as_allowed(
         with pytest.raises(TransientFault):
             await client.fetch(ORDER)
 
-    assert counted(board) == {code: 3}
+    assert counted(shared_metrics) == {code: 3}
 
 
 @pytest.mark.parametrize("fault", ["error_rate", "reset_rate", "truncate_rate", "hang_rate"])
@@ -200,14 +202,16 @@ async def test_the_token_opens_the_door(api: SimulatedApi, connect: Connect) -> 
         assert (await client.fetch(ORDER)).body == DOCUMENT
 
 
-async def test_silence_ends_with_the_timeout(api: SimulatedApi, connect: Connect, board: Board) -> None:
+async def test_silence_ends_with_the_timeout(
+    api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
+) -> None:
     api.behave(hang_rate=1)
 
     async with connect(api.url_template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no answer in time"):
             await client.fetch(ORDER)
 
-    assert counted(board) == {"timeout": 1}
+    assert counted(shared_metrics) == {"timeout": 1}
 
 
 async def test_a_body_that_trickles_for_ever_ends_with_the_timeout(connect: Connect) -> None:
@@ -217,7 +221,7 @@ async def test_a_body_that_trickles_for_ever_ends_with_the_timeout(connect: Conn
             await client.fetch(ORDER)
 
 
-async def test_a_refused_connection_is_a_passing_fault(connect: Connect, board: Board) -> None:
+async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_metrics: SharedMetrics) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
         template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
@@ -226,7 +230,7 @@ async def test_a_refused_connection_is_a_passing_fault(connect: Connect, board: 
                 await client.fetch(ORDER)
 
     assert_readable(str(fault.value))
-    assert counted(board) == {"error": 3}
+    assert counted(shared_metrics) == {"error": 3}
 
 
 async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
@@ -239,7 +243,7 @@ async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, len(DOCUMENT) // 2, len(DOCUMENT) - 1])
 async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passing_fault(
-    connect: Connect, board: Board, length: int
+    connect: Connect, shared_metrics: SharedMetrics, length: int
 ) -> None:
     async with answering(http(DOCUMENT[:length])) as (template, _), connect(template, QUICK) as client:
         with pytest.raises(TransientFault, match="the document breaks off after") as fault:
@@ -247,7 +251,7 @@ async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passi
 
     assert fault.value.reached
     assert_readable(str(fault.value))
-    assert counted(board) == {"error": 3}
+    assert counted(shared_metrics) == {"error": 3}
 
 
 @pytest.mark.parametrize("status", [204, 205])

@@ -12,8 +12,8 @@ import pytest
 from raw_http import DOCUMENT, IMPATIENT, LIMITS, ORDER, Connect, http, serving
 from support import eventually
 
-from ingest.demo.upstream import SimulatedApi
 from ingest.domain.errors import TransientFault
+from ingest.lab.upstream import SimulatedApi
 
 
 def open_files() -> int:

@@ -11,8 +11,8 @@ import pytest
 import uvloop
 from raw_http import LIMITS, ORDER, Connect
 
-from ingest.demo.upstream import Behaviour, SimulatedApi
 from ingest.domain.errors import TransientFault
+from ingest.lab.upstream import Behaviour, SimulatedApi
 
 REQUESTS = 6_000
 AT_ONCE = 100

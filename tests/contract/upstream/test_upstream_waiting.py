@@ -12,9 +12,9 @@ from email.utils import format_datetime
 import pytest
 from raw_http import LIMITS, ORDER, QUICK, Connect, answering, counted, http, serving
 
-from ingest.demo.upstream import SimulatedApi
 from ingest.domain.errors import ThrottledFault, TransientFault
-from ingest.telemetry.board import Board
+from ingest.lab.upstream import SimulatedApi
+from ingest.telemetry.shared_metrics import SharedMetrics
 
 
 @contextmanager
@@ -33,14 +33,16 @@ def deaf_port() -> Iterator[int]:
         yield port
 
 
-async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(connect: Connect, board: Board) -> None:
+async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(
+    connect: Connect, shared_metrics: SharedMetrics
+) -> None:
     with deaf_port() as port:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=0.2)) as client:
             with pytest.raises(TransientFault, match="no answer in time") as fault:
                 await asyncio.wait_for(client.fetch(ORDER), 15)
 
     assert not fault.value.reached
-    assert counted(board) == {"timeout": 1}
+    assert counted(shared_metrics) == {"timeout": 1}
 
 
 async def test_waiting_for_a_connection_is_no_silence(connect: Connect) -> None:
@@ -54,7 +56,9 @@ async def test_waiting_for_a_connection_is_no_silence(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", http(b"{", "Content-Length: 2")])
-async def test_silence_ends_a_request_long_before_its_time_is_up(connect: Connect, board: Board, sent: bytes) -> None:
+async def test_silence_ends_a_request_long_before_its_time_is_up(
+    connect: Connect, shared_metrics: SharedMetrics, sent: bytes
+) -> None:
     async with (
         answering(sent, then_close=False) as (template, _),
         connect(template, replace(LIMITS, read=0.2, total=600)) as client,
@@ -63,7 +67,7 @@ async def test_silence_ends_a_request_long_before_its_time_is_up(connect: Connec
             await asyncio.wait_for(client.fetch(ORDER), 15)
 
     assert fault.value.reached
-    assert counted(board) == {"timeout": 1}
+    assert counted(shared_metrics) == {"timeout": 1}
 
 
 async def test_silence_on_a_connection_that_was_used_before_ends_a_request_too(
@@ -93,7 +97,9 @@ async def test_an_answer_may_take_longer_than_a_silence_may_last(connect: Connec
     assert body == b"1111111111"
 
 
-async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(connect: Connect, board: Board) -> None:
+async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(
+    connect: Connect, shared_metrics: SharedMetrics
+) -> None:
     async def trickle(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
         writer.write(http(b"", "Content-Length: 10000"))
         for _digit in range(10_000):
@@ -108,7 +114,7 @@ async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(connect: Con
         with pytest.raises(TransientFault, match="no answer in time"):
             await asyncio.wait_for(client.fetch(ORDER), 15)
 
-    assert counted(board) == {"timeout": 1}
+    assert counted(shared_metrics) == {"timeout": 1}
 
 
 async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) -> None:

@@ -8,23 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingApi
-from ingest.flow.circuit import Circuit
-from ingest.flow.circuit_report import CircuitReport
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.clock import SharedClock
 from ingest.flow.handler import Handler, Patience
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import Maintenance
+from ingest.flow.outage_report import CircuitReport
 from ingest.flow.pacing import Pacing
 from ingest.flow.reaper import Reaper
-from ingest.flow.room import Room
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import Worker
 from ingest.settings import Settings
 from ingest.telemetry.logs import setup_logs
-from ingest.telemetry.metrics import WorkerMetrics, worker_board
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 if TYPE_CHECKING:
     from ingest.bench.backpressure.calls import Calls
@@ -42,20 +42,20 @@ async def run(calls: Calls, limit: int) -> None:
 
 def _worker(queue: MemoryQueue, api: SleepingApi, limit: int) -> Worker:
     """As `ingest.app` builds it."""
-    metrics = WorkerMetrics.on(worker_board(1), 0)
+    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     clock = SharedClock()
     leases = Leases(queue, _default("claim_idle"), _default("heartbeat_ttl"), clock)
-    circuit = Circuit(api.fetch_once, metrics.circuit_open, limit)
+    circuit = CircuitBreaker(api.fetch_once, metrics.circuit_open, limit)
     pacing = Pacing()
     slots = ConcurrencyLimit(limit, metrics.concurrency_limit, pacing)
     reaper = Reaper(queue, leases, metrics.redeliveries)
-    room = Room(int(_default("batch_rows")), int(_default("batch_bytes")))
+    buffer = BufferLimit(int(_default("batch_rows")), int(_default("batch_bytes")))
     patience = Patience(int(_default("max_attempts")), int(_default("max_deliveries")))
     return Worker(
         queue,
         Intake(queue, leases, reaper, calm=_CALM),
-        Handler(api, patience, circuit, slots, room),
-        Settlement(queue, MemoryStore(), leases, metrics, room, now=clock.now),
+        Handler(api, patience, circuit, slots, buffer),
+        Settlement(queue, MemoryStore(), leases, metrics, buffer, now=clock.now),
         leases,
         Maintenance(queue, leases, _default("claim_idle")),
         circuit,

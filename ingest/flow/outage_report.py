@@ -1,0 +1,62 @@
+"""Tells the queue that this process leaves the external API in peace, and why, for whoever asks `ingest status`.
+
+Told when the circuit opens or closes, and now and then while it is open, so that the report of a process that dies ends. Nothing
+waits for it: while Redis is away, it is told later.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from ingest.domain.errors import Unavailable
+from ingest.domain.masking import mask_urls
+from ingest.domain.open_circuit import OpenCircuit
+from ingest.flow.ports import Queue
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("circuit")
+_AGAIN = 5.0
+_LIFETIME = 3 * _AGAIN
+# A library's error may quote a lot.
+_LONGEST = 200
+
+
+class CircuitReport:
+    """What the queue is told of this process's circuit.
+
+    Args:
+        queue: who is told.
+        now: Unix seconds by the queue's clock.
+    """
+
+    def __init__(self, queue: Queue, now: Callable[[], float]) -> None:
+        self._queue = queue
+        self._now = now
+        self._circuit: OpenCircuit | None = None
+        self._changed = asyncio.Event()
+
+    def note(self, error: str | None) -> None:
+        """The circuit has opened for this error, or closed."""
+        if error is None:
+            self._circuit = None
+        else:
+            text = " ".join(mask_urls(error).split())
+            self._circuit = OpenCircuit(self._now(), text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Tell until cancelled; at the start, that it is closed, whatever a predecessor of the same name has said."""
+        while True:
+            self._changed.clear()
+            is_told = await self._tell()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_told and self._circuit is None else _AGAIN):
+                    await self._changed.wait()
+
+    async def _tell(self) -> bool:
+        try:
+            await self._queue.report_circuit(self._circuit, _LIFETIME)
+        except Unavailable as error:
+            _log.debug("circuit_not_reported", error=str(error))
+            return False
+        return True

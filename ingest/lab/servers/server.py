@@ -1,0 +1,212 @@
+"""What the embedded servers have in common: a directory, a port, a log, a life of starts and stops."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ingest.lab.servers.errors import ServerError
+from ingest.lab.servers.process import ServerProcess
+from ingest.lab.servers.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+START_SECONDS = 60.0  # a busy machine, or a recovery after kill
+STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.005
+_PORT_ATTEMPTS = 20
+_TAIL_BYTES = 4000
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on.
+
+    Not one that bind(0) offers: those are also what outgoing connections use, so that a client retrying
+    against a stopped server would sooner or later be given, as its own end, the very port the server needs
+    back. The range is below the ephemeral ports of Linux (32768) and macOS (49152).
+    """
+    while True:
+        port = 20000 + secrets.randbelow(10000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Server(ABC):
+    """A server on a TCP port of 127.0.0.1.
+
+    Use it as a context manager, or call `start` and `close`. After a `stop` or `kill`, `start` runs it again
+    on the same port with the same data.
+
+    Args:
+        directory: Where it keeps everything; created if it is missing, never removed.
+        watchdog: Ends it should this process vanish; one of its own by default.
+        ports: Proposes a port for the first start, again if the proposed one is taken.
+    """
+
+    _ending = signal.SIGKILL  # what the watchdog sends
+
+    def __init__(self, directory: Path, *, watchdog: Watchdog | None, ports: Callable[[], int]) -> None:
+        self.directory = directory.absolute()
+        self.log = self.directory / "server.log"
+        self.password = secrets.token_urlsafe(18)
+        self._ports = ports
+        self._port: int | None = None
+        self._running: ServerProcess | None = None
+        self._pid: int | None = None
+        self._shared_watchdog = watchdog
+        self._own_watchdog: Watchdog | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port on 127.0.0.1, the same for all restarts."""
+        if self._port is None:
+            raise ServerError("the server has not been started yet")
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """The server's process ID; a new one after each restart, kept when detached."""
+        if self._pid is None:
+            raise ServerError("the server has not been started yet")
+        return self._pid
+
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._running is not None and not self._running.has_ended()
+
+    def start(self) -> None:
+        """Start it and return when it answers.
+
+        Raises:
+            ServerError: It ended early, or did not answer in time.
+        """
+        if self.is_running():
+            raise ServerError(f"the server on port {self.port} is already running")
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._prepare()
+        if self._port is not None:
+            self._start_on(self._port)
+            return
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            try:
+                port = self._ports()
+                self._start_on(port)
+            except ServerError as error:
+                # Another program took the port after we looked.
+                if attempt == _PORT_ATTEMPTS or "Address already in use" not in str(error):
+                    raise
+            else:
+                self._port = port
+                return
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        if self._running is not None:
+            self._running.kill()
+
+    def close(self) -> None:
+        """End it if it runs: by request, or by force if it does not follow."""
+        if self._running is not None and not self._running.has_ended():
+            self._request_end()
+            self._running.signal(signal.SIGCONT)  # a frozen one would not hear
+            if not self._running.has_ended(within=STOP_SECONDS):
+                self._running.kill()
+        self._clean_up()
+        if self._own_watchdog is not None:
+            self._own_watchdog.close()
+            self._own_watchdog = None
+
+    def detach(self) -> None:
+        """Leave it running for good, also after this process has ended."""
+        self._process.release()
+        self._running = None
+        if self._own_watchdog is not None:
+            self._own_watchdog.dismiss()
+            self._own_watchdog = None
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what the first start needs; called before each start."""
+
+    @abstractmethod
+    def _command(self, port: int) -> Sequence[str | Path]:
+        """What runs the server on this port."""
+
+    @abstractmethod
+    def _is_ready(self, port: int, pid: int) -> bool:
+        """Whether this very process answers requests."""
+
+    @abstractmethod
+    def _request_end(self) -> None:
+        """Ask it to end soon, without losing data."""
+
+    @abstractmethod
+    def _clean_up(self) -> None:
+        """Remove what an ended server left outside its directory."""
+
+    @property
+    def _process(self) -> ServerProcess:
+        if self._running is None:
+            raise ServerError("the server has not been started yet")
+        return self._running
+
+    @property
+    def _watchdog(self) -> Watchdog:
+        if self._shared_watchdog is not None:
+            return self._shared_watchdog
+        if self._own_watchdog is None:
+            self._own_watchdog = Watchdog()
+        return self._own_watchdog
+
+    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ServerProcess:
+        return ServerProcess(command, directory=self.directory, log=self.log, watchdog=self._watchdog, ending=ending)
+
+    def _start_on(self, port: int) -> None:
+        logged = self._logged_bytes()
+        process = self._spawn(self._command(port), self._ending)
+        self._running = process
+        self._pid = process.pid
+        deadline = monotonic() + START_SECONDS
+        while not self._is_ready(port, process.pid):
+            if process.has_ended(within=_POLL_SECONDS):
+                raise ServerError(f"{type(self).__name__} ended early:\n{self._log_tail(logged)}")
+            if monotonic() > deadline:
+                process.kill()
+                raise ServerError(f"{type(self).__name__} does not answer:\n{self._log_tail(logged)}")
+
+    def _end(self, timeout: float) -> None:
+        if not self._process.has_ended(within=timeout):
+            raise ServerError(f"{type(self).__name__} did not stop in {timeout} s:\n{self._log_tail()}")
+
+    def _logged_bytes(self) -> int:
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def _log_tail(self, since: int = 0) -> str:
+        return self.log.read_bytes()[since:][-_TAIL_BYTES:].decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,151 @@
+"""The bytes of answers: head and body in one piece, ready to be written."""
+
+import math
+from email.utils import formatdate
+from enum import Enum
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.faults import Fault
+
+
+class Ending(Enum):
+    """What becomes of the connection after an answer."""
+
+    KEEP = "keep"
+    CLOSE = "close"
+    RESET = "reset"
+
+
+class Answer(NamedTuple):
+    """What is written to the connection and how it goes on; no payload at all if it is reset.
+
+    `label` is what statistics count it under; None is an answer that they leave out.
+    """
+
+    payload: bytes
+    label: str | None
+    ending: Ending = Ending.KEEP
+
+
+RESET = Answer(b"", "reset", Ending.RESET)
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+
+
+def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Answer:
+    """Put an answer together; a header's underscores stand for hyphens."""
+    lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
+    if body:
+        lines.append(f"Content-Type: {content_type}")
+    if status != HTTPStatus.NO_CONTENT:
+        lines.append(f"Content-Length: {len(body)}")
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return Answer("\r\n".join([*lines, "", ""]).encode("latin-1") + body, str(status))
+
+
+def problem(status: int, detail: str, **headers: str) -> Answer:
+    """Put an error together as RFC 9457 wants it."""
+    body = msgspec.json.encode({"title": _phrase(status), "status": status, "detail": detail})
+    return answer(status, body, PROBLEM, **headers)
+
+
+def not_found(order_id: str) -> Answer:
+    """Say that there is no such order."""
+    return problem(HTTPStatus.NOT_FOUND, f"there is no order {order_id!r}")
+
+
+def uncounted(given: Answer) -> Answer:
+    """Return the answer as one that statistics leave out."""
+    return given._replace(label=None)
+
+
+def without_body(given: Answer) -> Answer:
+    """Return the answer to HEAD: the same head, and no more."""
+    head, blank, _ = given.payload.partition(b"\r\n\r\n")
+    return given._replace(payload=head + blank)
+
+
+def with_connection(given: Answer, option: bytes) -> Answer:
+    """Return the answer with a Connection header: `close`, or `keep-alive` for HTTP/1.0."""
+    payload = given.payload.replace(b"\r\n", b"\r\nConnection: " + option + b"\r\n", 1)
+    ending = Ending.CLOSE if option == b"close" and given.ending is Ending.KEEP else given.ending
+    return given._replace(payload=payload, ending=ending)
+
+
+class FaultyAnswers:
+    """The answer to each fault, under one behaviour; `right` is what the request would have got."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
+        self._fixed = {
+            Fault.ERROR: problem(behaviour.error_status, "a fault was asked for"),
+            Fault.WRONG_TYPE: answer(HTTPStatus.OK, b'["this","is","no","order"]'),
+            Fault.RESET: RESET,
+            Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "an outage was asked for"),
+            Fault.DOWN_RESET: RESET,
+            Fault.UNAUTHORIZED: problem(
+                HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong", WWW_Authenticate="Bearer"
+            ),
+        }
+        if behaviour.oversize_rate:
+            self._fixed[Fault.OVERSIZE] = _oversized(behaviour.oversize_bytes)
+
+    def to(self, fault: Fault, order_id: str, right: Answer, now: float) -> Answer | None:
+        """Return the answer; None is never to answer. `now` is Unix time."""
+        match fault:
+            case Fault.UNAVAILABLE:
+                return self._told_to_wait(HTTPStatus.SERVICE_UNAVAILABLE, now)
+            case Fault.THROTTLED:
+                return self._told_to_wait(HTTPStatus.TOO_MANY_REQUESTS, now)
+            case Fault.NOT_FOUND:
+                return not_found(order_id)
+            case Fault.REDIRECT:
+                return answer(HTTPStatus.FOUND, Location=f"/orders/{quote(order_id)}")
+            case Fault.MALFORMED:
+                return answer(HTTPStatus.OK, b"{" + _body(right))
+            case Fault.TRUNCATE:
+                return _truncated(right)
+            case Fault.HANG:
+                return None
+            case _:
+                return self._fixed[fault]
+
+    def _told_to_wait(self, status: int, now: float) -> Answer:
+        wait = self._behaviour.retry_after
+        detail = "come back later"
+        match self._behaviour.retry_after_format:
+            case "seconds":
+                return problem(status, detail, Retry_After=str(wait))
+            case "date":
+                # Rounded up: a date has whole seconds, and must not allow what comes too early.
+                until = formatdate(math.ceil(now) + wait, usegmt=True)
+                return problem(status, detail, Retry_After=until, Date=formatdate(now, usegmt=True))
+            case "none":
+                return problem(status, detail)
+
+
+def _oversized(length: int) -> Answer:
+    start, end = b'{"padding":"', b'"}'
+    return answer(HTTPStatus.OK, start + b"x" * (length - len(start) - len(end)) + end)
+
+
+def _body(right: Answer) -> bytes:
+    return right.payload.partition(b"\r\n\r\n")[2]
+
+
+def _truncated(right: Answer) -> Answer:
+    keep = len(right.payload) - len(_body(right)) // 2
+    return right._replace(payload=right.payload[:keep], ending=Ending.CLOSE)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unassigned"

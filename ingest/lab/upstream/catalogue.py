@@ -1,0 +1,100 @@
+"""The documents of the orders, as answers ready to be written."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from http import HTTPStatus
+from zlib import crc32
+
+import msgspec
+
+from ingest.lab.upstream.answers import Answer, answer, not_found
+from ingest.lab.upstream.behaviour import Behaviour
+
+ORDERS = b"/orders/"
+"""How the path of every order begins; the whole path is the key everywhere."""
+
+_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_ALIKE = 100  # documents that `any_bytes` leaves
+
+
+def order_id_of(key: bytes) -> str:
+    """Return the order's ID as text; what is not UTF-8 comes back marked, never as an error."""
+    return key[len(ORDERS) :].decode(errors="backslashreplace")
+
+
+class Catalogue:
+    """Which document each order has: the bundled one, one put in its place, or none."""
+
+    def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour) -> None:
+        self._samples = samples
+        self._replaced: dict[bytes, Answer | None] = {}
+        self._behave(behaviour)
+
+    def behave(self, behaviour: Behaviour) -> None:
+        """Follow a change of what documents depend on."""
+        if _of_documents(behaviour) != _of_documents(self._behaviour):
+            self._behave(behaviour)
+
+    def _behave(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
+        stamp = _stamp(behaviour.updated_at)
+        self._answers = {
+            ORDERS + order_id.encode(): answer(HTTPStatus.OK, _stamped(document, stamp))
+            for order_id, document in self._samples.items()
+        }
+        for key, replacement in self._replaced.items():
+            self._put(key, replacement)
+        # What follows the ID in each sample, to be served under any ID.
+        documents = list(self._samples.values())
+        if behaviour.any_bytes is not None:
+            wanted = behaviour.any_bytes
+            documents = sorted(documents, key=lambda document: abs(len(document) - wanted))[:_ALIKE]
+        self._rests = [_stamped(document, stamp).split(b",", 1)[1] for document in documents]
+
+    def put(self, key: bytes, document: bytes) -> None:
+        """Serve these very bytes for an order from now on."""
+        self._replaced[key] = answer(HTTPStatus.OK, document)
+        self._put(key, self._replaced[key])
+
+    def delete(self, key: bytes) -> None:
+        """Have no such order from now on."""
+        self._replaced[key] = None
+        self._put(key, None)
+
+    def _put(self, key: bytes, replacement: Answer | None) -> None:
+        if replacement is None:
+            self._answers.pop(key, None)
+        else:
+            self._answers[key] = replacement
+
+    def answer(self, key: bytes) -> Answer:
+        """Return the order's document, or 404."""
+        return self._answers.get(key) or self._other(key)
+
+    def _other(self, key: bytes) -> Answer:
+        order_id = key[len(ORDERS) :]
+        if not self._behaviour.any_id or key in self._replaced or not _ID.fullmatch(order_id):
+            return not_found(order_id_of(key))
+        body = b'{"id":"%s",%s' % (order_id, self._rests[crc32(order_id) % len(self._rests)])
+        return Answer(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+            "200",
+        )
+
+
+def _of_documents(behaviour: Behaviour) -> tuple[object, ...]:
+    """What the documents depend on."""
+    return behaviour.updated_at, behaviour.any_id, behaviour.any_bytes
+
+
+def _stamp(updated_at: datetime | None) -> bytes:
+    return b"" if updated_at is None else b'"updated_at":%s,' % msgspec.json.encode(updated_at)
+
+
+def _stamped(document: bytes, stamp: bytes) -> bytes:
+    """Put the stamp behind the ID, with which every sample begins."""
+    if not stamp:
+        return document
+    head, rest = document.split(b",", 1)
+    return b"%s,%s%s" % (head, stamp, rest)

@@ -1,0 +1,264 @@
+"""HTTP/1.x on one connection.
+
+The parser calls back once per request; the answer is bytes made long before, written in the same turn of the
+event loop or, if it has a latency, when the wheel comes round. There is no task per request. Pipelined
+requests are answered in their order: each waits as an `Exchange` until those before it are written.
+"""
+
+import asyncio
+import socket
+import struct
+import time
+from asyncio import BaseTransport, Protocol, Transport
+from collections import deque
+from http import HTTPStatus
+from typing import cast
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from ingest.lab.upstream.answers import Answer, Ending, problem, uncounted, with_connection, without_body
+from ingest.lab.upstream.catalogue import ORDERS
+from ingest.lab.upstream.control import Control
+from ingest.lab.upstream.site import Site
+from ingest.lab.upstream.wheel import Wheel
+
+HEAD_LIMIT = 16 << 10
+"""Bytes up to which a request's head is surely read; from twice as many on it is surely refused."""
+BODY_LIMIT = 16 << 20
+"""Bytes up to which the body of a request to a control route is read."""
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger, for no time: the kernel sends RST instead of FIN
+
+
+class Exchange:
+    """One request that waits for its answer, or for those before it."""
+
+    __slots__ = ("_connection", "answer", "ready")
+
+    def __init__(self, connection: "Connection", answer: Answer | None) -> None:
+        self._connection = connection
+        self.answer = answer
+        self.ready = False
+
+    def due(self) -> None:
+        """Let the answer go as soon as those before it have gone."""
+        self.ready = True
+        self._connection.flush()
+
+
+class Connection(Protocol):
+    """Reads requests, asks the site or the control routes, and writes the answers in order.
+
+    While it is open, it is in the `roster`.
+    """
+
+    def __init__(self, site: Site, control: Control, wheel: Wheel, roster: "Roster") -> None:
+        self._site = site
+        self._control = control
+        self._wheel = wheel
+        self._roster = roster
+        self._waiting: deque[Exchange] = deque()
+        self._reads_on = True  # until a request that is the last one
+        self._writes_on = True  # until an answer that is the last one
+        self._in_head = False
+        self._began = False
+        self._head_size = 0
+        self._parser = HttpRequestParser(self)
+
+    # -- called by the event loop ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("Transport", transport)
+        self._site.stats.open_connections += 1
+        self._roster.join(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  the event loop's signature
+        """Count what is left unanswered; a client that closes its sending half has left as well."""
+        self._reads_on = self._writes_on = False
+        for exchange in self._waiting:
+            if exchange.answer is None or exchange.answer.label is not None:
+                self._site.stats.abandoned()
+        self._waiting.clear()
+        self._site.stats.open_connections -= 1
+        self._roster.leave(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; in slices, so that a head too long is noticed even if it comes in one piece."""
+        if len(data) <= HEAD_LIMIT:
+            self._parse(data)
+        else:
+            for start in range(0, len(data), HEAD_LIMIT):
+                self._parse(data[start : start + HEAD_LIMIT])
+
+    def pause_writing(self) -> None:
+        """Take no more requests from a client that does not read its answers."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Take requests again."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # -- called by the parser -------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Forget the request before."""
+        self._url = b""
+        self._authorization: bytes | None = None
+        self._names_connection = False
+        self._body = bytearray()
+        self._in_head = self._began = True
+        self._head_size = 0
+
+    def on_url(self, part: bytes) -> None:
+        """Note the target, which may come in parts."""
+        self._url += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note the two headers that matter here."""
+        size = len(name)
+        if size == 13 and name.lower() == b"authorization":
+            self._authorization = value
+        elif size == 10 and name.lower() == b"connection":
+            self._names_connection = True
+
+    def on_headers_complete(self) -> None:
+        """Stop measuring the head."""
+        self._in_head = False
+
+    def on_body(self, part: bytes) -> None:
+        """Collect the body, as far as anyone could want it."""
+        self._body += part
+        if len(self._body) > BODY_LIMIT:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {BODY_LIMIT} bytes")
+
+    def on_message_complete(self) -> None:
+        """Find the answer to the request."""
+        if not self._reads_on:
+            return
+        method = self._parser.get_method()
+        path, query = _split(self._url)
+        if path.startswith(ORDERS) and method in {b"GET", b"HEAD"}:
+            answer, latency = self._site.order(path, self._authorization)
+        else:
+            answer, latency = self._control.answer(method, path, query, bytes(self._body)), 0.0
+        if answer is not None and method == b"HEAD":
+            answer = without_body(answer)
+        if not self._parser.should_keep_alive() or self._parser.should_upgrade():
+            self._reads_on = False
+            answer = answer and with_connection(answer, b"close")
+        elif answer is not None and self._names_connection and self._parser.get_http_version() == "1.0":
+            answer = with_connection(answer, b"keep-alive")
+        self._give(answer, latency)
+
+    # -- from here on our own -------------------------------------------------------------------------------
+
+    def _parse(self, data: bytes) -> None:
+        if not self._reads_on:
+            return
+        self._began = False
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # answered as a plain request, which was the last one
+        except HttpParserCallbackError:
+            raise  # a bug of ours, not of the client
+        except HttpParserError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"this is no HTTP/1.x: {error}")
+        if self._in_head and not self._began:
+            self._head_size += len(data)
+            if self._head_size >= HEAD_LIMIT:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the head is too long")
+
+    def _refuse(self, status: int, detail: str) -> None:
+        if self._reads_on:
+            self._reads_on = False
+            self._give(with_connection(uncounted(problem(status, detail)), b"close"), 0.0)
+
+    def _give(self, answer: Answer | None, latency: float) -> None:
+        if latency <= 0 and answer is not None and not self._waiting:
+            self._write(answer)
+            return
+        exchange = Exchange(self, answer)
+        self._waiting.append(exchange)
+        if answer is None:
+            return  # never ready, and so never are those behind it
+        if latency > 0:
+            self._wheel.after(latency, exchange)
+        else:
+            exchange.ready = True
+
+    def flush(self) -> None:
+        """Write the answers whose time has come, up to the first whose has not."""
+        waiting = self._waiting
+        while waiting and waiting[0].ready and self._writes_on:
+            answer = waiting.popleft().answer
+            if answer is not None:
+                self._write(answer)
+
+    def _write(self, answer: Answer) -> None:
+        payload, label, ending = answer
+        if payload:
+            self._transport.write(payload)
+        if label is not None:
+            self._site.stats.answered(label, time.monotonic())
+        if ending is not Ending.KEEP:
+            self._end(ending)
+
+    def _end(self, ending: Ending) -> None:
+        self._reads_on = self._writes_on = False
+        if ending is Ending.CLOSE:
+            self._transport.close()
+        else:
+            self._reset()
+
+    def _reset(self) -> None:
+        # On a TCP socket asyncio gives no way to ask for RST but this one.
+        tcp = self._transport.get_extra_info("socket")
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
+
+    def abort(self) -> None:
+        """Close the connection whatever is under way."""
+        self._transport.abort()
+
+
+class Roster:
+    """The open connections of one server."""
+
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+        self._closing = False
+        self._empty = asyncio.Event()
+
+    def join(self, connection: Connection) -> None:
+        """Take a new connection in, or turn it away if the server is closing."""
+        self._open.add(connection)
+        if self._closing:
+            connection.abort()
+
+    def leave(self, connection: Connection) -> None:
+        """Strike a lost connection off."""
+        self._open.discard(connection)
+        if not self._open:
+            self._empty.set()
+
+    async def close(self) -> None:
+        """Close every connection, and return when they are lost."""
+        self._closing = True
+        self._empty.clear()
+        for connection in self._open:
+            connection.abort()
+        if self._open:
+            await self._empty.wait()
+
+
+def _split(url: bytes) -> tuple[bytes, bytes]:
+    """Return the percent-decoded path of a request target, and its query."""
+    if b"%" not in url and b"?" not in url and url.startswith(b"/"):
+        return url, b""
+    parts = urlsplit(url)
+    return unquote_to_bytes(parts.path), parts.query

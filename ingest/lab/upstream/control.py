@@ -1,0 +1,83 @@
+"""The routes that set the simulated API and ask it; never counted, never delayed, never faulty."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+import msgspec
+
+from ingest.lab.upstream.answers import Answer, answer, problem, uncounted
+from ingest.lab.upstream.behaviour import Behaviour, changed
+from ingest.lab.upstream.catalogue import ORDERS
+from ingest.lab.upstream.site import Site
+
+Handler = Callable[[bytes, bytes], Answer]
+"""Takes the query of a request and its body."""
+
+
+class Control:
+    """`GET PUT PATCH /behaviour`, `GET DELETE /stats`, `PUT DELETE /orders/{id}`."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._routes: dict[bytes, dict[bytes, Handler]] = {
+            b"/behaviour": {
+                b"GET": self._show_behaviour,
+                b"PUT": self._replace_behaviour,
+                b"PATCH": self._change_behaviour,
+            },
+            b"/stats": {b"GET": self._show_stats, b"DELETE": self._reset_stats},
+        }
+
+    def answer(self, method: bytes, path: bytes, query: bytes, body: bytes) -> Answer:
+        """Do what a request asks for; the path is percent-decoded."""
+        handlers = self._order_routes(path) if path.startswith(ORDERS) else self._routes.get(path)
+        if handlers is None:
+            return uncounted(problem(HTTPStatus.NOT_FOUND, "there is no such route"))
+        handler = handlers.get(b"GET" if method == b"HEAD" else method)
+        if handler is None:
+            allowed = ", ".join(name.decode() for name in handlers)
+            return uncounted(problem(HTTPStatus.METHOD_NOT_ALLOWED, f"this route has {allowed}", Allow=allowed))
+        return uncounted(handler(query, body))
+
+    def _order_routes(self, key: bytes) -> dict[bytes, Handler]:
+        def put(_query: bytes, body: bytes) -> Answer:
+            self._site.catalogue.put(key, body)
+            return answer(HTTPStatus.NO_CONTENT)
+
+        def delete(_query: bytes, _body: bytes) -> Answer:
+            self._site.catalogue.delete(key)
+            return answer(HTTPStatus.NO_CONTENT)
+
+        # GET and HEAD are answered elsewhere, and are here for the Allow header.
+        return {b"GET": self._unreachable, b"HEAD": self._unreachable, b"PUT": put, b"DELETE": delete}
+
+    def _unreachable(self, _query: bytes, _body: bytes) -> Answer:
+        raise AssertionError("requests for orders do not come here")
+
+    def _show_behaviour(self, _query: bytes, _body: bytes) -> Answer:
+        return answer(HTTPStatus.OK, msgspec.json.encode(self._site.behaviour))
+
+    def _replace_behaviour(self, query: bytes, body: bytes) -> Answer:
+        try:
+            self._site.behave(msgspec.json.decode(body, type=Behaviour))
+        except ValueError as error:
+            return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        return self._show_behaviour(query, body)
+
+    def _change_behaviour(self, query: bytes, body: bytes) -> Answer:
+        try:
+            changes = msgspec.json.decode(body, type=dict[str, object])
+            self._site.behave(changed(self._site.behaviour, changes))
+        except ValueError as error:
+            return problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
+        return self._show_behaviour(query, body)
+
+    def _show_stats(self, query: bytes, _body: bytes) -> Answer:
+        without_ids = parse_qs(query).get(b"ids") == [b"0"]
+        report = self._site.report_without_ids() if without_ids else self._site.report()
+        return answer(HTTPStatus.OK, msgspec.json.encode(report))
+
+    def _reset_stats(self, _query: bytes, _body: bytes) -> Answer:
+        self._site.stats.reset()
+        return answer(HTTPStatus.NO_CONTENT)

@@ -1,0 +1,101 @@
+"""Decides what one request for an order gets; pure, given its generator of chance and the time."""
+
+from bisect import bisect_right
+from enum import Enum
+from itertools import accumulate
+from random import Random
+
+from ingest.lab.upstream.behaviour import SHARES, Behaviour, parse_latency
+
+
+class Fault(Enum):
+    """What is given instead of the order."""
+
+    ERROR = "error_rate"
+    UNAVAILABLE = "unavailable_rate"
+    NOT_FOUND = "not_found_rate"
+    REDIRECT = "redirect_rate"
+    MALFORMED = "malformed_rate"
+    WRONG_TYPE = "wrong_type_rate"
+    OVERSIZE = "oversize_rate"
+    TRUNCATE = "truncate_rate"
+    RESET = "reset_rate"
+    HANG = "hang_rate"
+    # Refused at the door, without the latency of an answer.
+    DOWN = "down"
+    DOWN_RESET = "down_reset"
+    UNAUTHORIZED = "unauthorized"
+    THROTTLED = "throttled"
+
+
+class TokenBucket:
+    """Lets `rate` requests per second through, and `burst` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._filled_at: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Take a token if there is one; `now` in seconds, never going back."""
+        if self._filled_at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class FaultPlan:
+    """One behaviour made ready to be asked once per request."""
+
+    def __init__(self, behaviour: Behaviour, random: Random) -> None:
+        shares = [getattr(behaviour, share) for share in SHARES]
+        self._drawn = [Fault(share) for share in SHARES]
+        self._thresholds = list(accumulate(shares))
+        self._random = random
+        self._latency = parse_latency(behaviour.latency)
+        self._down = {None: None, "503": Fault.DOWN, "reset": Fault.DOWN_RESET}[behaviour.down]
+        self._credential = None if behaviour.token is None else f"Bearer {behaviour.token}".encode()
+        self._bucket = self._bucket_of(behaviour)
+        self._concurrency = behaviour.concurrency_limit
+        self._fail_first = behaviour.fail_first
+        self._tries: dict[bytes, int] = {}
+        self.guarded = bool(self._down or self._credential or self._bucket or self._concurrency)
+        self.faulty = self._thresholds[-1] > 0
+
+    @staticmethod
+    def _bucket_of(behaviour: Behaviour) -> TokenBucket | None:
+        if not behaviour.rate_limit:
+            return None
+        return TokenBucket(behaviour.rate_limit, behaviour.rate_burst or max(1.0, behaviour.rate_limit))
+
+    def refuse(self, authorization: bytes | None, concurrency: int, now: float) -> Fault | None:
+        """Return why a request is refused at the door; worth asking only if the plan is `guarded`.
+
+        `concurrency` is of requests being answered, this one included.
+        """
+        if self._down:
+            return self._down
+        if self._credential and authorization != self._credential:
+            return Fault.UNAUTHORIZED
+        if self._concurrency and concurrency > self._concurrency:
+            return Fault.THROTTLED
+        if self._bucket and not self._bucket.take(now):
+            return Fault.THROTTLED
+        return None
+
+    def draw(self, key: bytes) -> Fault | None:
+        """Return the fault that this request for `key` draws; worth asking only if the plan is `faulty`."""
+        if self._fail_first:
+            tries = self._tries[key] = self._tries.get(key, 0) + 1
+            if tries > self._fail_first:
+                return None
+        drawn = bisect_right(self._thresholds, self._random.random())
+        return self._drawn[drawn] if drawn < len(self._drawn) else None
+
+    def draw_latency(self) -> float:
+        """Return the seconds until the answer."""
+        return self._latency(self._random) if self._latency else 0.0

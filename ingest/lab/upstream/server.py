@@ -1,0 +1,128 @@
+"""The simulated external API as a part to start and stop, in any running event loop."""
+
+import asyncio
+import errno
+import secrets
+import time
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from ingest.domain.errors import UserError
+from ingest.lab.upstream.behaviour import Behaviour, changed, checked
+from ingest.lab.upstream.catalogue import ORDERS
+from ingest.lab.upstream.connection import Connection, Roster
+from ingest.lab.upstream.control import Control
+from ingest.lab.upstream.samples import sample_orders
+from ingest.lab.upstream.site import Site
+from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
+from ingest.lab.upstream.wheel import Wheel
+
+BACKLOG = 4096
+"""Connections that may wait to be accepted: a benchmark opens a thousand at once."""
+
+
+class SimulatedApi:
+    """An external API that behaves as told.
+
+    ```python
+    async with SimulatedApi(Behaviour(latency="0.1-0.2")) as api:
+        ...                              # fetch from api.url_template
+        api.behave(error_rate=0.01)
+        api.stats().peak_concurrency
+    ```
+
+    Attributes:
+        seed: what the generator of chance was seeded with; the same seed draws the same faults.
+        url_template: where the orders are, with `{order_id}`; known once started.
+        base_url: where the control routes are; known once started.
+    """
+
+    def __init__(
+        self,
+        behaviour: Behaviour | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        self.seed = secrets.randbits(32) if seed is None else seed
+        self._host = host
+        self._port = port
+        self._site = Site(sample_orders(), checked(behaviour or Behaviour()), Random(self.seed))
+        self._control = Control(self._site)
+
+    async def __aenter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            UserError: the address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        self._wheel = wheel = Wheel(loop)
+        self._roster = roster = Roster()
+
+        def connection() -> Connection:
+            return Connection(self._site, self._control, wheel, roster)
+
+        try:
+            self._server = await loop.create_server(connection, self._host, self._port, backlog=BACKLOG)
+        except OSError as error:
+            raise UserError(_cannot_listen(self._host, self._port, error)) from error
+        # The first address as the system gave it: a name may stand for two, with a free port each.
+        host, port, *_ = self._server.sockets[0].getsockname()
+        self.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self.url_template = f"{self.base_url}{ORDERS.decode()}{{order_id}}"
+        self._sample()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop at once; requests under way are dropped, as by a server that goes away."""
+        self._server.close()
+        self._sampler.cancel()
+        self._wheel.stop()
+        await self._roster.close()
+        await self._server.wait_closed()
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """The behaviour in force."""
+        return self._site.behaviour
+
+    def behave(self, **changes: object) -> Behaviour:
+        """Change some fields of the behaviour, and return the one now in force.
+
+        Raises:
+            ValueError: a field is unknown, or a value of the wrong type or out of range.
+        """
+        self._site.behave(changed(self._site.behaviour, changes))
+        return self._site.behaviour
+
+    def stats(self) -> StatsReport:
+        """Return the counts."""
+        return self._site.report()
+
+    def reset_stats(self) -> None:
+        """Forget the counts."""
+        self._site.stats.reset()
+
+    def put_order(self, order_id: str, document: bytes) -> None:
+        """Serve these very bytes for an order from now on."""
+        self._site.catalogue.put(ORDERS + order_id.encode(), document)
+
+    def delete_order(self, order_id: str) -> None:
+        """Answer 404 for an order from now on."""
+        self._site.catalogue.delete(ORDERS + order_id.encode())
+
+    def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._site.stats.sample(time.monotonic())
+        self._sampler = loop.call_later(SAMPLE_INTERVAL, self._sample)
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} on {host} is already taken; choose another with --port, or 0 for any free one"
+    return f"cannot listen on {host}, port {port}: {error.strerror or error}"

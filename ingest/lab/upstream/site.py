@@ -1,0 +1,54 @@
+"""The external API without its sockets: what each request for an order gets, and when."""
+
+import time
+from collections.abc import Mapping
+from random import Random
+
+from ingest.lab.upstream.answers import Answer, FaultyAnswers
+from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.catalogue import Catalogue, order_id_of
+from ingest.lab.upstream.faults import FaultPlan
+from ingest.lab.upstream.stats import Stats, StatsReport
+
+
+class Site:
+    """Orders, the behaviour in force, and the counts."""
+
+    def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour, random: Random) -> None:
+        self._random = random
+        self.catalogue = Catalogue(samples, behaviour)
+        self.stats = Stats()
+        self.behave(behaviour)
+
+    def behave(self, behaviour: Behaviour) -> None:
+        """Answer this way from the next request on; those under way end as they began."""
+        self.behaviour = behaviour
+        self._plan = FaultPlan(behaviour, self._random)
+        self._faulty = FaultyAnswers(behaviour)
+        self.catalogue.behave(behaviour)
+
+    def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+        """Count a request, and return its answer with the seconds to wait before; None is never."""
+        now = time.monotonic()
+        self.stats.arrived(key, now)
+        plan = self._plan
+        right = self.catalogue.answer(key)
+        if plan.guarded:
+            fault = plan.refuse(authorization, self.stats.concurrency, now)
+            if fault:
+                return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
+        if plan.faulty:
+            fault = plan.draw(key)
+            if fault:
+                answer = self._faulty.to(fault, order_id_of(key), right, time.time())
+                return answer, plan.draw_latency()
+        return right, plan.draw_latency()
+
+    def report(self) -> StatsReport:
+        """Return the counts with those per order."""
+        by_id = {order_id_of(key): count for key, count in self.stats.by_key.items()}
+        return self.stats.report(by_id)
+
+    def report_without_ids(self) -> StatsReport:
+        """Return the counts without those per order, of which there may be a million."""
+        return self.stats.report({})

@@ -1,0 +1,61 @@
+"""One connection to Redis for one command at a time: the short way for what is sent all day long.
+
+redis-py's client and pool cost as much again as its connection, for what is not needed here: taking a connection, checking
+it, retrying, post-processing the reply.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from hiredis import pack_command
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError
+
+from ingest.queue.connection import COMMAND_TIMEOUT
+from ingest.queue.transport import connection_options
+
+
+class DirectConnection:
+    """Sends commands over one connection, made when it is needed; raises redis-py's exceptions, see `translated`.
+
+    Whatever ends a command early, its cancelling too, closes the connection: no reply is taken for another's.
+    """
+
+    def __init__(self, connection: AbstractConnection, patience: float) -> None:
+        self._connection = connection
+        self._patience = patience
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, patience: float) -> AsyncIterator[Self]:
+        """A line whose commands are answered within `patience` seconds."""
+        # No timeout of the connection's own, which would make a task of each sending.
+        pool = ConnectionPool(**connection_options(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT))
+        line = cls(pool.make_connection(), patience)  # type: ignore[no-untyped-call]
+        try:
+            yield line
+        finally:
+            await line.hang_up()
+
+    async def call(self, *parts: str | bytes | memoryview | int) -> Any:
+        """Send a command and return its reply, as Redis gives it."""
+        connection = self._connection
+        async with self._turn, asyncio.timeout(self._patience):
+            await connection.send_packed_command(pack_command(parts), check_health=False)  # type: ignore[arg-type]
+            return await connection.read_response()
+
+    async def hang_up(self) -> None:
+        """Close the connection; the next command makes it anew."""
+        await self._connection.disconnect(nowait=True)
+
+    async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        """Run a script; Redis is sent its text only if it does not know it."""
+        try:
+            return await self.call("EVALSHA", script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self.call("EVAL", script.script, len(keys), *keys, *arguments)

@@ -1,0 +1,95 @@
+"""The dead letters of one test, and commands on a terminal of their own."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from dead_letter_entries import Fields, chunks
+from redis import Redis
+from support import Cli
+
+from ingest.queue.keys import Keys
+
+# What makes a terminal that process' own, so that Ctrl-C reaches it.
+_OWN = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+class StoredDeadLetters:
+    """The dead letters of one test, and its queue."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self.redis = redis
+        self.keys = keys
+
+    def add(self, *letters: Fields) -> list[str]:
+        """Bury them; their IDs among the dead."""
+        return self.add_many(letters)
+
+    def add_many(self, letters: Iterable[Fields]) -> list[str]:
+        """Bury any number; their IDs among the dead."""
+        entry_ids: list[str] = []
+        for chunk in chunks(letters):
+            with self.redis.pipeline(transaction=False) as pipe:
+                for fields in chunk:
+                    pipe.xadd(self.keys.dead, fields)
+                entry_ids += [entry_id.decode() for entry_id in pipe.execute()]
+        return entry_ids
+
+    @property
+    def dead(self) -> list[str]:
+        """The orders that are buried, oldest first."""
+        return self._orders(self.keys.dead)
+
+    @property
+    def queued(self) -> list[str]:
+        """The orders in the stream, oldest first."""
+        return self._orders(self.keys.stream)
+
+    def _orders(self, key: str) -> list[str]:
+        return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(key)]
+
+
+def on_a_terminal(
+    cli: Cli, *arguments: str, answer: bytes = b"", env: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own, answering its question; its exit code and all that it wrote there."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWN, sys.executable, "-m", "ingest", *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env={**cli.env, "TERM": "xterm", "COLUMNS": "120", **(env or {})},
+        start_new_session=True,
+    ) as process:
+        try:
+            os.close(follower)
+            written = b""
+            with suppress(OSError):  # the other end is closed
+                while data := os.read(leader, 4096):
+                    written += data
+                    if answer and b"[y/N]" in written:
+                        os.write(leader, answer)
+                        answer = b""
+            return process.wait(30), written.decode()
+        finally:
+            process.kill()
+            os.close(leader)
+
+
+def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
+    """A failure as a person should see it."""
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("ingest: ")
+
+
+def lines(text: str) -> list[Any]:
+    """JSON lines, read."""
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,94 @@
+"""One connection for one command at a time: no reply is taken for another's, whatever ends a command early."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.lab.servers import ValkeyServer
+from ingest.queue.connection import translated
+from ingest.queue.direct_connection import DirectConnection
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+async def line(redis_url: str) -> AsyncIterator[DirectConnection]:
+    async with DirectConnection.open(redis_url, PATIENCE) as line:
+        yield line
+
+
+async def test_a_command_is_answered_as_redis_answers_it(line: DirectConnection, queue_name: str) -> None:
+    assert await line.call("SET", queue_name, b"\xff\x00") == b"OK"
+    assert await line.call("GETRANGE", queue_name, 0, -1) == b"\xff\x00"
+
+
+async def test_commands_at_the_same_time_get_their_own_replies(line: DirectConnection) -> None:
+    said = [f"word {number}" for number in range(200)]
+
+    assert await asyncio.gather(*(line.call("ECHO", word) for word in said)) == [word.encode() for word in said]
+
+
+async def test_after_a_cancelled_command_the_next_gets_its_own_reply(
+    line: DirectConnection, redis: Redis, queue_name: str
+) -> None:
+    waiting = asyncio.create_task(line.call("BLPOP", queue_name, 0))
+    await eventually(lambda: has_blocked_clients(redis))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    await redis.rpush(queue_name, "late")
+
+    assert await line.call("ECHO", "mine") == b"mine"
+    assert await redis.lrange(queue_name, 0, -1) == [b"late"], "nobody waits for it any more"
+
+
+async def has_blocked_clients(redis: Redis) -> bool:
+    return (await redis.info("clients"))["blocked_clients"] > 0
+
+
+async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: DirectConnection, redis: Redis) -> None:
+    script = redis.register_script("return ARGV[1]")
+    await redis.script_flush()
+
+    assert await line.run(script, [], ["first"]) == b"first"
+    assert await line.call("SCRIPT", "EXISTS", script.sha) == [1]
+    assert await line.run(script, [], ["second"]) == b"second"
+
+
+async def test_a_server_that_was_restarted_is_an_outage_for_one_command(own_valkey: ValkeyServer) -> None:
+    async with DirectConnection.open(own_valkey.url, PATIENCE) as line:
+        await line.call("PING")
+        own_valkey.kill()
+        own_valkey.start()
+
+        with pytest.raises(QueueUnavailable), translated():
+            await line.call("PING")
+        assert await line.call("ECHO", "back") == b"back"
+
+
+async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> None:
+    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+        await line.call("PING")
+        os.kill(own_valkey.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(QueueUnavailable), translated():
+                await line.call("PING")
+        finally:
+            os.kill(own_valkey.pid, signal.SIGCONT)
+
+        await eventually(lambda: is_answered(line))
+
+
+async def is_answered(line: DirectConnection) -> bool:
+    try:
+        with translated():
+            return await line.call("ECHO", "mine") == b"mine"
+    except QueueUnavailable:
+        return False

@@ -1,0 +1,200 @@
+"""Giving back and leaving on a real server: others may take what is left at once, and no delivery is counted that did not happen."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from contract.beating import (
+    EVER,
+    GROUP,
+    LIFETIME,
+    NOW,
+    beats,
+    connect,
+    counts,
+    falls_silent,
+    has_been_heard_long_enough,
+    hold,
+    ids,
+    known,
+    members,
+    pending,
+)
+from redelivery import claim_dead, delivered, sweep
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
+
+
+@pytest.fixture
+async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture
+async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
+    del one  # it has made the group
+    async with connect(redis_url, queue_name, "two") as consumer:
+        yield consumer
+
+
+# -- giving back ------------------------------------------------------------------------------------------------
+
+
+async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
+    """What a worker would take in on its next round, without waiting for anybody's silence."""
+    await sweep(consumer, EVER / 1000)
+    found = await consumer.claim_abandoned(10)
+    return [*found.released, *found.dead, *await consumer.read(10, NOW)]
+
+
+@pytest.mark.parametrize("since", ["newcomer", "long since"])
+async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_delivered(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys, since: str
+) -> None:
+    held = await hold(one, redis, keys, "a", "b")
+    await beats(redis, keys, one)
+    await two.heartbeat(LIFETIME)
+    if since == "long since":
+        await has_been_heard_long_enough(redis, keys, "two")
+
+    assert await one.release(delivered(held)) == 2
+
+    assert await counts(redis, keys) == dict.fromkeys(held, 0)
+    taken = await claimed_by_whatever_means(two)
+    assert [(delivery.entry_id, delivery.count) for delivery in taken] == [(entry_id, 1) for entry_id in held]
+
+
+async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a")
+    await beats(redis, keys, one)
+    await one.release(delivered(held))
+
+    assert ids(await claimed_by_whatever_means(one)) == held
+    assert await pending(redis, keys) == {held[0]: ("one", 1)}
+
+
+async def test_given_back_twice_the_delivery_is_taken_off_the_count_once(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a")
+    await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
+
+    await one.release(delivered(held))
+    await one.release(delivered(held))
+
+    assert await counts(redis, keys) == {held[0]: 2}
+
+
+async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    given_back, kept = await hold(one, redis, keys, "a", "b")
+    await one.release(delivered([given_back]))
+
+    assert await one.renew([given_back, kept]) == set()
+
+    await two.heartbeat(LIFETIME)
+    assert ids(await claimed_by_whatever_means(two)) == [given_back]
+
+
+async def test_what_was_given_back_cannot_be_moved_any_more(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await redis.xadd(keys.stream, {"order_id": "a"})
+    (delivery,) = await one.read(1, NOW)
+    await one.release(delivered([delivery.entry_id]))
+
+    assert not await one.reschedule(delivery, 0.0, 2)
+    assert not await one.dead_letter(delivery, DeadReason.REJECTED, "no")
+
+    assert await counts(redis, keys) == {delivery.entry_id: 0}
+    assert await redis.zcard(keys.retry) == await redis.xlen(keys.dead) == 0
+
+
+async def test_what_others_have_taken_cannot_be_given_back(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a")
+    await beats(redis, keys, one, two)
+    await falls_silent(redis, keys, "one")
+    await claim_dead(two, 10)
+
+    assert await one.release(delivered(held)) == 0
+    assert await pending(redis, keys) == {held[0]: ("two", 2)}
+
+
+async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_retry_set(
+    one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "deleted"})
+    await redis.xadd(keys.stream, {"order_id": "kept"})
+    deleted, kept = await one.read(10, NOW)
+    # As a producer's XADD with MAXLEN does: the pending record is all that Redis still has.
+    await redis.xdel(keys.stream, deleted.entry_id)
+
+    assert await one.release([deleted, kept]) == 1
+
+    assert await counts(redis, keys) == {kept.entry_id: 0}
+    assert await eventually(lambda: one.move_due(10)) == 1
+    [again] = await one.read(1, NOW)
+    taken = [again, *await claimed_by_whatever_means(one)]
+    assert {delivery.order_id for delivery in taken} == {"deleted", "kept"}
+
+
+# -- leaving ----------------------------------------------------------------------------------------------------
+
+
+async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Redis, keys: Keys) -> None:
+    held = await hold(one, redis, keys, "a")
+    await beats(redis, keys, one)
+    await one.ack(held)
+
+    assert await one.leave() == 0
+
+    assert await members(redis, keys) == await known(redis, keys) == set()
+
+
+async def test_who_leaves_holding_something_is_taken_over_from_at_once(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a", "b", "c")
+    await beats(redis, keys, one, two)
+    await one.release(delivered(held[:1]))
+
+    assert await one.leave() == 2, "what was given back is held no more"
+
+    taken = [delivery for _ in range(2) for delivery in await claimed_by_whatever_means(two)]
+    assert sorted((delivery.entry_id, delivery.count) for delivery in taken) == [
+        (held[0], 1),
+        (held[1], 2),
+        (held[2], 2),
+    ]
+    await claim_dead(two, 1)
+    assert await members(redis, keys) == {"two"}
+
+
+async def test_who_has_left_may_come_again(one: Consumer, redis: Redis, keys: Keys) -> None:
+    await beats(redis, keys, one)
+    await one.leave()
+
+    assert (await one.heartbeat(LIFETIME)).is_first
+    assert len(await hold(one, redis, keys, "a")) == 1
+
+
+async def test_only_consumers_that_never_had_a_heartbeat_are_removed_for_being_silent(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, "a")
+    await beats(redis, keys, one, two)
+    for name in ("dead", "stranger"):
+        await redis.xgroup_createconsumer(keys.stream, GROUP, name)
+    await falls_silent(redis, keys, "dead")
+    await redis.xclaim(keys.stream, GROUP, "forgetful", 0, held, justid=True)
+
+    assert await two.remove_stale(-1.0) == 1
+
+    assert {"stranger", "dead"} & await members(redis, keys) == {"dead"}
+    assert await pending(redis, keys) == {held[0]: ("forgetful", 1)}

@@ -1,0 +1,437 @@
+"""The account of accepted orders, on real servers: each kind of finding is planted, and found."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scene import GROUP, Scene, document, ids
+from support import eventually
+
+from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.order import InvalidOrderId, decode_order
+from ingest.lab.upstream import Behaviour
+from ingest.operations.reconcile import Listed, ReconciliationReport, Service, reconcile
+from ingest.queue.consumer import Consumer
+from ingest.store.orders import OrderStore
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    behaviour = Behaviour(any_id=True, error_rate=0.2, latency="0.01-0.03")
+    async with Scene.open(redis_url, dsn, queue_name, behaviour) as scene:
+        yield scene
+
+
+async def reconciled(scene: Scene, accepted: Any, **options: Any) -> ReconciliationReport:
+    return await reconcile(accepted, Service(scene.redis_url, scene.dsn, scene.queue, GROUP), **options)
+
+
+async def store(scene: Scene, *order_ids: str, **changes: Any) -> None:
+    """Store orders as a worker does, with the content of `document`."""
+    rows = [OrderRow(decode_order(document(name, **changes), name), datetime.now(UTC), 1, 0.0) for name in order_ids]
+    async with OrderStore.open(scene.dsn) as orders:
+        await orders.upsert(rows)
+
+
+async def take(consumer: Consumer, count: int = 1) -> list[Any]:
+    async def taken() -> list[Any]:
+        return await consumer.read(count, 0.5)
+
+    return await eventually(taken)
+
+
+async def dead_letter(scene: Scene, order_id: str, reason: DeadReason = DeadReason.NOT_FOUND) -> None:
+    await scene.enqueue(order_id)
+    async with scene.consumer("gravedigger") as consumer:
+        (delivery,) = await take(consumer)
+        assert await consumer.dead_letter(delivery, reason, "as planned")
+
+
+async def test_each_accepted_order_is_counted_where_it_is(scene: Scene) -> None:
+    await store(scene, "stored-1", "stored-2", "both")
+    await dead_letter(scene, "dead-1")
+    await dead_letter(scene, "dead-2", DeadReason.INVALID_ORDER)
+    await dead_letter(scene, "both")
+    await scene.sql("INSERT INTO erased_orders (order_id) VALUES ('erased')")
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue("retried", "pending")
+        retried, _ = await take(consumer, 2)
+        await consumer.reschedule(retried, 3600.0, 2)
+        await scene.enqueue("waiting")
+
+        account = await reconciled(
+            scene,
+            ["stored-1", "stored-2", "both", "dead-1", "dead-2", "erased", "retried", "pending", "waiting", "lost"],
+        )
+
+    assert account.accepted == 10
+    assert (account.stored, account.dead, account.both, account.erased) == (2, 2, 1, 1)
+    assert (account.under_way, account.waiting, account.pending, account.retrying) == (3, 1, 1, 1)
+    assert account.dead_letters == {"not_found": 2, "invalid_order": 1}
+    assert (account.lost.count, account.lost.examples) == (1, ("lost",))
+    assert (account.unexpected.count, account.wrong.count, account.unconfirmed) == (0, 0, 0)
+    assert not account.is_sound
+    assert not account.is_settled
+
+
+async def test_an_account_without_findings_is_sound_and_says_so(scene: Scene) -> None:
+    await store(scene, "a")
+    await dead_letter(scene, "b")
+
+    account = await reconciled(scene, ["a", "b", "a"], expected={"a": document("a"), "b": DeadReason.NOT_FOUND})
+
+    assert account.is_sound
+    assert account.is_settled
+    assert (account.accepted, account.compared) == (2, 2)
+    assert account.as_dict()["sound"] is True
+    assert str(account).splitlines()[-1] == "sound"
+
+
+async def test_nothing_at_all_is_sound_before_the_first_entry(scene: Scene) -> None:
+    account = await reconciled(scene, [])
+
+    assert (account.accepted, account.is_sound, account.is_settled) == (0, True, True)
+
+
+async def test_an_order_acked_without_a_commit_is_lost(scene: Scene) -> None:
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue("a")
+        (delivery,) = await take(consumer)
+        await consumer.ack([delivery.entry_id])
+
+        account = await reconciled(scene, ["a"])
+
+    assert account.lost.examples == ("a",)
+
+
+async def test_an_entry_that_left_the_pending_list_without_an_ack_is_still_to_be_done(scene: Scene) -> None:
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue("a")
+        await take(consumer)
+        await scene.redis.xgroup_delconsumer(scene.keys.stream, GROUP, "c")
+
+        account = await reconciled(scene, ["a"])
+
+    assert (account.lost.count, account.pending, account.waiting) == (0, 1, 0)
+
+
+async def test_a_retry_without_a_time_is_lost(scene: Scene) -> None:
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue("a")
+        (delivery,) = await take(consumer)
+        await consumer.reschedule(delivery, 3600.0, 2)
+        await scene.redis.delete(scene.keys.retry)
+
+        account = await reconciled(scene, ["a"])
+
+    assert account.lost.examples == ("a",)
+
+
+async def test_what_is_finished_and_kept_for_another_group_is_not_under_way(scene: Scene) -> None:
+    await scene.redis.xgroup_create(scene.keys.stream, "other", id="0", mkstream=True)
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue("finished", "pending")
+        finished, _ = await take(consumer, 2)
+        await store(scene, "finished")
+        await consumer.ack([finished.entry_id])
+
+        account = await reconciled(scene, ["finished", "pending"])
+
+    assert await scene.redis.xlen(scene.keys.stream) == 2
+    assert (account.stored, account.under_way, account.pending, account.waiting) == (1, 1, 1, 0)
+
+
+async def test_without_a_group_everything_in_the_stream_waits(scene: Scene) -> None:
+    await scene.add(order_id="a")
+
+    account = await reconciled(scene, ["a"])
+
+    assert (account.waiting, account.under_way) == (1, 1)
+
+
+async def test_fields_that_are_no_text_do_not_hide_a_retry(scene: Scene) -> None:
+    async with scene.consumer("c") as consumer:
+        await scene.add(order_id="a", note=b"\xff" * 40, body=b"\xfe" * 300, more=b"\xfd" * 70_000)
+        (delivery,) = await take(consumer)
+        await consumer.reschedule(delivery, 3600.0, 2)
+
+        account = await reconciled(scene, ["a"])
+
+    assert (account.retrying, account.under_way) == (1, 1)
+
+
+async def test_rows_and_dead_letters_that_nobody_accepted_are_strangers(scene: Scene) -> None:
+    await store(scene, "mine", "row", "both")
+    await dead_letter(scene, "letter")
+    await dead_letter(scene, "both")
+
+    account = await reconciled(scene, ["mine"])
+
+    assert (account.unexpected.count, account.unexpected.examples) == (3, ("both", "row", "letter"))
+    assert not account.is_sound
+
+
+async def test_others_are_no_strangers_to_a_part_of_what_was_accepted(scene: Scene) -> None:
+    await store(scene, "mine", "row")
+    await dead_letter(scene, "letter")
+
+    account = await reconciled(scene, ["mine"], partial=True)
+
+    assert account.is_sound
+    assert account.dead_letters == {"not_found": 1}
+
+
+async def test_a_dead_letter_without_an_order_is_counted_by_its_reason(scene: Scene) -> None:
+    await scene.add(order_id="no order!")
+    async with scene.consumer("c") as consumer:
+        (delivery,) = await take(consumer)
+        await consumer.dead_letter(delivery, DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
+
+    account = await reconciled(scene, [])
+
+    assert account.dead_letters == {"invalid_message": 1}
+    assert account.is_sound
+
+
+async def test_an_unconfirmed_order_may_be_anywhere_or_nowhere(scene: Scene) -> None:
+    await store(scene, "stored")
+    await dead_letter(scene, "dead")
+    await scene.enqueue("waiting")
+
+    account = await reconciled(scene, ["sure"], unconfirmed=["stored", "dead", "waiting", "nowhere", "sure"])
+
+    assert (account.accepted, account.unconfirmed, account.arrived) == (1, 4, 3)
+    assert (account.stored, account.dead, account.unexpected.count) == (0, 0, 0)
+    assert account.lost.examples == ("sure",)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("status = 'shipped'", "status"),
+        ("currency = 'GBP'", "currency"),
+        ("customer_id = ''", "customer_id"),
+        ("country = NULL", "country"),
+        ("placed_at = placed_at + interval '1 microsecond'", "placed_at"),
+        ("updated_at = placed_at", "updated_at"),
+        ("line_count = 2", "line_count"),
+        ("total = 7.51", "total"),
+        ("lines = lines || lines", "lines[1]"),
+        ("lines = '[]'", "lines[0]"),
+        ("lines = jsonb_set(lines, '{0,sku}', '\"s\"')", "lines[0].sku"),
+        ("lines = jsonb_set(lines, '{0,quantity}', '4')", "lines[0].quantity"),
+        ("lines = jsonb_set(lines, '{0,description}', '\"\"')", "lines[0].description"),
+        ("lines = jsonb_set(lines, '{0,unit_price}', '\"2.5\"')", "lines[0].unit_price"),
+        ("status = 'shipped', lines = jsonb_set(lines, '{0,sku}', '\"s\"')", "status, lines[0].sku"),
+    ],
+)
+async def test_a_row_that_differs_from_its_document_is_named_with_what_differs(
+    scene: Scene, change: str, named: str
+) -> None:
+    await store(scene, "a", "b")
+    await scene.sql(f"UPDATE orders SET {change} WHERE order_id = 'a'")
+
+    account = await reconciled(scene, ["a", "b"], expected={"a": document("a"), "b": document("b")})
+
+    assert (account.wrong.count, account.wrong.examples) == (1, (f"a ({named})",))
+    assert account.compared == 2
+    assert not account.is_sound
+
+
+async def test_totals_are_compared_exactly(scene: Scene) -> None:
+    price = "123456789012345678901234567890.000000000000000000000000001"
+    await store(scene, "a", price=price)
+    right = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
+    await scene.sql("UPDATE orders SET total = total + 0.000000000000000000000000001")
+
+    account = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
+
+    assert right.is_sound
+    assert account.wrong.examples == ("a (total)",)
+
+
+async def test_an_order_that_became_something_else_than_it_should_is_wrong(scene: Scene) -> None:
+    await store(scene, "stored", "both")
+    await dead_letter(scene, "both")
+    await dead_letter(scene, "dead", DeadReason.ATTEMPTS_EXHAUSTED)
+    await dead_letter(scene, "otherwise", DeadReason.ATTEMPTS_EXHAUSTED)
+    names = ["stored", "both", "dead", "otherwise"]
+    expected = dict.fromkeys(names, DeadReason.NOT_FOUND) | {"dead": document("dead")}
+
+    account = await reconciled(scene, names, expected=expected)
+
+    assert account.wrong.examples == (
+        "both (stored, should be dead: not_found)",
+        "dead (dead: attempts_exhausted)",
+        "otherwise (dead: attempts_exhausted, should be: not_found)",
+        "stored (stored, should be dead: not_found)",
+    )
+
+
+async def test_expectations_may_be_asked_for(scene: Scene) -> None:
+    names = ids(120)
+    await store(scene, *names)
+
+    async def expected(order_id: str) -> bytes | None:
+        await asyncio.sleep(0)
+        return (
+            None if order_id == names[0] else document(order_id, status="shipped" if order_id == names[1] else "placed")
+        )
+
+    account = await reconciled(scene, names, expected=expected)
+
+    assert account.compared == 119
+    assert account.wrong.examples == (f"{names[1]} (status)",)
+
+
+async def test_the_row_of_an_order_whose_next_version_is_queued_is_not_compared_yet(scene: Scene) -> None:
+    await store(scene, "a")
+    await scene.enqueue("a")
+
+    account = await reconciled(scene, ["a"], expected={"a": document("a", status="shipped")})
+
+    assert (account.compared, account.wrong.count, account.stored, account.waiting) == (0, 0, 1, 1)
+
+
+async def test_of_many_findings_the_first_are_named_and_all_are_counted(scene: Scene) -> None:
+    names = sorted(ids(2500))
+    await store(scene, *names[:2000])
+
+    account = await reconciled(scene, names[1500:])
+
+    assert (account.lost.count, account.lost.examples) == (500, tuple(names[2000:2020]))
+    assert (account.unexpected.count, account.unexpected.examples) == (1500, tuple(names[:20]))
+    assert "and 480 more" in str(account)
+
+
+async def test_every_lost_order_is_told_by_name_however_many_they_are(scene: Scene) -> None:
+    names = sorted(ids(4500))
+    await store(scene, *names[1000:2000])
+    told: list[str] = []
+    looked: list[tuple[int, int]] = []
+
+    account = await reconciled(
+        scene,
+        names,
+        partial=True,
+        on_lost=told.append,
+        on_progress=lambda done, total: looked.append((done, total)),
+    )
+
+    assert account.lost.count == 3500
+    assert told == names[:1000] + names[2000:]
+    assert looked[0] == (0, 4500)
+    assert max(looked) == (4500, 4500)
+
+
+async def test_what_cannot_have_been_accepted_is_refused(scene: Scene) -> None:
+    with pytest.raises(InvalidOrderId):
+        await reconciled(scene, ["a\n"])
+
+
+async def test_memory_does_not_grow_with_what_was_accepted(scene: Scene) -> None:
+    async def many(count: int) -> AsyncIterator[str]:
+        for number in range(count):
+            yield f"a-rather-long-order-id-that-takes-memory-{number:09}"
+
+    async def peak_of(count: int) -> int:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        account = await reconciled(scene, many(count), partial=True)
+        assert (account.accepted, account.lost.count) == (count, count)
+        return tracemalloc.get_traced_memory()[1] - before
+
+    await peak_of(1)  # what is imported and cached once
+    tracemalloc.start()
+    try:
+        few, more = await peak_of(2_000), await peak_of(15_000)
+    finally:
+        tracemalloc.stop()
+
+    assert more < few + 300_000
+
+
+async def test_an_order_that_goes_round_in_the_queue_is_never_taken_for_lost(scene: Scene) -> None:
+    # A thousand others make a look take a while, in which these two are read, put off and come back many times.
+    names = ["round-1", "round-2"]
+    async with scene.consumer("c") as consumer:
+        await scene.enqueue(*ids(3000))
+        for _ in range(3):
+            await take(consumer, 1000)
+        await scene.enqueue(*names)
+        rounds = 0
+
+        async def go_round() -> None:
+            nonlocal rounds
+            while True:
+                for delivery in await consumer.read(2, 0.1):
+                    await consumer.reschedule(delivery, 0.0, 1)
+                    rounds += 1
+                await consumer.move_due(10)
+
+        moving = asyncio.create_task(go_round())
+        accounts = [await reconciled(scene, names, partial=True) for _ in range(15)]
+        moving.cancel()
+        await asyncio.wait([moving])
+
+    assert moving.cancelled()
+    assert rounds > 15
+    assert [account.lost.examples for account in accounts if account.lost.count] == []
+
+
+async def test_an_account_taken_at_any_time_while_workers_run_finds_nothing_lost(scene: Scene) -> None:
+    names = ids(200)
+    accounts = []
+    async with scene.worker("w1", max_attempts=30) as one, scene.worker("w2", max_attempts=30) as two:
+        await scene.enqueue(*names)
+        while not accounts or not accounts[-1].is_settled:
+            accounts.append(await reconciled(scene, names))
+        await one.stop()
+        await two.stop()
+
+    assert [account for account in accounts if not account.is_sound] == []
+    assert accounts[-1].stored == len(names)
+    assert len(accounts) > 2
+
+
+def test_the_example_in_the_documentation_runs(env: dict[str, str], tmp_path: Path) -> None:
+    (example, *_) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "accepted.txt").write_text("lost-1\nlost-2\n")
+
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        env={**os.environ, **env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.stderr == ""
+    assert done.returncode == 1
+    assert "LOST                       2  lost-1, lost-2" in done.stdout
+
+
+def test_the_shown_text_is_what_an_account_prints() -> None:
+    (shown, *_) = re.findall(r"```\n(accepted .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+    assert shown.strip() == str(_shown())
+
+
+def _shown() -> ReconciliationReport:
+    return ReconciliationReport(
+        accepted=10_000, stored=9_940, dead=40, both=0, erased=0, under_way=20, lost=Listed(), unconfirmed=0, arrived=0,
+        waiting=0, pending=20, retrying=0, dead_letters={"not_found": 30, "invalid_order": 10}, compared=0,
+        wrong=Listed(), unexpected=Listed(),
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""What the queue is told of a circuit, and that nothing depends on it."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, cast
+
+from support import eventually
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.domain.open_circuit import OpenCircuit
+from ingest.flow.outage_report import CircuitReport
+
+
+class Told:
+    """A queue that can only be told of circuits, and is away at first for a number of times."""
+
+    def __init__(self, away: int = 0) -> None:
+        self.away = away
+        self.asked = 0
+        self.told: list[OpenCircuit | None] = []
+
+    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+        assert lifetime > 0
+        self.asked += 1
+        if self.asked <= self.away:
+            raise QueueUnavailable("away")
+        self.told.append(circuit)
+
+
+async def told(queue: Told, *notes: str | None) -> list[OpenCircuit | None]:
+    """What the queue is told at the start, and after each note."""
+    report = CircuitReport(cast("Any", queue), lambda: 1_700_000_000.0)
+    running = asyncio.create_task(report.run())
+
+    async def asked(times: int) -> bool:
+        return queue.asked >= times
+
+    await eventually(lambda: asked(1))
+    for number, note in enumerate(notes, start=2):
+        report.note(note)
+        await eventually(lambda times=number: asked(times))  # type: ignore[misc]
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    return queue.told
+
+
+async def test_opening_and_closing_are_told_and_at_the_start_that_it_is_closed() -> None:
+    opened = OpenCircuit(1_700_000_000.0, "HTTP 401")
+
+    assert await told(Told(), "HTTP 401", None) == [None, opened, None]
+
+
+async def test_a_queue_that_is_away_is_told_the_latest_when_it_is_back() -> None:
+    assert await told(Told(away=2), "HTTP 401", "HTTP 500") == [OpenCircuit(1_700_000_000.0, "HTTP 500")]
+
+
+async def test_an_error_is_told_in_one_short_line_without_credentials() -> None:
+    error = "curl 5: Unsupported proxy\n'http://u:s3cr3t@p:1'" + " and so on" * 50
+
+    [_, circuit] = await told(Told(), error)
+
+    assert circuit is not None
+    assert circuit.error.startswith("curl 5: Unsupported proxy 'http://***@p:1' and so on")
+    assert len(circuit.error) == 200
