@@ -10,7 +10,8 @@ class Keys:
     """The keys of one queue, and of one consumer group of it.
 
     Attributes:
-        stream: the entries; one is deleted when acked, so its length is the backlog.
+        stream: the entries of the main lane; one is deleted when acked, so its length is the lane's backlog.
+        express: the entries of the express lane, which are read first; made when it is needed, by whoever is first.
         clock: hash that keeps the queue's clock from going back.
         receipts: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
             replay or drop.
@@ -20,13 +21,16 @@ class Keys:
         dead: the group's dead-letter stream.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may judge others.
-        released: the group's sorted set of entries that anybody may claim at once.
-        settled: the group's sorted set of entries that are finished, and kept for other groups.
+        released: the group's sorted set of entries of the main lane that anybody may claim at once.
+        express_released: the same of the express lane.
+        settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
+        express_settled: the same of the express lane.
         circuit: prefix, by consumer, of the group's keys that say why a consumer asks the external API for nothing.
         maintenance: hash with the consumer that leads the group's maintenance, until when, and how far its sweep has come.
     """
 
     stream: str
+    express: str
     clock: str
     receipts: str
     probe: str
@@ -36,7 +40,9 @@ class Keys:
     alive: str
     standing: str
     released: str
+    express_released: str
     settled: str
+    express_settled: str
     maintenance: str
     circuit: str
 
@@ -48,6 +54,7 @@ class Keys:
         suffix = "" if group == DEFAULT_GROUP else f":{group}"
         return cls(
             stream=f"{base}:stream",
+            express=f"{base}:express",
             clock=f"{base}:clock",
             receipts=f"{base}:receipt:",
             probe=f"{base}:probe",
@@ -57,7 +64,9 @@ class Keys:
             alive=f"{base}:alive:{group}",
             standing=f"{base}:standing:{group}",
             released=f"{base}:released:{group}",
+            express_released=f"{base}:express-released:{group}",
             settled=f"{base}:settled:{group}",
+            express_settled=f"{base}:express-settled:{group}",
             circuit=f"{base}:circuit:{group}:",
             maintenance=f"{base}:maintenance:{group}",
         )
