@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from ingest.domain.errors import Unavailable
 from ingest.domain.masking import mask_urls
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 from ingest.flow.ports import Queue
 from ingest.telemetry.logs import get_logger
 
@@ -32,7 +32,7 @@ class CircuitReport:
     def __init__(self, queue: Queue, now: Callable[[], float]) -> None:
         self._queue = queue
         self._now = now
-        self._circuit: OpenCircuit | None = None
+        self._circuit: Outage | None = None
         self._changed = asyncio.Event()
 
     def note(self, error: str | None) -> None:
@@ -41,7 +41,7 @@ class CircuitReport:
             self._circuit = None
         else:
             text = " ".join(mask_urls(error).split())
-            self._circuit = OpenCircuit(self._now(), text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+            self._circuit = Outage(self._now(), text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
         self._changed.set()
 
     async def run(self) -> None:
@@ -55,7 +55,7 @@ class CircuitReport:
 
     async def _tell(self) -> bool:
         try:
-            await self._queue.report_circuit(self._circuit, _LIFETIME)
+            await self._queue.report_outage(self._circuit, _LIFETIME)
         except Unavailable as error:
             _log.debug("circuit_not_reported", error=str(error))
             return False

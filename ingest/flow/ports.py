@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, Heartbeat, OrderRow, Sweep
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 
 
 class Queue(Protocol):
@@ -25,7 +25,7 @@ class Queue(Protocol):
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Say that this consumer lives for `lifetime` seconds more."""
 
-    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Say for `lifetime` seconds why the external API is left in peace, or (None) that it is not."""
 
     async def ack(self, entry_ids: Sequence[str]) -> int:

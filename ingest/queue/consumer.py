@@ -15,9 +15,8 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Heartbeat, Sweep
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.circuit_reports import report_key, report_of
 from ingest.queue.connection import (
     COMMAND_TIMEOUT,
     NoGroup,
@@ -29,6 +28,7 @@ from ingest.queue.connection import (
 from ingest.queue.direct_connection import DirectConnection
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat, pairs, to_delivery
 from ingest.queue.keys import Keys
+from ingest.queue.outage_reports import report_key, report_of
 from ingest.queue.scripts import Scripts
 from ingest.telemetry.logs import get_logger
 
@@ -187,9 +187,9 @@ class Consumer:
             milliseconds, is_first, leads, consumers = reply
         return Heartbeat(milliseconds / 1000, bool(is_first), bool(leads), consumers)
 
-    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
-        """Say for `lifetime` seconds that the circuit is open, or (None) that it is closed."""
-        value, milliseconds = report_of(circuit, lifetime)
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        """Report for `lifetime` seconds why the circuit is open, or (None) that it is closed."""
+        value, milliseconds = report_of(outage, lifetime)
         with translated():
             await self._control.set(report_key(self._keys, self.name), value, px=milliseconds)
 

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from redis.asyncio import Redis
 
-from ingest.domain.open_circuit import OpenCircuit
-from ingest.queue.circuit_reports import read_report, report_key
+from ingest.domain.outage import Outage
 from ingest.queue.connection import NoGroup, QueueRefused, all_translated, translated
 from ingest.queue.keys import Keys
+from ingest.queue.outage_reports import read_report, report_key
 from ingest.telemetry.metrics import QueueState
 
 
@@ -112,7 +112,7 @@ class Monitor:
             row["name"]: ConsumerState(_text(row["name"]), int(row["pending"]), row["idle"] / 1000) for row in reply
         }
 
-    async def _circuits(self, names: list[bytes]) -> dict[bytes, OpenCircuit]:
+    async def _circuits(self, names: list[bytes]) -> dict[bytes, Outage]:
         """The open circuits of these consumers."""
         if not names:
             return {}

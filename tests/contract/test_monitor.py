@@ -8,7 +8,7 @@ from support import eventually
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
@@ -189,9 +189,9 @@ async def test_an_open_circuit_is_told_with_its_cause_until_it_closes(
 ) -> None:
     await consumer.heartbeat(60.0)
     seconds, _ = await redis.time()
-    await consumer.report_circuit(OpenCircuit(since=seconds - 360.0, error="HTTP 401"), 60.0)
+    await consumer.report_outage(Outage(since=seconds - 360.0, error="HTTP 401"), 60.0)
     [opened] = await monitor.consumers()
-    await consumer.report_circuit(None, 60.0)
+    await consumer.report_outage(None, 60.0)
 
     async def closed() -> bool:
         [state] = await monitor.consumers()
@@ -207,7 +207,7 @@ async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_told(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.heartbeat(60.0)
-    await consumer.report_circuit(OpenCircuit(since=1.0, error="HTTP 401"), 60.0)
+    await consumer.report_outage(Outage(since=1.0, error="HTTP 401"), 60.0)
     seconds, _ = await redis.time()
     await redis.zadd(keys.alive, {consumer.name: (seconds - 1) * 1000})
 
@@ -229,7 +229,7 @@ async def test_a_report_that_cannot_be_read_is_none(
 
 
 async def test_a_report_that_is_not_renewed_ends_by_itself(consumer: Consumer, redis: Redis, keys: Keys) -> None:
-    await consumer.report_circuit(OpenCircuit(since=1.0, error="HTTP 401"), 0.05)
+    await consumer.report_outage(Outage(since=1.0, error="HTTP 401"), 0.05)
 
     async def gone() -> bool:
         return not await redis.exists(f"{keys.circuit}{consumer.name}")

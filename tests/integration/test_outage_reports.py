@@ -6,7 +6,7 @@ import pytest
 from integration.scene import Parts, RunningWorker, Scene, ids
 from support import eventually
 
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 from ingest.queue.connection import QueueRefused
 from ingest.queue.consumer import Consumer
 
@@ -20,8 +20,8 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 class Mute(Consumer):
     """Redis refuses its reports."""
 
-    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
-        del circuit, lifetime
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        del outage, lifetime
         raise QueueRefused("Redis refuses: NOPERM")
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from support import eventually
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.open_circuit import OpenCircuit
+from ingest.domain.outage import Outage
 from ingest.flow.outage_report import CircuitReport
 
 
@@ -17,17 +17,17 @@ class Told:
     def __init__(self, away: int = 0) -> None:
         self.away = away
         self.asked = 0
-        self.told: list[OpenCircuit | None] = []
+        self.told: list[Outage | None] = []
 
-    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         assert lifetime > 0
         self.asked += 1
         if self.asked <= self.away:
             raise QueueUnavailable("away")
-        self.told.append(circuit)
+        self.told.append(outage)
 
 
-async def told(queue: Told, *notes: str | None) -> list[OpenCircuit | None]:
+async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
     """What the queue is told at the start, and after each note."""
     report = CircuitReport(cast("Any", queue), lambda: 1_700_000_000.0)
     running = asyncio.create_task(report.run())
@@ -46,13 +46,13 @@ async def told(queue: Told, *notes: str | None) -> list[OpenCircuit | None]:
 
 
 async def test_opening_and_closing_are_told_and_at_the_start_that_it_is_closed() -> None:
-    opened = OpenCircuit(1_700_000_000.0, "HTTP 401")
+    opened = Outage(1_700_000_000.0, "HTTP 401")
 
     assert await told(Told(), "HTTP 401", None) == [None, opened, None]
 
 
 async def test_a_queue_that_is_away_is_told_the_latest_when_it_is_back() -> None:
-    assert await told(Told(away=2), "HTTP 401", "HTTP 500") == [OpenCircuit(1_700_000_000.0, "HTTP 500")]
+    assert await told(Told(away=2), "HTTP 401", "HTTP 500") == [Outage(1_700_000_000.0, "HTTP 500")]
 
 
 async def test_an_error_is_told_in_one_short_line_without_credentials() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ingest.bench.backpressure.calls import Calls
-    from ingest.domain.open_circuit import OpenCircuit
+    from ingest.domain.outage import Outage
     from ingest.flow.shutdown import Shutdown
 
 _DOCUMENT = (
@@ -59,7 +59,7 @@ class MemoryQueue:
         del lifetime
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
-    async def report_circuit(self, circuit: OpenCircuit | None, lifetime: float) -> None:
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Nobody asks."""
 
     async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:

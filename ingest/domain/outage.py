@@ -1,11 +1,11 @@
-"""Why a worker process leaves the external API in peace."""
+"""An outage of the external API, as a worker process sees it: why it sends no requests."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCircuit:
-    """A circuit that is open.
+class Outage:
+    """Why a circuit is open.
 
     Attributes:
         since: when it opened, in Unix seconds by the queue's clock.
