@@ -1,16 +1,24 @@
-"""What tests share about entries that come again: releasing them by their IDs, and claiming by one cause alone."""
+"""What tests share about entries that come again: naming and releasing them by their IDs, and claiming by one cause alone."""
 
 from collections.abc import Iterable
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, EntryRef
 from ingest.queue.consumer import Consumer
+from ingest.queue.keys import Keys
 
 MOST = 100_000
 
 
-def delivered(entry_ids: Iterable[str]) -> list[Delivery]:
-    """Deliveries of those entries, as their holder knows them."""
-    return [Delivery(entry_id, entry_id, 1.0, 1, 1, None, {b"order_id": entry_id.encode()}) for entry_id in entry_ids]
+def refs(keys: Keys, entry_ids: Iterable[str]) -> list[EntryRef]:
+    """Those entries of the main lane."""
+    return [EntryRef(keys.stream, entry_id) for entry_id in entry_ids]
+
+
+def delivered(keys: Keys, entry_ids: Iterable[str]) -> list[Delivery]:
+    """Deliveries of those entries of the main lane, as their holder knows them."""
+    return [
+        Delivery(entry, entry.id, 1.0, 1, 1, None, {b"order_id": entry.id.encode()}) for entry in refs(keys, entry_ids)
+    ]
 
 
 async def sweep(consumer: Consumer, idle: float) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,11 +30,23 @@ class DeadReason(StrEnum):
     MAX_DELIVERIES = "max_deliveries"
 
 
+class EntryRef(NamedTuple):
+    """What names a stream entry: entry IDs are unique in one stream only.
+
+    Attributes:
+        stream: the Redis key of the stream that it was read from.
+        id: its ID there, `milliseconds-sequence`.
+    """
+
+    stream: str
+    id: str
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One hand-over of a stream entry.
 
     Attributes:
-        entry_id: the entry's ID in the stream, `milliseconds-sequence`.
+        entry: which entry.
         order_id: the announced order; None if the entry names none that is valid.
         enqueued_at: Unix seconds at which the order was first announced.
         attempt: which attempt at this order this is, from 1. Unlike `count`, it grows only when a
@@ -43,7 +56,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         fields: the entry as it stands in the stream, unknown fields included.
     """
 
-    entry_id: str
+    entry: EntryRef
     order_id: str | None
     enqueued_at: float
     attempt: int
@@ -59,7 +72,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         give it a new ID. A later one is a producer's clock that is ahead. Entries of one millisecond are told apart by
         their sequence, as microseconds.
         """
-        id_ms, _, sequence = self.entry_id.partition("-")
+        id_ms, _, sequence = self.entry.id.partition("-")
         added, carried = min(int(id_ms), _LATEST_MS), round(self.enqueued_at * 1000)
         if carried < added:
             return _EPOCH + timedelta(milliseconds=carried)

@@ -13,7 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import Unavailable
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.patience import until_available
@@ -58,44 +58,44 @@ class Leases:
         self._beaten_at = 0.0
         self._leads = False
         self._is_unsure = False
-        self._since: dict[str, float] = {}
-        self._deliveries: dict[str, Delivery] = {}
-        self._undecided: dict[str, asyncio.Task[None]] = {}
+        self._since: dict[EntryRef, float] = {}
+        self._deliveries: dict[EntryRef, Delivery] = {}
+        self._undecided: dict[EntryRef, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def held(self) -> list[str]:
-        """The entry IDs held now."""
+    def held(self) -> list[EntryRef]:
+        """The entries held now."""
         return list(self._since)
 
-    def deliveries(self, entry_ids: Iterable[str]) -> list[Delivery]:
+    def deliveries(self, entries: Iterable[EntryRef]) -> list[Delivery]:
         """The deliveries of those entries that are held."""
-        return [self._deliveries[entry_id] for entry_id in entry_ids if entry_id in self._deliveries]
+        return [self._deliveries[entry] for entry in entries if entry in self._deliveries]
 
-    def holds(self, entry_id: str) -> bool:
+    def holds(self, entry: EntryRef) -> bool:
         """Whether an entry is still ours, as far as we know."""
-        return entry_id in self._since
+        return entry in self._since
 
-    def undecided(self) -> dict[str, asyncio.Task[None]]:
+    def undecided(self) -> dict[EntryRef, asyncio.Task[None]]:
         """The entries held without an outcome yet, each with the task that works, or has worked, on it."""
         return dict(self._undecided)
 
     def take(self, delivery: Delivery, work: asyncio.Task[None]) -> None:
         """Hold an entry on which `work` goes on; losing the lease before it is decided cancels the work."""
-        self._since[delivery.entry_id] = self._clock()
-        self._deliveries[delivery.entry_id] = delivery
-        self._undecided[delivery.entry_id] = work
+        self._since[delivery.entry] = self._clock()
+        self._deliveries[delivery.entry] = delivery
+        self._undecided[delivery.entry] = work
 
-    def decided(self, entry_id: str) -> None:
+    def decided(self, entry: EntryRef) -> None:
         """The entry has an outcome; it is held until it is settled."""
-        self._undecided.pop(entry_id, None)
+        self._undecided.pop(entry, None)
 
-    def drop(self, entry_id: str) -> None:
+    def drop(self, entry: EntryRef) -> None:
         """Hold the entry no longer: it is settled, given back, or lost."""
-        self._since.pop(entry_id, None)
-        self._deliveries.pop(entry_id, None)
-        self._undecided.pop(entry_id, None)
+        self._since.pop(entry, None)
+        self._deliveries.pop(entry, None)
+        self._undecided.pop(entry, None)
 
     def leads(self) -> bool:
         """Whether this process does the group's maintenance: as long as its last heartbeat lasts, if that said so."""
@@ -130,7 +130,7 @@ class Leases:
     async def renew(self) -> None:
         """Renew what is held for longer than an interval, and let go of what others have taken."""
         before = self._clock() - self._interval
-        due = [entry_id for entry_id, since in self._since.items() if since <= before]
+        due = [entry for entry, since in self._since.items() if since <= before]
         if due:
             self._let_go(await until_available("redis", self._queue.renew, due))
 
@@ -159,12 +159,12 @@ class Leases:
             self._let_go(await self._queue.renew(self.held()))
             self._is_unsure = False
 
-    def _let_go(self, lost: set[str]) -> None:
-        for entry_id in lost:
-            if not self.holds(entry_id):
+    def _let_go(self, lost: set[EntryRef]) -> None:
+        for entry in lost:
+            if not self.holds(entry):
                 continue  # settled while the renewal was on its way
-            _log.warning("lease_lost", entry_id=entry_id)
-            work = self._undecided.get(entry_id)
-            self.drop(entry_id)
+            _log.warning("lease_lost", entry_id=entry.id)
+            work = self._undecided.get(entry)
+            self.drop(entry)
             if work is not None:
                 work.cancel()

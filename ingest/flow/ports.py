@@ -6,7 +6,17 @@ Any method may raise `Unavailable`: the server is away or refuses us, and the sa
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, Heartbeat, OrderRow, Sweep
+from ingest.domain.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Fetched,
+    Heartbeat,
+    OrderRow,
+    Sweep,
+)
 from ingest.domain.outage import Outage
 
 
@@ -16,7 +26,7 @@ class Queue(Protocol):
     async def read(self, count: int, block: float) -> list[Delivery]:
         """New entries, waiting for the first for `block` seconds."""
 
-    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""
 
     async def claim_abandoned(self, count: int) -> Abandoned:
@@ -28,7 +38,7 @@ class Queue(Protocol):
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Say for `lifetime` seconds why the external API is left in peace, or (None) that it is not."""
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Finish entries. Only after the commit."""
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
@@ -37,8 +47,8 @@ class Queue(Protocol):
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move an entry to the dead letters."""
 
-    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
-        """Renew leases; the IDs that are lost."""
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """Renew leases; the entries that are lost."""
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         """Release entries: claimable at once, and uncounted."""

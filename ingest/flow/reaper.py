@@ -62,7 +62,7 @@ class Reaper:
 
         That is there if the event loop stood still for longer than a lease: claiming has renewed it.
         """
-        taken = [delivery for delivery in claimed if not self._leases.holds(delivery.entry_id)]
+        taken = [delivery for delivery in claimed if not self._leases.holds(delivery.entry)]
         if taken:
             self._redeliveries[reason].inc(len(taken))
         # What was given back has no delivery before this one: taking it is ordinary work, and in an outage nothing but that goes on.

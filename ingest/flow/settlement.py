@@ -155,11 +155,11 @@ class Settlement:
     async def _finish_stored(self, written: Written) -> None:
         """Ack what is stored, if it is still ours, and let go of what others have taken over."""
         await self._leases.confirm()
-        ours = [item.delivery.entry_id for item in written.stored if self._leases.holds(item.delivery.entry_id)]
+        ours = [item.delivery.entry for item in written.stored if self._leases.holds(item.delivery.entry)]
         if ours:
             await until_available("redis", self._queue.ack, ours)
-            for entry_id in ours:
-                self._leases.drop(entry_id)
+            for entry in ours:
+                self._leases.drop(entry)
         self._leave([*written.stored, *written.lost])
 
     def _leave(self, items: Iterable[Item]) -> None:
@@ -233,7 +233,7 @@ class Settlement:
         for item in leaving:
             after = random.uniform(*_PUT_OFF)  # noqa: S311  no secret
             await until_available("redis", self._queue.reschedule, item.delivery, after, item.delivery.attempt)
-            self._leases.drop(item.delivery.entry_id)
+            self._leases.drop(item.delivery.entry)
             self._leave([item])
         if leaving:
             self._metrics.orders["retried"].inc(len(leaving))
@@ -244,18 +244,18 @@ class Settlement:
     async def _reschedule(self, delivery: Delivery, outcome: Retry) -> None:
         arguments = (delivery, outcome.after, outcome.attempt)
         moved = await until_available("redis", self._queue.reschedule, *arguments)
-        self._leases.drop(delivery.entry_id)
+        self._leases.drop(delivery.entry)
         if moved:
             self._metrics.orders["retried"].inc()
             _log.warning("retry_scheduled", **_about(delivery), after=round(outcome.after, 3), error=outcome.error)
 
     async def _dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> None:
         moved = await until_available("redis", self._queue.dead_letter, delivery, reason, error)
-        self._leases.drop(delivery.entry_id)
+        self._leases.drop(delivery.entry)
         if moved:
             self._metrics.orders["dead"].inc()
             _log.error("buried", **_about(delivery), reason=reason.value, error=error)
 
 
 def _about(delivery: Delivery) -> dict[str, object]:
-    return {"order_id": delivery.order_id, "entry_id": delivery.entry_id, "attempt": delivery.attempt}
+    return {"order_id": delivery.order_id, "entry_id": delivery.entry.id, "attempt": delivery.attempt}

@@ -232,19 +232,19 @@ class Worker:
     async def _deliver(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
         try:
             outcome = await decide(delivery)
-            self._leases.decided(delivery.entry_id)
+            self._leases.decided(delivery.entry)
             await self._settlement.settle(delivery, outcome)
         except ApiAway:
             self._withheld = True  # it stays undecided, and is given back with all others
         except Exception:  # noqa: BLE001  the one place for it, see below
             # A bug met by one order must not stop the others. The entry stays pending and comes again, until Redis
             # has counted too many deliveries.
-            _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry_id)
-            self._leases.drop(delivery.entry_id)
+            _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
+            self._leases.drop(delivery.entry)
 
     async def _run_alone(self, shutdown: Shutdown, delivery: Delivery) -> None:
         """Run an entry that may be what kills its workers while nothing else is in hand that would go down with it."""
-        _log.warning("suspect_runs_alone", entry_id=delivery.entry_id, deliveries=delivery.count)
+        _log.warning("suspect_runs_alone", entry_id=delivery.entry.id, deliveries=delivery.count)
         await _first_of([self._start(delivery, self._when_alone)], shutdown.requested)
 
     async def _when_due(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
@@ -307,14 +307,14 @@ class Worker:
 
     async def _give_back_undecided(self) -> bool:
         """Release what ended without an outcome, uncounted; False if Redis is away and that has to be done later."""
-        entry_ids = [entry_id for entry_id, task in self._leases.undecided().items() if task.done()]
-        if entry_ids:
+        entries = [entry for entry, task in self._leases.undecided().items() if task.done()]
+        if entries:
             try:
-                released = await self._queue.release(self._leases.deliveries(entry_ids))
+                released = await self._queue.release(self._leases.deliveries(entries))
             except Unavailable:
                 return False
-            for entry_id in entry_ids:
-                self._leases.drop(entry_id)
+            for entry in entries:
+                self._leases.drop(entry)
             self._released += released
         self._withheld = False
         return True

@@ -153,8 +153,8 @@ class Writer:
     async def _write_part(self, part: list[Item], written: Written) -> None:
         ours, effects = await until_available("postgres", self._attempt, part)
         if len(ours) < len(part):
-            kept = {item.delivery.entry_id for item in ours}
-            written.lost += (item for item in part if item.delivery.entry_id not in kept)
+            kept = {item.delivery.entry for item in ours}
+            written.lost += (item for item in part if item.delivery.entry not in kept)
         written.stored += ours
         written.fresh = _fresh(ours, effects) or written.fresh
         self._limit = min(self._most, 2 * self._limit)
@@ -166,7 +166,7 @@ class Writer:
     async def _attempt(self, items: Sequence[Item]) -> tuple[list[Item], list[Effect]]:
         """One statement with those rows that are still ours: others may have taken some over since the last attempt."""
         await self._leases.confirm()
-        ours = [item for item in items if self._leases.holds(item.delivery.entry_id)]
+        ours = [item for item in items if self._leases.holds(item.delivery.entry)]
         if not ours:
             return [], []
         started = time.monotonic()

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import ResponseError
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Heartbeat, Sweep
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, Sweep
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
 from ingest.queue.capabilities import Capabilities, probe
@@ -130,28 +130,28 @@ class Consumer:
         # A claiming read tells the idle time and the earlier deliveries of each entry, too.
         return await self._ours(
             [
-                to_delivery(entry_id, pairs(fields), more[1] + 1 if more else 1)
+                to_delivery(self._keys.stream, entry_id, pairs(fields), more[1] + 1 if more else 1)
                 for entry_id, fields, *more in _entries(reply)
             ]
         )
 
-    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`; none only if there are no others.
 
         Args:
             count: most entries; never more than a hundred at once.
-            known: IDs of entries that this process holds.
+            known: entries that this process holds.
             counted: whether this is another delivery of them; not if they were delivered to this process in a lost reply.
         """
-        known, after = set(known), "-"
+        held, after = {entry.id for entry in known}, "-"
         # What a process holds may be ten thousand entries: looked through in pages, as nothing else is given to it meanwhile.
         while page := await self._own_pending(after):
             after = f"({page[-1]}"
-            unknown = [entry_id for entry_id in page if entry_id not in known][: min(count, _MOST_CLAIMS)]
+            unknown = [entry_id for entry_id in page if entry_id not in held][: min(count, _MOST_CLAIMS)]
             if unknown:
                 arguments = [self._group, self.name, int(counted), *unknown]
                 reply = await self._call_group(self._scripts.claim_own, [self._keys.stream], arguments)
-                if claimed := await self._ours(_deliveries(reply)):
+                if claimed := await self._ours(self._deliveries(reply)):
                     return claimed
                 after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
         return []
@@ -177,7 +177,7 @@ class Consumer:
         keys = [*self._liveness(), self._keys.released]
         arguments: list[Any] = [self._group, self.name, count, _MOST_DEAD]
         released, dead = await self._call_group(self._scripts.claim_abandoned, keys, arguments)
-        return Abandoned(await self._ours(_deliveries(released)), await self._ours(_deliveries(dead)))
+        return Abandoned(await self._ours(self._deliveries(released)), await self._ours(self._deliveries(dead)))
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Say that this consumer lives: for `lifetime` seconds from now it is not taken for dead."""
@@ -193,11 +193,11 @@ class Consumer:
         with translated():
             await self._control.set(report_key(self._keys, self.name), value, px=milliseconds)
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Finish entries whose rows are committed; return how many of them this consumer still owned."""
         keys = [self._keys.stream, self._keys.settled]
         acked = 0
-        entry_ids = sorted(entry_ids)  # about as Redis keeps them, so that one look finds many
+        entry_ids = sorted(entry.id for entry in entries)  # about as Redis keeps them, so that one look finds many
         for start in range(0, len(entry_ids), _MOST_IDS):
             arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
             try:
@@ -214,10 +214,10 @@ class Consumer:
         """
         fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
         keys = [*self._moving(delivery), self._keys.retry, self._keys.retry_entries]
-        arguments: list[Any] = [self._group, self.name, delivery.entry_id, int(after * 1000), *fields]
+        arguments: list[Any] = [self._group, self.name, delivery.entry.id, int(after * 1000), *fields]
         moved = await self._call_group(self._scripts.reschedule, keys, arguments)
         if moved == _GONE:
-            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry_id, order_id=delivery.order_id)
+            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
         return bool(moved)
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
@@ -233,19 +233,20 @@ class Consumer:
             b"worker": self.name.encode(),
         }
         fields = flat({**_without_group(delivery), **about})
-        arguments: list[Any] = [self._group, self.name, delivery.entry_id, *fields]
+        arguments: list[Any] = [self._group, self.name, delivery.entry.id, *fields]
         moved = await self._call_group(self._scripts.dead_letter, [*self._moving(delivery), self._keys.dead], arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
         return bool(moved == 1)
 
-    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """Renew the lease of held entries; return those that this consumer has lost."""
-        lost: set[str] = set()
+        lost: set[EntryRef] = set()
+        entry_ids = [entry.id for entry in entries]
         for start in range(0, len(entry_ids), _MOST_IDS):
             arguments = [self._group, self.name, *entry_ids[start : start + _MOST_IDS]]
             reply = await self._call_group(self._scripts.renew, [self._keys.stream], arguments)
-            lost.update(entry_id.decode() for entry_id in reply)
+            lost.update(EntryRef(self._keys.stream, entry_id.decode()) for entry_id in reply)
         return lost
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
@@ -256,7 +257,7 @@ class Consumer:
         keys = [self._keys.stream, self._keys.released]
         released = 0
         for start in range(0, len(deliveries), _MOST_IDS):
-            page = {delivery.entry_id: delivery for delivery in deliveries[start : start + _MOST_IDS]}
+            page = {delivery.entry.id: delivery for delivery in deliveries[start : start + _MOST_IDS]}
             names = [part for entry_id, each in page.items() for part in (entry_id, each.fields.get(ORDER_ID, b""))]
             count, gone = await self._call_group(self._scripts.release, keys, [self._group, self.name, *names])
             released += count
@@ -338,18 +339,22 @@ class Consumer:
     def _moving(self, delivery: Delivery) -> list[str]:
         # Of the entry, not of the consumer: who has lost it to another finds the other's receipt. And of its order: after a failover
         # its ID may be another's.
-        receipt = f"{self._keys.receipts}{self._group}:{delivery.entry_id}:{delivery.order_id or ''}"
+        receipt = f"{self._keys.receipts}{self._group}:{delivery.entry.id}:{delivery.order_id or ''}"
         return [self._keys.stream, self._keys.settled, self._keys.clock, receipt]
 
     async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Those that are meant for this group; the others are finished for it."""
         group = self._group.encode()
-        others = [delivery.entry_id for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
+        others = [delivery.entry for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
         if not others:
             return deliveries
         # Cut off here, they stay pending and come again.
         await self.ack(others)
         return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
+
+    def _deliveries(self, entries: Sequence[Any]) -> list[Delivery]:
+        stream = self._keys.stream
+        return [to_delivery(stream, entry_id, pairs(fields), int(count)) for entry_id, fields, count in entries]
 
     async def _call_group(self, script: AsyncScript, keys: list[str], arguments: list[Any]) -> Any:
         """Run a script that needs the group; one that is missing is made again."""
@@ -381,7 +386,3 @@ def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
 def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
     # Told anew when it goes back into the stream.
     return {name: value for name, value in delivery.fields.items() if name != GROUP}
-
-
-def _deliveries(entries: Sequence[Any]) -> list[Delivery]:
-    return [to_delivery(entry_id, pairs(fields), int(count)) for entry_id, fields, count in entries]

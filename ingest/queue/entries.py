@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
 ORDER_ID = b"order_id"
@@ -23,7 +23,7 @@ _PLAIN = frozenset(
 )
 
 
-def to_delivery(entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
+def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
     """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
     if PACKED in fields:
         fields = unpacked_fields(fields)
@@ -31,7 +31,8 @@ def to_delivery(entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> D
     milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or int(name.partition("-")[0])
     attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
     order_id = _order_id(fields.get(ORDER_ID))
-    return Delivery(name, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
+    entry = EntryRef(stream, name)
+    return Delivery(entry, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:

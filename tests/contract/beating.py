@@ -80,4 +80,4 @@ async def known(redis: Redis, keys: Keys) -> set[str]:
 
 
 def ids(deliveries: list[Delivery]) -> list[str]:
-    return [delivery.entry_id for delivery in deliveries]
+    return [delivery.entry.id for delivery in deliveries]

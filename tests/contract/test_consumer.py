@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from redelivery import claim_idle, delivered
+from redelivery import claim_idle, delivered, refs
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueFull, QueueRefused, control_client, translated
@@ -70,7 +70,7 @@ async def age(redis: Redis, keys: Keys, name: str, entry_ids: list[str], seconds
 
 
 def ids(deliveries: list[Delivery]) -> list[str]:
-    return [delivery.entry_id for delivery in deliveries]
+    return [delivery.entry.id for delivery in deliveries]
 
 
 def orders(deliveries: list[Delivery]) -> list[str | None]:
@@ -153,7 +153,7 @@ async def test_an_acked_entry_is_gone_and_the_length_is_the_backlog(
     await add(redis, keys, *"abc")
     taken = await consumer.read(2, NOW)
 
-    acked = await consumer.ack(ids(taken))
+    acked = await consumer.ack(refs(keys, ids(taken)))
 
     assert acked == 2
     assert await redis.xlen(keys.stream) == 1
@@ -164,7 +164,7 @@ async def test_an_ack_sent_twice_changes_nothing_more(consumer: Consumer, redis:
     await add(redis, keys, *"ab")
     taken = await consumer.read(1, NOW)
 
-    acked = [await consumer.ack(ids(taken)) for _ in range(2)]
+    acked = [await consumer.ack(refs(keys, ids(taken))) for _ in range(2)]
 
     assert acked == [1, 0]
     assert await redis.xlen(keys.stream) == 1
@@ -174,15 +174,15 @@ async def test_thousands_of_entries_are_acked_in_one_call(consumer: Consumer, re
     entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(4_100)))
     await consumer.read(5_000, NOW)
 
-    assert await consumer.renew(entry_ids) == set()
-    assert await consumer.ack(entry_ids) == 4_100
+    assert await consumer.renew(refs(keys, entry_ids)) == set()
+    assert await consumer.ack(refs(keys, entry_ids)) == 4_100
     assert await redis.xlen(keys.stream) == 0
 
 
 async def test_nothing_is_acked_by_an_empty_call(consumer: Consumer) -> None:
     assert await consumer.ack([]) == 0
     assert await consumer.renew([]) == set()
-    assert await consumer.release(delivered([])) == 0
+    assert await consumer.release([]) == 0
 
 
 async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
@@ -192,7 +192,7 @@ async def test_an_acked_entry_stays_while_a_second_group_may_have_to_read_it(
     await redis.xgroup_create(keys.stream, "audit", id="0")
     deliveries = await consumer.read(10, NOW)
 
-    await consumer.ack([entry_ids[0]])
+    await consumer.ack(refs(keys, [entry_ids[0]]))
     await consumer.dead_letter(deliveries[1], DeadReason.REJECTED, "no")
     await consumer.reschedule(deliveries[2], 0, 2)
 
@@ -240,7 +240,7 @@ async def test_a_short_delay_passes_by_itself(consumer: Consumer, redis: Redis, 
     assert moved == 1
     [again] = await consumer.read(1, NOW)
     # Redis' clock alone counts: the new entry's ID is its time.
-    assert int(again.entry_id.split("-")[0]) >= int(delivery.entry_id.split("-")[0]) + 200
+    assert int(again.entry.id.split("-")[0]) >= int(delivery.entry.id.split("-")[0]) + 200
 
 
 async def test_no_more_comes_back_at_once_than_asked_for(consumer: Consumer, redis: Redis, keys: Keys) -> None:
@@ -284,15 +284,15 @@ async def test_an_entry_that_somebody_else_has_taken_over_is_not_moved_nor_acked
 ) -> None:
     await add(redis, keys, "a")
     [delivery] = await consumer.read(1, NOW)
-    await redis.xclaim(keys.stream, GROUP, "two", 0, [delivery.entry_id])
+    await redis.xclaim(keys.stream, GROUP, "two", 0, [delivery.entry.id])
 
     moved = await consumer.reschedule(delivery, 0.0, 2), await consumer.dead_letter(delivery, DeadReason.REJECTED, "no")
-    acked = await consumer.ack([delivery.entry_id])
+    acked = await consumer.ack([delivery.entry])
 
     assert (moved, acked) == ((False, False), 0)
     assert (await redis.zcard(keys.retry), await redis.xlen(keys.dead)) == (0, 0)
-    assert await pending(redis, keys) == {delivery.entry_id: ("two", 2)}
-    assert await other.ack([delivery.entry_id]) == 1
+    assert await pending(redis, keys) == {delivery.entry.id: ("two", 2)}
+    assert await other.ack([delivery.entry]) == 1
 
 
 async def test_an_ack_finishes_no_other_entry_that_has_the_same_id(
@@ -305,7 +305,7 @@ async def test_an_ack_finishes_no_other_entry_that_has_the_same_id(
     await consumer.ensure_group()
     await redis.xadd(keys.stream, {"order_id": "after"}, id="5-1")
 
-    assert await consumer.ack(["5-1"]) == 0
+    assert await consumer.ack(refs(keys, ["5-1"])) == 0
 
     assert orders(await consumer.read(1, NOW)) == ["after"]
 
@@ -318,8 +318,8 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
     await redis.xadd(keys.stream, {"order_id": "a", "tenant": "x"})
     [delivery] = await consumer.read(1, NOW)
     if loss == "the entry":
-        await redis.xack(keys.stream, GROUP, delivery.entry_id)
-        await redis.xdel(keys.stream, delivery.entry_id)
+        await redis.xack(keys.stream, GROUP, delivery.entry.id)
+        await redis.xdel(keys.stream, delivery.entry.id)
     else:
         await (redis.delete(keys.stream) if loss == "the stream" else redis.flushdb())
 
@@ -417,7 +417,7 @@ async def test_a_retry_keeps_unknown_and_binary_fields_and_counts_the_attempt(
     [second] = await consumer.read(1, NOW)
     assert (second.order_id, second.attempt, second.count, second.document) == ("a", 2, 1, b'{"id":"a"}')
     assert {name: second.fields[name] for name in ODD} == ODD
-    assert second.entry_id != first.entry_id
+    assert second.entry.id != first.entry.id
 
 
 @pytest.mark.parametrize(
@@ -616,14 +616,14 @@ async def test_what_a_lost_reply_stranded_is_found_and_counted_only_if_it_is_ano
     theirs = ids(await other.read(1, NOW))
     await redis.xreadgroup(GROUP, "one", {keys.stream: ">"}, count=2)  # the reply that nobody got
 
-    own = await consumer.claim_own(10, known, counted=is_counted)
+    own = await consumer.claim_own(10, refs(keys, known), counted=is_counted)
 
     assert ids(own) == entry_ids[2:4]
     assert [delivery.count for delivery in own] == [1 + is_counted] * 2
     counted = await pending(redis, keys)
     assert (counted[known[0]], counted[theirs[0]]) == (("one", 1), ("two", 1))
     assert [counted[entry_id][1] for entry_id in ids(own)] == [1 + is_counted] * 2
-    assert await consumer.claim_own(10, [*known, *ids(own)]) == []
+    assert await consumer.claim_own(10, refs(keys, [*known, *ids(own)])) == []
 
 
 async def test_a_great_number_of_stranded_entries_is_taken_up_in_parts(
@@ -634,7 +634,7 @@ async def test_a_great_number_of_stranded_entries_is_taken_up_in_parts(
     await redis.xreadgroup(GROUP, "one", {keys.stream: ">"}, count=200)
     sizes = []
 
-    while own := await consumer.claim_own(80, known):
+    while own := await consumer.claim_own(80, refs(keys, known)):
         known += ids(own)
         sizes.append(len(own))
 
@@ -663,7 +663,7 @@ async def test_renewing_resets_the_silence_and_leaves_the_count_alone(
     await consumer.read(2, NOW)
     await age(redis, keys, "one", entry_ids, LEASE + 1)
 
-    lost = await consumer.renew(entry_ids)
+    lost = await consumer.renew(refs(keys, entry_ids))
 
     assert lost == set()
     assert await pending(redis, keys) == dict.fromkeys(entry_ids, ("one", 1))
@@ -678,17 +678,17 @@ async def test_what_was_lost_is_reported_and_never_stolen_back(
     await age(redis, keys, "one", [taken], LEASE + 1)
     await claim_idle(other, 10, LEASE)
     await age(redis, keys, "two", [taken], LEASE / 2)
-    await other.ack([acked])
+    await other.ack(refs(keys, [acked]))
     await redis.xdel(keys.stream, deleted)
 
-    lost = await consumer.renew([held, taken, acked])
+    lost = await consumer.renew(refs(keys, [held, taken, acked]))
 
-    assert lost == {taken}
+    assert lost == set(refs(keys, [taken]))
     assert (await pending(redis, keys))[taken] == ("two", 2)
     assert await idle_of(redis, keys, taken) >= LEASE / 2 * 1000
     # What nobody has, because it is finished or gone from the stream, is nobody's to yield to.
-    assert await consumer.renew([deleted]) == set()
-    assert await consumer.renew([deleted]) == set()
+    assert await consumer.renew(refs(keys, [deleted])) == set()
+    assert await consumer.renew(refs(keys, [deleted])) == set()
 
 
 async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_counted(
@@ -697,7 +697,7 @@ async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_c
     entry_ids = await add(redis, keys, *"ab")
     await consumer.read(2, NOW)
 
-    released = await consumer.release(delivered(entry_ids))
+    released = await consumer.release(delivered(keys, entry_ids))
 
     assert released == 2
     claimed = await claim_idle(other, 10, LEASE)
@@ -712,7 +712,7 @@ async def test_however_often_a_message_is_released_it_is_not_poison(
     counts = {(await consumer.read(1, NOW))[0].count}
 
     for _ in range(30):
-        await consumer.release(delivered(entry_ids))
+        await consumer.release(delivered(keys, entry_ids))
         [delivery] = await claim_idle(consumer, 1, LEASE)
         counts.add(delivery.count)
 
@@ -726,9 +726,9 @@ async def test_only_what_is_still_owned_is_released(
     await consumer.read(3, NOW)
     await age(redis, keys, "one", [taken], LEASE + 1)
     await claim_idle(other, 10, LEASE)
-    await consumer.ack([acked])
+    await consumer.ack(refs(keys, [acked]))
 
-    released = await consumer.release(delivered([held, taken, acked]))
+    released = await consumer.release(delivered(keys, [held, taken, acked]))
 
     assert released == 1
     assert (await pending(redis, keys))[taken] == ("two", 2)
@@ -743,7 +743,7 @@ async def test_a_consumer_leaves_only_when_it_holds_nothing(consumer: Consumer, 
     await consumer.read(1, NOW)
 
     left_holding, among = await consumer.leave(), await names()
-    await consumer.ack([entry_id])
+    await consumer.ack(refs(keys, [entry_id]))
     left_empty, gone = await consumer.leave(), await names()
 
     assert (left_holding, among) == (1, [b"one"])
@@ -757,17 +757,17 @@ CALLS: dict[str, Call] = {
     "read": lambda consumer, _: consumer.read(1, NOW),
     "claim_own": lambda consumer, _: consumer.claim_own(1, []),
     "claim_idle": lambda consumer, _: claim_idle(consumer, 1, LEASE),
-    "ack": lambda consumer, delivery: consumer.ack([delivery.entry_id]),
+    "ack": lambda consumer, delivery: consumer.ack([delivery.entry]),
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),
     "dead_letter": lambda consumer, delivery: consumer.dead_letter(delivery, DeadReason.REJECTED, "no"),
-    "renew": lambda consumer, delivery: consumer.renew([delivery.entry_id]),
-    "release": lambda consumer, delivery: consumer.release(delivered([delivery.entry_id])),
+    "renew": lambda consumer, delivery: consumer.renew([delivery.entry]),
+    "release": lambda consumer, delivery: consumer.release([delivery]),
     "leave": lambda consumer, _: consumer.leave(),
     "remove_silent": lambda consumer, _: consumer.remove_stale(300.0),
     "ensure_group": lambda consumer, _: consumer.ensure_group(),
 }
 WITH_MOVE_DUE = {**CALLS, "move_due": lambda consumer, _: consumer.move_due(1)}
-DELIVERY = Delivery("1-1", "a", 1.0, 1, 1, None, {b"order_id": b"a"})
+DELIVERY = Delivery(EntryRef("ingest:{orders}:stream", "1-1"), "a", 1.0, 1, 1, None, {b"order_id": b"a"})
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -801,10 +801,10 @@ async def test_a_server_that_forgot_the_scripts_is_sent_them_again(
 ) -> None:
     entry_ids = await add(redis, keys, *"ab")
     await consumer.read(2, NOW)
-    await consumer.ack(entry_ids[:1])
+    await consumer.ack(refs(keys, entry_ids[:1]))
     await redis.script_flush()
 
-    assert await consumer.ack(entry_ids[1:]) == 1
+    assert await consumer.ack(refs(keys, entry_ids[1:])) == 1
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -881,10 +881,10 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
     async with connect(own_valkey.url, "orders", "one") as consumer:
         await consumer.ensure_group()
         acked, later, dead_lettered = await add(own_redis, keys, "a", "b", "c")
-        by_id = {delivery.entry_id: delivery for delivery in await consumer.read(3, NOW)}
+        by_id = {delivery.entry.id: delivery for delivery in await consumer.read(3, NOW)}
         await own_redis.config_set("maxmemory", 1)
 
-        assert await consumer.ack([acked]) == 1
+        assert await consumer.ack(refs(keys, [acked])) == 1
         assert await consumer.reschedule(by_id[later], 0.0, 2)
         assert await consumer.dead_letter(by_id[dead_lettered], DeadReason.NOT_FOUND, "404")
         assert await own_redis.xlen(keys.stream) == 0

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from foreign import Answer, echo, greeting, http, listening, ones, words
 from proxy import Proxy
-from redelivery import delivered
 from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
@@ -30,7 +29,7 @@ from ingest.queue.transport import connection_options
 
 GROUP = "ingest"
 EVERYTHING = (echo, http, greeting, ones, words)
-HELD = Delivery("1-1", "a", 1.0, 1, 1, None, {b"order_id": b"a"})
+HELD = Delivery(EntryRef("ingest:{orders}:stream", "1-1"), "a", 1.0, 1, 1, None, {b"order_id": b"a"})
 
 
 def to(port: int, url: str) -> str:
@@ -96,12 +95,12 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
             "claim_abandoned": lambda: consumer.claim_abandoned(1),
             "sweep": lambda: consumer.sweep(5.0),
             "heartbeat": lambda: consumer.heartbeat(5.0),
-            "ack": lambda: consumer.ack(["1-1"]),
+            "ack": lambda: consumer.ack([HELD.entry]),
             "reschedule": lambda: consumer.reschedule(HELD, 1.0, 2),
             "dead_letter": lambda: consumer.dead_letter(HELD, DeadReason.REJECTED, "no"),
             "move_due": lambda: consumer.move_due(10),
-            "renew": lambda: consumer.renew(["1-1"]),
-            "release": lambda: consumer.release(delivered(["1-1"])),
+            "renew": lambda: consumer.renew([HELD.entry]),
+            "release": lambda: consumer.release([HELD]),
             "leave": consumer.leave,
             "remove_silent": lambda: consumer.remove_stale(1.0),
             "trim": lambda: consumer.trim(10),

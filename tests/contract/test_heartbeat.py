@@ -24,7 +24,7 @@ from contract.beating import (
     pending,
     server_time,
 )
-from redelivery import claim_dead, claim_idle
+from redelivery import claim_dead, claim_idle, refs
 from redis.asyncio import Redis
 
 from ingest.queue.consumer import Consumer
@@ -69,7 +69,7 @@ async def test_from_one_whose_heartbeat_has_ended_all_is_taken_over_at_once_and_
 
     taken = await claim_dead(two, 10)
 
-    assert [(delivery.entry_id, delivery.count, delivery.order_id) for delivery in taken] == [
+    assert [(delivery.entry.id, delivery.count, delivery.order_id) for delivery in taken] == [
         (held[0], 2, "a"),
         (held[1], 2, "b"),
     ]
@@ -149,7 +149,7 @@ async def test_what_was_taken_over_is_lost_to_its_owner_who_learns_it_from_a_ren
     beat = await one.heartbeat(LIFETIME)
 
     assert beat.is_first, "it is told that there was a break"
-    assert await one.renew([lost, kept]) == {lost}
+    assert await one.renew(refs(keys, [lost, kept])) == set(refs(keys, [lost]))
     assert await pending(redis, keys) == {lost: ("two", 2), kept: ("one", 1)}
 
 
@@ -214,7 +214,7 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
         for consumer in (newcomer, one, two):
             await consumer.heartbeat(LIFETIME)
             taken += [*await claim_dead(consumer, 10), *await claim_idle(consumer, 10, LEASE)]
-        lost = await one.renew(held) | await two.renew(held_too)
+        lost = await one.renew(refs(keys, held)) | await two.renew(refs(keys, held_too))
         await has_been_heard_long_enough(redis, keys, "one", "two", "newcomer")
         for consumer in (newcomer, one, two):
             taken += [*await claim_dead(consumer, 10), *await claim_idle(consumer, 10, LEASE)]
@@ -241,6 +241,6 @@ async def test_one_that_beats_still_loses_what_it_has_forgotten_to_renew(
     renewed, forgotten = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one, two)
     await age(redis, keys, "one", [renewed, forgotten], LEASE + 1)
-    await one.renew([renewed])
+    await one.renew(refs(keys, [renewed]))
 
     assert ids(await claim_idle(two, 10, LEASE)) == [forgotten]

@@ -55,7 +55,7 @@ async def test_each_entry_is_counted_where_it_is(
     await consumer.ensure_group()
     await fill(redis, keys, 10)
     taken = await consumer.read(6, 0.001)
-    await consumer.ack([taken[0].entry_id])
+    await consumer.ack([taken[0].entry])
     await consumer.reschedule(taken[1], 60, 2)
     await consumer.reschedule(taken[2], 60, 2)
     await consumer.dead_letter(taken[3], DeadReason.REJECTED, "no")
@@ -79,7 +79,7 @@ async def test_the_age_is_that_of_the_oldest_unfinished_entry(
     [oldest] = await consumer.read(1, 0.001)
 
     pending = (await monitor.state()).oldest_age
-    await consumer.ack([oldest.entry_id])
+    await consumer.ack([oldest.entry])
     waiting = (await monitor.state()).oldest_age
 
     assert pending is not None
@@ -95,7 +95,7 @@ async def test_with_a_second_group_each_has_its_own_depth(
     await fill(redis, keys, 5)
     await redis.xgroup_create(keys.stream, "audit", id="0")
     taken = await consumer.read(3, 0.001)
-    await consumer.ack([taken[0].entry_id])
+    await consumer.ack([taken[0].entry])
 
     state = await monitor.state()
 

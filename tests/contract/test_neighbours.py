@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from redelivery import MOST, claim_idle, delivered
+from redelivery import MOST, claim_idle, delivered, refs
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
@@ -59,7 +59,7 @@ async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_
     entry_ids = await add(redis, keys, *"abcd")
     acked, dead_lettered, retried, _ = await consumer.read(4, NOW)
 
-    await consumer.ack([acked.entry_id])
+    await consumer.ack([acked.entry])
     await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no")
     await consumer.reschedule(retried, LEASE, 2)
     await consumer.trim(MOST)
@@ -82,7 +82,7 @@ async def test_what_both_groups_have_finished_is_deleted_and_nothing_that_is_pen
         entry_ids[5],
     )
 
-    await consumer.ack([*finished, pending_there, finished_later])
+    await consumer.ack(refs(keys, [*finished, pending_there, finished_later]))
     await redis.xack(keys.stream, "audit", *finished, pending_here, finished_later, unread_here)
     await consumer.trim(MOST)
 
@@ -97,7 +97,7 @@ async def test_when_both_groups_have_finished_all_nothing_is_left(consumer: Cons
     await consumer.read(3, NOW)
     await read_by_the_other(redis, keys, 3)
 
-    await consumer.ack(entry_ids)
+    await consumer.ack(refs(keys, entry_ids))
     await redis.xack(keys.stream, "audit", *entry_ids)
     await consumer.trim(MOST)
 
@@ -108,7 +108,7 @@ async def test_a_group_that_is_gone_holds_nothing_back(consumer: Consumer, redis
     await redis.xgroup_create(keys.stream, "audit", id="0")
     entry_ids = await add(redis, keys, *"abc")
     await consumer.read(2, NOW)
-    await consumer.ack(entry_ids[:2])
+    await consumer.ack(refs(keys, entry_ids[:2]))
     await redis.xgroup_destroy(keys.stream, "audit")
 
     await consumer.trim(MOST)
@@ -122,8 +122,8 @@ async def test_what_was_given_back_is_not_trimmed(consumer: Consumer, redis: Red
     await consumer.read(2, NOW)
     await read_by_the_other(redis, keys, 2)
     await redis.xack(keys.stream, "audit", *entry_ids)
-    await consumer.ack(entry_ids[1:])
-    await consumer.release(delivered(entry_ids[:1]))
+    await consumer.ack(refs(keys, entry_ids[1:]))
+    await consumer.release(delivered(keys, entry_ids[:1]))
 
     await consumer.trim(MOST)
 
@@ -139,7 +139,7 @@ async def test_numbers_of_any_length_in_an_id_are_exact(
         await redis.xadd(keys.stream, {"order_id": "a"}, id=entry_id)
     await redis.xgroup_create(keys.stream, "audit", id="10-1")
     await consumer.read(1, NOW)
-    await consumer.ack([first])
+    await consumer.ack(refs(keys, [first]))
 
     await consumer.trim(MOST)
 
@@ -183,16 +183,16 @@ async def test_what_an_acl_forbids_is_done_without(
         entry_ids = await add(own_redis, queue, *"abc")
         acked, dead_lettered, given_back = await consumer.read(3, NOW)
         done = [
-            await consumer.ack([acked.entry_id]),
+            await consumer.ack([acked.entry]),
             await consumer.dead_letter(dead_lettered, DeadReason.REJECTED, "no"),
-            await consumer.release(delivered([given_back.entry_id])),
+            await consumer.release([given_back]),
         ]
         taken = await claim_idle(consumer, 10, LEASE)
 
     assert not found.acks_and_deletes
     assert not found.gives_back
     assert done == [1, True, 1]
-    assert [(delivery.entry_id, delivery.count) for delivery in taken] == [(entry_ids[2], 1)]
+    assert [(delivery.entry.id, delivery.count) for delivery in taken] == [(entry_ids[2], 1)]
 
 
 # -- a restart --------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ async def test_what_was_given_back_stays_so_when_the_server_restarts(
             entry_ids = await add(redis, keys, *"abc")
             await one.read(3, NOW)
             await redis.xclaim(keys.stream, GROUP, "one", 0, [entry_ids[1]], retrycount=4, justid=True)
-            await one.release(delivered(entry_ids[:2]))
+            await one.release(delivered(keys, entry_ids[:2]))
             if rewritten:
                 await redis.bgrewriteaof()
 
@@ -220,4 +220,4 @@ async def test_what_was_given_back_stays_so_when_the_server_restarts(
             await newcomer.heartbeat(60)
             taken = [*await claim_idle(newcomer, 10, LEASE), *await newcomer.read(10, NOW)]
 
-    assert sorted((delivery.entry_id, delivery.count) for delivery in taken) == [(entry_ids[0], 1), (entry_ids[1], 4)]
+    assert sorted((delivery.entry.id, delivery.count) for delivery in taken) == [(entry_ids[0], 1), (entry_ids[1], 4)]

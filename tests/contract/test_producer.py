@@ -179,7 +179,7 @@ async def test_above_its_limit_the_backlog_is_waited_for(
             lengths.append(await redis.xlen(keys.stream))
             deliveries = await consumer.read(4, 0.01)
             handled += [delivery.order_id for delivery in deliveries]
-            await consumer.ack([delivery.entry_id for delivery in deliveries])
+            await consumer.ack([delivery.entry for delivery in deliveries])
         taken = await enqueueing
 
     assert taken == 35

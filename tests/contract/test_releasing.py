@@ -19,7 +19,7 @@ from contract.beating import (
     members,
     pending,
 )
-from redelivery import claim_dead, delivered, sweep
+from redelivery import claim_dead, delivered, refs, sweep
 from redis.asyncio import Redis
 from support import eventually
 
@@ -62,17 +62,17 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
     if since == "long since":
         await has_been_heard_long_enough(redis, keys, "two")
 
-    assert await one.release(delivered(held)) == 2
+    assert await one.release(delivered(keys, held)) == 2
 
     assert await counts(redis, keys) == dict.fromkeys(held, 0)
     taken = await claimed_by_whatever_means(two)
-    assert [(delivery.entry_id, delivery.count) for delivery in taken] == [(entry_id, 1) for entry_id in held]
+    assert [(delivery.entry.id, delivery.count) for delivery in taken] == [(entry_id, 1) for entry_id in held]
 
 
 async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one)
-    await one.release(delivered(held))
+    await one.release(delivered(keys, held))
 
     assert ids(await claimed_by_whatever_means(one)) == held
     assert await pending(redis, keys) == {held[0]: ("one", 1)}
@@ -84,8 +84,8 @@ async def test_given_back_twice_the_delivery_is_taken_off_the_count_once(
     held = await hold(one, redis, keys, "a")
     await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
 
-    await one.release(delivered(held))
-    await one.release(delivered(held))
+    await one.release(delivered(keys, held))
+    await one.release(delivered(keys, held))
 
     assert await counts(redis, keys) == {held[0]: 2}
 
@@ -94,9 +94,9 @@ async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     given_back, kept = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered([given_back]))
+    await one.release(delivered(keys, [given_back]))
 
-    assert await one.renew([given_back, kept]) == set()
+    assert await one.renew(refs(keys, [given_back, kept])) == set()
 
     await two.heartbeat(LIFETIME)
     assert ids(await claimed_by_whatever_means(two)) == [given_back]
@@ -105,12 +105,12 @@ async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
 async def test_what_was_given_back_cannot_be_moved_any_more(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"})
     (delivery,) = await one.read(1, NOW)
-    await one.release(delivered([delivery.entry_id]))
+    await one.release([delivery])
 
     assert not await one.reschedule(delivery, 0.0, 2)
     assert not await one.dead_letter(delivery, DeadReason.REJECTED, "no")
 
-    assert await counts(redis, keys) == {delivery.entry_id: 0}
+    assert await counts(redis, keys) == {delivery.entry.id: 0}
     assert await redis.zcard(keys.retry) == await redis.xlen(keys.dead) == 0
 
 
@@ -122,7 +122,7 @@ async def test_what_others_have_taken_cannot_be_given_back(
     await falls_silent(redis, keys, "one")
     await claim_dead(two, 10)
 
-    assert await one.release(delivered(held)) == 0
+    assert await one.release(delivered(keys, held)) == 0
     assert await pending(redis, keys) == {held[0]: ("two", 2)}
 
 
@@ -133,11 +133,11 @@ async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_re
     await redis.xadd(keys.stream, {"order_id": "kept"})
     deleted, kept = await one.read(10, NOW)
     # As a producer's XADD with MAXLEN does: the pending record is all that Redis still has.
-    await redis.xdel(keys.stream, deleted.entry_id)
+    await redis.xdel(keys.stream, deleted.entry.id)
 
     assert await one.release([deleted, kept]) == 1
 
-    assert await counts(redis, keys) == {kept.entry_id: 0}
+    assert await counts(redis, keys) == {kept.entry.id: 0}
     assert await eventually(lambda: one.move_due(10)) == 1
     [again] = await one.read(1, NOW)
     taken = [again, *await claimed_by_whatever_means(one)]
@@ -150,7 +150,7 @@ async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_re
 async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one)
-    await one.ack(held)
+    await one.ack(refs(keys, held))
 
     assert await one.leave() == 0
 
@@ -162,12 +162,12 @@ async def test_who_leaves_holding_something_is_taken_over_from_at_once(
 ) -> None:
     held = await hold(one, redis, keys, "a", "b", "c")
     await beats(redis, keys, one, two)
-    await one.release(delivered(held[:1]))
+    await one.release(delivered(keys, held[:1]))
 
     assert await one.leave() == 2, "what was given back is held no more"
 
     taken = [delivery for _ in range(2) for delivery in await claimed_by_whatever_means(two)]
-    assert sorted((delivery.entry_id, delivery.count) for delivery in taken) == [
+    assert sorted((delivery.entry.id, delivery.count) for delivery in taken) == [
         (held[0], 1),
         (held[1], 2),
         (held[2], 2),

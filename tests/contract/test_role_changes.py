@@ -66,7 +66,7 @@ async def test_what_was_refused_as_the_server_became_a_replica_succeeds_at_the_n
     one, other, third, _ = await consumer.read(4, 1.0)
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: consumer.heartbeat(5.0),
-        lambda: consumer.ack([one.entry_id]),
+        lambda: consumer.ack([one.entry]),
         lambda: consumer.reschedule(other, 60.0, 2),
         lambda: consumer.dead_letter(third, DeadReason.REJECTED, "no"),
         lambda: consumer.move_due(10),

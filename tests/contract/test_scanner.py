@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from redelivery import delivered
 from redis.asyncio import Redis
 from support import eventually
 
@@ -61,10 +60,10 @@ async def test_an_entry_is_seen_wherever_it_is(
 ) -> None:
     await enqueue(redis, queue_name, "done", "dead", "retried", "released", "held", "waiting")
     done, dead_lettered, retried, released, _ = await take(consumer, 5)
-    await consumer.ack([done.entry_id])
+    await consumer.ack([done.entry])
     await consumer.dead_letter(dead_lettered, DeadReason.NOT_FOUND, "HTTP 404")
     await consumer.reschedule(retried, 3600.0, 2)
-    await consumer.release(delivered([released.entry_id]))
+    await consumer.release([released])
 
     assert await queued(scanner) == {
         "retried": Location.RETRYING,
@@ -105,7 +104,7 @@ async def test_what_comes_into_the_stream_after_it_was_read_is_seen(
     await consumer.reschedule(first, 3600.0, 2)
 
     async def overtake() -> int:
-        await redis.zadd(keys.retry, {first.entry_id: 0})
+        await redis.zadd(keys.retry, {first.entry.id: 0})
         return await consumer.move_due(10)
 
     scanner = Overtaken(redis, queue_name, GROUP)
@@ -138,7 +137,7 @@ async def test_pending_entries_are_seen_behind_many_that_were_deleted_while_pend
     names = [f"order-{number}" for number in range(1500)]
     await enqueue(redis, queue_name, *names)
     taken = await take(consumer, 1500)
-    await redis.xdel(keys.stream, *[delivery.entry_id for delivery in taken[1:1400]])
+    await redis.xdel(keys.stream, *[delivery.entry.id for delivery in taken[1:1400]])
 
     assert await queued(scanner) == dict.fromkeys([names[0], *names[1400:]], Location.PENDING)
 

@@ -19,7 +19,7 @@ from contract.beating import (
     ids,
     pending,
 )
-from redelivery import MOST, claim_idle, delivered, sweep
+from redelivery import MOST, claim_idle, delivered, refs, sweep
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -68,7 +68,7 @@ async def test_what_a_removed_consumer_held_is_put_back_and_never_trimmed(
     again = (await two.claim_abandoned(MOST)).released
     assert sorted(ids(again)) == sorted(held)
     assert {delivery.count for delivery in again} == {1}
-    assert await two.ack(ids(again)) == len(held)
+    assert await two.ack(refs(keys, ids(again))) == len(held)
     await two.trim(MOST)
     assert await left(redis, keys) == []
 
@@ -95,10 +95,10 @@ async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
         await redis.xgroup_create(keys.stream, "audit", id="0")
     acked, dead_lettered, retried, held = await hold(one, redis, keys, *"abcd")
     await redis.xadd(keys.stream, {"order_id": "undelivered"})
-    await one.ack([acked])
-    (dead,) = delivered([dead_lettered])
+    await one.ack(refs(keys, [acked]))
+    (dead,) = delivered(keys, [dead_lettered])
     await one.dead_letter(dead, DeadReason.REJECTED, "no")
-    (later,) = delivered([retried])
+    (later,) = delivered(keys, [retried])
     await one.reschedule(later, LEASE, 2)
 
     assert await sweep(one, LEASE) == 0
@@ -127,7 +127,7 @@ async def test_lost_entries_among_many_settled_ones_are_found(
     await redis.xgroup_create(keys.stream, "audit", id="0")
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(500)))
     lost = [held[0], held[250], held[499]]
-    await one.ack([entry_id for entry_id in held if entry_id not in lost])
+    await one.ack(refs(keys, [entry_id for entry_id in held if entry_id not in lost]))
     await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
 
     assert await sweep(two, LEASE) == len(lost)
@@ -154,13 +154,13 @@ async def test_an_entry_that_is_still_worked_on_when_it_is_put_back_is_finished_
     held = await hold(one, redis, keys, "a")
     await redis.xgroup_delconsumer(keys.stream, GROUP, "one")
 
-    early = await one.ack(held)
+    early = await one.ack(refs(keys, held))
     await sweep(two, LEASE)
-    late = await one.ack(held)
+    late = await one.ack(refs(keys, held))
 
     assert (early, late) == (0, 0), "it is not one's any more: it comes again, and changes nothing"
     assert ids((await two.claim_abandoned(1)).released) == held
-    assert await one.renew(held) == set(held)
+    assert await one.renew(refs(keys, held)) == set(refs(keys, held))
 
 
 # -- nothing is deleted that is not settled ---------------------------------------------------------------------
@@ -171,7 +171,7 @@ async def test_while_our_own_group_is_gone_nothing_is_trimmed_that_another_has_f
 ) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     held = await hold(one, redis, keys, *"abc")
-    await one.ack(held[:1])
+    await one.ack(refs(keys, held[:1]))
     reply = await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
     assert len(next(iter(reply))[1] if isinstance(reply, list) else next(iter(reply.values()))[0]) == len(held)
     await redis.xack(keys.stream, "audit", *held)
@@ -188,7 +188,7 @@ async def test_what_a_group_that_was_set_back_reads_again_is_kept_for_it(
 ) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     held = await hold(one, redis, keys, "a", "b", "c")
-    await one.ack(held)
+    await one.ack(refs(keys, held))
     await redis.xreadgroup("audit", "auditor", {keys.stream: ">"})
     await redis.xack(keys.stream, "audit", *held[:2])
     await redis.xgroup_setid(keys.stream, "audit", "0")
@@ -201,7 +201,7 @@ async def test_what_a_group_that_was_set_back_reads_again_is_kept_for_it(
 async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     held = await hold(one, redis, keys, *"ab")
-    await one.ack(held)
+    await one.ack(refs(keys, held))
     await redis.xgroup_destroy(keys.stream, GROUP)
     await one.ensure_group()
     await redis.xgroup_destroy(keys.stream, "audit")
@@ -221,7 +221,7 @@ async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_sil
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
     await age(redis, keys, "one", [silent], 365 * 24 * 3600.0)
-    await one.release(delivered([released]))
+    await one.release(delivered(keys, [released]))
 
     taken = await two.read(10, NOW) + (await two.claim_abandoned(0)).released
 
@@ -233,7 +233,7 @@ async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     silent, released, silent_too = await hold(one, redis, keys, "a", "b", "c")
-    await one.release(delivered([released]))
+    await one.release(delivered(keys, [released]))
     await age(redis, keys, "one", [silent, silent_too], 2 * LEASE)
     before = (await pending(redis, keys))[released]
 
@@ -264,7 +264,7 @@ async def test_what_was_released_without_a_note_is_found_by_the_sweep(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered(held))
+    await one.release(delivered(keys, held))
     await redis.delete(keys.released)
 
     assert (await two.claim_abandoned(10)).released == []
@@ -273,7 +273,7 @@ async def test_what_was_released_without_a_note_is_found_by_the_sweep(
 
 async def test_junk_among_the_released_ones_is_cleared_away(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered(held[:1]))
+    await one.release(delivered(keys, held[:1]))
     await redis.zadd(keys.released, {"junk": 0, "1-1": 0, held[1]: 0})
 
     taken = (await one.claim_abandoned(10)).released
@@ -343,7 +343,7 @@ async def test_a_clock_that_went_back_delays_no_retry_and_hides_no_death(
     held = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one, two)
     await redis.hset(keys.clock, "latest", int(((await one.heartbeat(LIFETIME)).now + 3600) * 1000))
-    (later,) = delivered(held[:1])
+    (later,) = delivered(keys, held[:1])
     ahead = (await two.heartbeat(7200)).now
     await has_been_heard_long_enough(redis, keys, "two")
     await one.reschedule(later, 0.0, 2)
@@ -371,13 +371,13 @@ async def test_what_one_group_has_lost_is_not_deleted_because_another_has_settle
         assert ids(await two.read(10, NOW)) == held
         await redis.xgroup_delconsumer(keys.stream, "audit", "auditor")
 
-        assert await one.ack(held) == 2
+        assert await one.ack(refs(keys, held)) == 2
         assert await one.trim(MOST) == 0
 
         assert await sweep(two, LEASE) == 2
         again = ids((await two.claim_abandoned(10)).released)
         assert sorted(again) == held
-        assert await two.ack(held) == 2
+        assert await two.ack(refs(keys, held)) == 2
         assert await one.trim(MOST) + await two.trim(MOST) > 0
     assert await left(redis, keys) == []
 

@@ -57,7 +57,7 @@ async def test_an_entry_of_any_width_is_retried_dead_lettered_and_replayed_with_
 
     assert given.items() <= third.fields.items()
     assert (third.order_id, third.attempt) == ("a", 1)
-    assert await one.ack([third.entry_id]) == 1
+    assert await one.ack([third.entry]) == 1
 
 
 async def test_a_wide_dead_letter_that_another_program_wrote_is_replayed(
@@ -113,7 +113,7 @@ async def test_a_junk_value_in_the_retry_set_becomes_a_dead_letter_and_stops_no_
 
 @pytest.mark.parametrize("junk", [b"junk", b"", msgspec.msgpack.encode([1]), msgspec.msgpack.encode("text")])
 def test_a_field_that_only_looks_packed_stays_as_it_is(junk: bytes) -> None:
-    delivery = to_delivery(b"1-1", {b"order_id": b"a", b"ingest_packed": junk}, 1)
+    delivery = to_delivery("orders", b"1-1", {b"order_id": b"a", b"ingest_packed": junk}, 1)
 
     assert delivery.fields == {b"order_id": b"a", b"ingest_packed": junk}
 
@@ -121,7 +121,7 @@ def test_a_field_that_only_looks_packed_stays_as_it_is(junk: bytes) -> None:
 def test_what_is_packed_does_not_hide_what_stands_outside() -> None:
     packed = msgspec.msgpack.encode(["order_id", "inside", "tenant", "x"])
 
-    delivery = to_delivery(b"1-1", {b"order_id": b"outside", b"ingest_packed": packed}, 1)
+    delivery = to_delivery("orders", b"1-1", {b"order_id": b"outside", b"ingest_packed": packed}, 1)
 
     assert (delivery.order_id, delivery.fields) == ("outside", {b"order_id": b"outside", b"tenant": b"x"})
 

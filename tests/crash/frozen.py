@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from ingest.app import _limits, _worker
-from ingest.domain.delivery import Delivery, Effect, Fetched, OrderRow
+from ingest.domain.delivery import Delivery, Effect, EntryRef, Fetched, OrderRow
 from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
@@ -61,9 +61,9 @@ class Queue(Consumer):
             freeze("after_read")
         return taken
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
         freeze("before_ack")
-        return await super().ack(entry_ids)
+        return await super().ack(entries)
 
 
 async def main() -> None:

@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import NoReturn
 
 from ingest.app import _limits, _worker
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, OrderRow, Sweep
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Fetched, OrderRow, Sweep
 from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.worker import BLOCK
@@ -85,8 +85,8 @@ class Queue(Consumer):
             shutdown.request("test")
         return taken
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
-        acked = await super().ack(entry_ids)
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        acked = await super().ack(entries)
         fate.meets("after_ack")
         return acked
 

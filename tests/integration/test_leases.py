@@ -119,7 +119,7 @@ async def hold(leases: Leases, consumer: Consumer) -> Delivery:
     task = asyncio.current_task()
     assert task is not None
     leases.take(delivery, task)
-    leases.decided(delivery.entry_id)
+    leases.decided(delivery.entry)
     return delivery
 
 
@@ -149,7 +149,7 @@ async def test_a_break_of_the_heartbeat_is_noticed_though_the_reply_that_told_it
         await leases.beat()
         await leases.confirm()
 
-        assert not leases.holds(delivery.entry_id)
+        assert not leases.holds(delivery.entry)
 
 
 async def test_a_heartbeat_in_time_lets_go_of_nothing(scene: Scene) -> None:
@@ -165,7 +165,7 @@ async def test_a_heartbeat_in_time_lets_go_of_nothing(scene: Scene) -> None:
             await leases.beat()
             await leases.confirm()
 
-        assert leases.holds(delivery.entry_id)
+        assert leases.holds(delivery.entry)
 
 
 async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -> None:
@@ -182,7 +182,7 @@ async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -
         async with asyncio.timeout(5):
             await leases.confirm()
 
-        assert leases.holds(delivery.entry_id)
+        assert leases.holds(delivery.entry)
 
 
 # -- what is stolen is not stored ---------------------------------------------------------------------------------

@@ -339,7 +339,7 @@ async def test_a_suspect_that_waits_to_be_alone_when_the_outage_begins_stops_nob
         await scene.enqueue("suspect")
         (delivery,) = await gone.read(1, 1.0)
         # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
-        await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry_id], retrycount=6, justid=True)
+        await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
     scene.api.behave(latency="3", error_rate=1.0)
     await scene.enqueue(*ids(15))
 

@@ -13,7 +13,7 @@ from integration.scene import GROUP, Parts, Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
 from ingest.queue.consumer import Consumer
@@ -146,14 +146,14 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
 
 
 async def test_a_probe_whose_read_has_lost_its_reply_is_found_again(scene: Scene, api: FickleApi) -> None:
-    lost: list[str] = []
+    lost: list[EntryRef] = []
 
     class LosesAProbe(Consumer):
         async def read(self, count: int, block: float) -> list[Delivery]:
             taken = await super().read(count, block)
             # Only a probe asks for a single new order and waits for less than a second.
             if taken and count == 1 and block < 1 and not lost:
-                lost.append(taken[0].entry_id)
+                lost.append(taken[0].entry)
                 raise QueueUnavailable("the reply was lost")
             return taken
 
@@ -176,7 +176,7 @@ async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Sc
         await scene.enqueue("suspect")
         (delivery,) = await gone.read(1, 1.0)
         # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
-        await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry_id], retrycount=6, justid=True)
+        await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
     others = ids(10)
     api.slow = set(others)
     await scene.enqueue(*others)

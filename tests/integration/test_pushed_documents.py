@@ -26,7 +26,7 @@ async def now_ms(scene: Scene) -> int:
 async def test_a_push_that_is_redelivered_after_a_later_one_does_not_replace_it(scene: Scene) -> None:
     first = await scene.add(order_id="X", document=document("X", status="first"))
     async with scene.consumer("gone") as gone:
-        assert [delivery.entry_id for delivery in await gone.read(1, 1.0)] == [first]
+        assert [delivery.entry.id for delivery in await gone.read(1, 1.0)] == [first]
     await scene.add(order_id="X", document=document("X", status="second"))
     async with scene.worker("quick"):
         await scene.stored_at_least(1)

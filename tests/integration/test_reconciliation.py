@@ -107,7 +107,7 @@ async def test_an_order_acked_without_a_commit_is_lost(scene: Scene) -> None:
     async with scene.consumer("c") as consumer:
         await scene.enqueue("a")
         (delivery,) = await take(consumer)
-        await consumer.ack([delivery.entry_id])
+        await consumer.ack([delivery.entry])
 
         account = await reconciled(scene, ["a"])
 
@@ -143,7 +143,7 @@ async def test_what_is_finished_and_kept_for_another_group_is_not_under_way(scen
         await scene.enqueue("finished", "pending")
         finished, _ = await take(consumer, 2)
         await store(scene, "finished")
-        await consumer.ack([finished.entry_id])
+        await consumer.ack([finished.entry])
 
         account = await reconciled(scene, ["finished", "pending"])
 

@@ -10,7 +10,7 @@ import pytest
 from integration.scene import Parts, Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
-from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Effect, OrderRow, Retry, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Effect, EntryRef, OrderRow, Retry, Store
 from ingest.domain.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
@@ -181,8 +181,8 @@ async def test_nothing_is_acked_before_its_commit(scene: Scene) -> None:
 
 async def test_a_batch_that_was_not_acked_comes_again_and_changes_nothing(scene: Scene) -> None:
     class DiesInsteadOfAcking(Consumer):
-        async def ack(self, entry_ids: Sequence[str]) -> int:
-            del entry_ids
+        async def ack(self, entries: Sequence[EntryRef]) -> int:
+            del entries
             await asyncio.Event().wait()
             return 0
 

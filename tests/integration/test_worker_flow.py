@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from integration.scene import GROUP, Parts, Scene, assert_right, document, ids, unguarded
-from redelivery import claim_idle, delivered
+from redelivery import claim_idle, delivered, refs
 from support import eventually
 
-from ingest.domain.delivery import Effect, Fetched, OrderRow
+from ingest.domain.delivery import Effect, EntryRef, Fetched, OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
@@ -39,9 +39,9 @@ class CountingConsumer(Consumer):
 
     acks: list[int]
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
-        self.acks.append(len(entry_ids))
-        return await super().ack(entry_ids)
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        self.acks.append(len(entries))
+        return await super().ack(entries)
 
 
 def with_class_attributes(kind: type[Any], **attributes: object) -> type[Any]:
@@ -243,9 +243,9 @@ async def test_a_cancelled_call_of_the_queue_is_cancelled_at_whatever_moment(sce
         "claim_own": (5, []),
         "sweep": (1.0,),
         "move_due": (5,),
-        "renew": (["1-1"],),
-        "ack": (["1-1"],),
-        "release": (delivered(["1-1"]),),
+        "renew": (refs(scene.keys, ["1-1"]),),
+        "ack": (refs(scene.keys, ["1-1"]),),
+        "release": (delivered(scene.keys, ["1-1"]),),
         "heartbeat": (1.0,),
         "claim_abandoned": (5,),
         "leave": (),
@@ -426,7 +426,7 @@ async def test_a_message_that_was_delivered_too_often_is_taken_for_poison_and_no
         poison, unlucky = await dead.read(10, 1.0)
     for delivery, deliveries in ((poison, 5), (unlucky, 4)):
         await scene.redis.xclaim(
-            scene.keys.stream, GROUP, "dead", 0, [delivery.entry_id], idle=60_000, retrycount=deliveries, justid=True
+            scene.keys.stream, GROUP, "dead", 0, [delivery.entry.id], idle=60_000, retrycount=deliveries, justid=True
         )
 
     async with scene.worker(claim_idle=60, max_deliveries=5):

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from model.look import GROUP, LEASE, Hand, Idle, Look
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, step
+from redelivery import refs
 
 _ALL = 1000
 # The smallest page with which a sweep gets on, one that ends between any two entries, and one that holds all there is.
@@ -44,7 +45,7 @@ class Claims(Machine):
         name = one_of(self.holders(), pick)
         member = self.members[name]
         others = self.pending.keys() - self.owned_by(name) - self.released()
-        gone = self.run(member.consumer.renew(list(member.held)))
+        gone = {entry.id for entry in self.run(member.consumer.renew(refs(self.keys, member.held)))}
 
         assert gone == member.held.keys() & others, "it learns exactly what others have"
         for entry_id in member.held.keys() & self.owned_by(name):
@@ -59,17 +60,17 @@ class Claims(Machine):
         member = self.members[name]
         left = [entry_id for entry_id in self.look.held_by(name) if entry_id not in member.held]
         released = self.released()
-        taken = self.run(member.consumer.claim_own(count, list(member.held), counted=counted))
+        taken = self.run(member.consumer.claim_own(count, refs(self.keys, member.held), counted=counted))
 
-        entry_ids = [delivery.entry_id for delivery in taken]
+        entry_ids = [delivery.entry.id for delivery in taken]
         there = [entry_id for entry_id in left if entry_id not in self.deleted]
         # Of what was deleted it only clears the records away, each in the place of one that it could have claimed.
         assert entry_ids == there[: len(entry_ids)]
         assert len(entry_ids) == min(count, len(there)) or (self.deleted & set(left) and entry_ids) or not there
         for delivery in taken:
-            if not counted and delivery.entry_id not in released:
-                hand = self.pending[delivery.entry_id]
-                self.pending[delivery.entry_id] = Hand(name, hand.count - 1)
+            if not counted and delivery.entry.id not in released:
+                hand = self.pending[delivery.entry.id]
+                self.pending[delivery.entry.id] = Hand(name, hand.count - 1)
         self.hand_over(name, taken, lost=lost)
 
     # -- what is abandoned ------------------------------------------------------------------------------------
@@ -98,10 +99,10 @@ class Claims(Machine):
         found = self.run(self.members[name].consumer.claim_abandoned(count))
 
         taken = [*found.released, *found.dead]
-        entry_ids = [delivery.entry_id for delivery in taken]
+        entry_ids = [delivery.entry.id for delivery in taken]
         assert len(set(entry_ids)) == len(entry_ids) <= count
-        assert {delivery.entry_id for delivery in found.released} <= released
-        assert {delivery.entry_id for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
+        assert {delivery.entry.id for delivery in found.released} <= released
+        assert {delivery.entry.id for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
         # Records of what was deleted, and notes of what is no longer released, are looked at in vain, and cleared away.
         if len(taken) < count and listed <= count and not self.deleted:
             assert set(entry_ids) == released | orphaned, "all that is abandoned is found"

@@ -183,15 +183,15 @@ class Machine(RuleBasedStateMachine):
         """Entries were delivered; unless the reply is lost, the worker fetches each of them."""
         member = self.members[name]
         for delivery in deliveries:
-            before = self.pending.get(delivery.entry_id)
-            self.pending[delivery.entry_id] = Hand(name, (before.count if before else 0) + 1)
-            assert delivery.count == self.pending[delivery.entry_id].count, "Redis counts"
-            if delivery.entry_id in member.held and self.token(member.held[delivery.entry_id]) != self.token(delivery):
-                member.drop(delivery.entry_id)
-            if not lost and delivery.entry_id not in member.held:
-                member.held[delivery.entry_id] = delivery
+            before = self.pending.get(delivery.entry.id)
+            self.pending[delivery.entry.id] = Hand(name, (before.count if before else 0) + 1)
+            assert delivery.count == self.pending[delivery.entry.id].count, "Redis counts"
+            if delivery.entry.id in member.held and self.token(member.held[delivery.entry.id]) != self.token(delivery):
+                member.drop(delivery.entry.id)
+            if not lost and delivery.entry.id not in member.held:
+                member.held[delivery.entry.id] = delivery
                 if delivery.order_id is not None:
-                    member.rows[delivery.entry_id] = self.fetch(delivery, delivery.order_id)
+                    member.rows[delivery.entry.id] = self.fetch(delivery, delivery.order_id)
 
     def fetch(self, delivery: Delivery, order_id: str) -> OrderRow:
         """The order as the external API has it now: it often changes; every second order has no version of its own."""
@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
 
     def is_gone(self, delivery: Delivery) -> bool:
         """Whether Redis has lost what somebody holds; it remembers what was moved, by whomever."""
-        entry_id = delivery.entry_id
+        entry_id = delivery.entry.id
         if (entry_id, delivery.order_id or "") in self.moved:
             return False
         if entry_id in self.look.stream:
@@ -249,16 +249,16 @@ class Machine(RuleBasedStateMachine):
         """
         token = self.token(delivery)
         is_waiting = any(
-            entry_id.partition(":")[0] == delivery.entry_id and waiting == token
+            entry_id.partition(":")[0] == delivery.entry.id and waiting == token
             for entry_id, waiting in self.look.waiting.items()
             if entry_id in self.look.retry
         )
         self.here[token] += not is_waiting
         self.promised.setdefault(token, self.versions.get(token.order_id, 0))
-        self.moved.add((delivery.entry_id, delivery.order_id or ""))
+        self.moved.add((delivery.entry.id, delivery.order_id or ""))
 
     def token(self, delivery: Delivery) -> Token:
-        return token_of(delivery.entry_id, delivery.fields)
+        return token_of(delivery.entry.id, delivery.fields)
 
     def clear_away(self, entry_ids: Iterable[str]) -> None:
         """Entries have left the pending list without an ack: the sweep has to put them back."""

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from model.look import Hand, Idle
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
+from redelivery import refs
 
 from ingest.domain.delivery import DeadReason, Delivery
 
@@ -46,8 +47,8 @@ class Work(Machine):
         released = self.released() if self.world.capabilities.claims_as_it_reads else set()
         taken = self.run(self.members[name].consumer.read(count, 0.001))
 
-        claimed = [delivery.entry_id for delivery in taken if delivery.entry_id in self.pending]
-        new = [delivery.entry_id for delivery in taken if delivery.entry_id not in self.pending]
+        claimed = [delivery.entry.id for delivery in taken if delivery.entry.id in self.pending]
+        new = [delivery.entry.id for delivery in taken if delivery.entry.id not in self.pending]
         assert set(claimed) <= released, "never what somebody holds"
         assert len(claimed) == min(count, len(released)) or released & self.deleted
         # Where the group is gone, it is made again, and read the next time.
@@ -82,7 +83,9 @@ class Work(Machine):
         entry_ids = sorted(member.committed)
         owned = [entry_id for entry_id in entry_ids if entry_id in self.owned_by(member.consumer.name)]
 
-        assert self.run(member.consumer.ack(entry_ids)) == len(owned), "what it no longer owns comes again"
+        assert self.run(member.consumer.ack(refs(self.keys, entry_ids))) == len(owned), (
+            "what it no longer owns comes again"
+        )
         for entry_id in owned:
             self.finish(entry_id)
         if not lost:
@@ -93,13 +96,13 @@ class Work(Machine):
     def reschedule(self, *, pick: int, which: int, later: float, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
-        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(delivery)
+        is_owned, is_gone = delivery.entry.id in self.owned_by(name), self.is_gone(delivery)
         consumer = self.members[name].consumer
         is_moved = self.run(consumer.reschedule(delivery, later, delivery.attempt + 1))
 
         assert is_moved == (is_owned or is_gone), "only who holds an entry moves it, or all that there is of it"
         if is_owned:
-            self.take_from_stream(delivery.entry_id)
+            self.take_from_stream(delivery.entry.id)
         if is_moved:
             self.schedule(delivery)
         self.after_move(name, delivery, lost=lost)
@@ -113,14 +116,14 @@ class Work(Machine):
 
     def settle_as_dead(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
-        is_owned, is_gone = delivery.entry_id in self.owned_by(name), self.is_gone(delivery)
+        is_owned, is_gone = delivery.entry.id in self.owned_by(name), self.is_gone(delivery)
         is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, "404"))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
-            self.take_from_stream(delivery.entry_id)
+            self.take_from_stream(delivery.entry.id)
             self.here[self.token(delivery)] += 1
-            self.moved.add((delivery.entry_id, delivery.order_id or ""))
+            self.moved.add((delivery.entry.id, delivery.order_id or ""))
         elif is_gone:
             self.schedule(delivery)
 
@@ -131,7 +134,7 @@ class Work(Machine):
 
     def after_move(self, name: str, delivery: Delivery, *, lost: bool) -> None:
         if not lost:
-            self.members[name].drop(delivery.entry_id)
+            self.members[name].drop(delivery.entry.id)
 
     @step(3, lambda self: self.look.retry, pick=PICK, most=SOME, much_later=st.booleans())
     def move_due(self, *, pick: int, most: int, much_later: bool) -> None:

@@ -107,20 +107,20 @@ class Calls:
             async with meter.call("read, 500"):
                 taken = await worker.read(500, NOW)
             async with meter.call("renew, 500, a page"):
-                await worker.renew([delivery.entry_id for delivery in taken])
+                await worker.renew([delivery.entry for delivery in taken])
             async with meter.call("reschedule"):
                 await worker.reschedule(taken.pop(), 3600.0, 2)
             async with meter.call("dead-letter"):
                 await worker.dead_letter(taken.pop(), DeadReason.NOT_FOUND, "HTTP 404")
             async with meter.call("ack, 500, a page"):
-                assert await worker.ack([delivery.entry_id for delivery in taken]) == len(taken)
+                assert await worker.ack([delivery.entry for delivery in taken]) == len(taken)
 
     async def _hold_many(self, meter: Meter) -> None:
         """As much as one process can hold, and its end."""
         many = max(1000, self._size.pending // 10)
         async with self._consumer("predecessor") as predecessor:
             held = await self._read(predecessor, many)
-            known = [delivery.entry_id for delivery in held]
+            known = [delivery.entry for delivery in held]
             for _ in range(_TIMES):
                 async with meter.call("claim own, all known, a page"):
                     assert await predecessor.claim_own(500, known) == []
@@ -222,10 +222,10 @@ class Calls:
             for number in range(self._size.pending // 500):
                 taken = await worker.read(500, NOW)
                 if number >= _TIMES:
-                    await worker.ack([delivery.entry_id for delivery in taken])
+                    await worker.ack([delivery.entry for delivery in taken])
                     continue
                 async with meter.call("ack, 500, a page, with a second group"):
-                    await worker.ack([delivery.entry_id for delivery in taken])
+                    await worker.ack([delivery.entry for delivery in taken])
             await self._sweep_all(meter, worker, "sweep, a page of what is settled")
             for _ in range(_TIMES):
                 async with meter.call("trim, nothing"):

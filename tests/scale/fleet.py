@@ -106,7 +106,7 @@ class Fleet:
 
     async def _finish(self, member: Member, taken: list[Delivery]) -> None:
         self.taken[member.consumer.name] += len(taken)
-        await member.consumer.ack([delivery.entry_id for delivery in taken])
+        await member.consumer.ack([delivery.entry for delivery in taken])
 
 
 @asynccontextmanager

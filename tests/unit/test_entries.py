@@ -10,9 +10,9 @@ ENTRY = b"1700000000123-7"
 
 
 def test_the_id_alone_makes_a_delivery() -> None:
-    delivery = to_delivery(ENTRY, {b"order_id": b"a1"}, 1)
+    delivery = to_delivery("orders", ENTRY, {b"order_id": b"a1"}, 1)
 
-    assert (delivery.entry_id, delivery.order_id, delivery.attempt, delivery.count) == ("1700000000123-7", "a1", 1, 1)
+    assert (delivery.entry.id, delivery.order_id, delivery.attempt, delivery.count) == ("1700000000123-7", "a1", 1, 1)
     assert delivery.enqueued_at == 1_700_000_000.123
     assert delivery.document is None
 
@@ -20,7 +20,7 @@ def test_the_id_alone_makes_a_delivery() -> None:
 def test_all_fields_are_read() -> None:
     fields = {b"order_id": b"a1", b"enqueued_at": b"1600000000500", b"attempt": b"4", b"document": b"{}", b"x": b"\xff"}
 
-    delivery = to_delivery(ENTRY, fields, 9)
+    delivery = to_delivery("orders", ENTRY, fields, 9)
 
     assert (delivery.enqueued_at, delivery.attempt, delivery.count) == (1_600_000_000.5, 4, 9)
     assert delivery.document == b"{}"
@@ -29,24 +29,24 @@ def test_all_fields_are_read() -> None:
 
 @pytest.mark.parametrize("raw", [b"", b"-a", b" a", b"a b", b"a" * 65, b"\xff", "é".encode(), b"a\n", b"a\0"])
 def test_a_wrong_id_is_no_id(raw: bytes) -> None:
-    assert to_delivery(ENTRY, {b"order_id": raw}, 1).order_id is None
+    assert to_delivery("orders", ENTRY, {b"order_id": raw}, 1).order_id is None
 
 
 @pytest.mark.parametrize(
     "raw", [b"", b"0", b"soon", b"-1", b"1.5", b"1e3", b"9" * 14, b"9" * 5000, b"\xff", "٣".encode()]
 )
 def test_a_wrong_time_is_replaced_by_that_of_the_entry(raw: bytes) -> None:
-    assert to_delivery(ENTRY, {b"enqueued_at": raw}, 1).enqueued_at == 1_700_000_000.123
+    assert to_delivery("orders", ENTRY, {b"enqueued_at": raw}, 1).enqueued_at == 1_700_000_000.123
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"first", b"-1", b"1.5", b"9" * 7, b"9" * 5000, b"\xff"])
 def test_a_wrong_attempt_is_the_first(raw: bytes) -> None:
-    assert to_delivery(ENTRY, {b"attempt": raw}, 1).attempt == 1
+    assert to_delivery("orders", ENTRY, {b"attempt": raw}, 1).attempt == 1
 
 
 @given(st.dictionaries(st.sampled_from([b"order_id", b"enqueued_at", b"attempt", b"document", b"x"]), st.binary()))
 def test_no_entry_is_an_error(fields: dict[bytes, bytes]) -> None:
-    delivery = to_delivery(ENTRY, fields, 1)
+    delivery = to_delivery("orders", ENTRY, fields, 1)
 
     assert delivery.attempt >= 1
     assert 0 < delivery.enqueued_at < 10**10

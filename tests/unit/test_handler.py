@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Fetched, Retry, Store
+from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, EntryRef, Fetched, Retry, Store
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
@@ -19,7 +19,9 @@ from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 DOCUMENT = b'{"id":"a1","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
-DELIVERY = Delivery("1-1", "a1", 1_700_000_000.0, attempt=1, count=1, document=None, fields={b"order_id": b"a1"})
+DELIVERY = Delivery(
+    EntryRef("orders", "1-1"), "a1", 1_700_000_000.0, attempt=1, count=1, document=None, fields={b"order_id": b"a1"}
+)
 
 
 @dataclass
@@ -109,7 +111,7 @@ async def test_a_pushed_order_is_not_fetched() -> None:
     ids=["its entry's", "with its place", "at most 999", "what it carries", "a clock ahead", "beyond all dates"],
 )
 async def test_a_pushed_order_has_the_time_of_its_announcement(entry_id: str, carried: float, at: str) -> None:
-    pushed = replace(DELIVERY, entry_id=entry_id, enqueued_at=carried, document=DOCUMENT)
+    pushed = replace(DELIVERY, entry=EntryRef("orders", entry_id), enqueued_at=carried, document=DOCUMENT)
 
     outcome = await handler(Answering(b"")).handle(pushed)
 

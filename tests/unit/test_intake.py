@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingest.domain.delivery import Abandoned, Delivery, Heartbeat
+from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
 from ingest.flow.intake import Intake
@@ -16,7 +16,7 @@ from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 def delivery(number: int, count: int = 1) -> Delivery:
-    return Delivery(f"{number}-0", f"order-{number}", 1.0, 1, count, None, {})
+    return Delivery(EntryRef("orders", f"{number}-0"), f"order-{number}", 1.0, 1, count, None, {})
 
 
 @dataclass
@@ -40,9 +40,9 @@ class Source:
         taken, self.undelivered = self.undelivered[:count], self.undelivered[count:]
         return self._reply(taken)
 
-    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         self.asked.append(("claim_own", count, counted))
-        own = [entry for entry in self.own if entry.entry_id not in known][:count]
+        own = [entry for entry in self.own if entry.entry not in known][:count]
         for entry in own:
             self.own.remove(entry)
         return self._reply(own)
@@ -55,7 +55,7 @@ class Source:
         return Heartbeat(lifetime, is_first=False, leads=False, consumers=self.consumers)
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
-        self.asked.append(("release", *(entry.entry_id for entry in deliveries)))
+        self.asked.append(("release", *(entry.entry.id for entry in deliveries)))
         return len(deliveries)
 
     def _reply(self, taken: list[Delivery]) -> list[Delivery]:
@@ -103,7 +103,7 @@ async def test_on_a_network_that_loses_large_replies_all_come_in_smaller_ones_an
 
     taken = await all_of(intake, leases, 100, 100)
 
-    assert sorted(entry.entry_id for entry in taken) == sorted(f"{number}-0" for number in range(100))
+    assert sorted(entry.entry.id for entry in taken) == sorted(f"{number}-0" for number in range(100))
     assert {counted for _, _, counted in source.of("claim_own")[1:]} == {False}
 
 
@@ -138,7 +138,7 @@ async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None
 
     source.largest = 10**6
 
-    assert [entry.entry_id for entry in await all_of(intake, leases, 1, 10)] == ["1-0"]
+    assert [entry.entry.id for entry in await all_of(intake, leases, 1, 10)] == ["1-0"]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ async def test_of_several_suspects_one_is_kept_and_the_others_are_released() -> 
 
     taken = await intake.next(3, 0.0)
 
-    assert [entry.entry_id for entry in taken] == ["0-0"]
+    assert [entry.entry.id for entry in taken] == ["0-0"]
     assert source.of("release") == [("release", "1-0", "2-0")]
 
 
@@ -172,7 +172,7 @@ async def test_a_suspect_among_others_is_released_and_the_others_are_kept() -> N
 
     taken = await intake.next(3, 0.0)
 
-    assert [entry.entry_id for entry in taken] == ["1-0", "3-0"]
+    assert [entry.entry.id for entry in taken] == ["1-0", "3-0"]
     assert source.of("release") == [("release", "2-0")]
 
 
@@ -189,4 +189,4 @@ async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     reaper = Reaper(Again(), leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
 
-    assert [entry.entry_id for entry in await reaper.claim(10)] == ["2-0"]
+    assert [entry.entry.id for entry in await reaper.claim(10)] == ["2-0"]

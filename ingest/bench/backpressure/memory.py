@@ -11,7 +11,17 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Fetched, Heartbeat, OrderRow, Sweep
+from ingest.domain.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Fetched,
+    Heartbeat,
+    OrderRow,
+    Sweep,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -47,12 +57,12 @@ class MemoryQueue:
             await self._shutdown.pause(block)
         return taken
 
-    async def ack(self, entry_ids: Sequence[str]) -> int:
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Count what is finished."""
-        self._unfinished -= len(entry_ids)
+        self._unfinished -= len(entries)
         if self._unfinished == 0:
             self._shutdown.request("all calls are made")
-        return len(entry_ids)
+        return len(entries)
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Our own clock will do."""
@@ -62,7 +72,7 @@ class MemoryQueue:
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
         """Nobody asks."""
 
-    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Nothing is left behind."""
         del count, known, counted
         return []
@@ -85,9 +95,9 @@ class MemoryQueue:
         del most
         return 0
 
-    async def renew(self, entry_ids: Sequence[str]) -> set[str]:
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
         """No lease is lost."""
-        del entry_ids
+        del entries
         return set()
 
     async def release(self, deliveries: Sequence[Delivery]) -> int:
@@ -139,7 +149,7 @@ class MemoryStore:
 
 def _delivery(number: str, now: float) -> Delivery:
     return Delivery(
-        entry_id=f"{number}-0",
+        entry=EntryRef("memory", f"{number}-0"),
         order_id=number,
         enqueued_at=now,
         attempt=1,

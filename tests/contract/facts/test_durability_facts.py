@@ -103,7 +103,7 @@ async def test_the_lag_does_not_see_pending_given_back_or_scheduled_work_and_the
             await redis.xadd(keys.stream, {"order_id": order_id})
 
         _, given_back, scheduled = await consumer.read(3, 0.001)
-        await redis.xclaim(keys.stream, GROUP, "one", 0, [given_back.entry_id], time=0, justid=True)
+        await redis.xclaim(keys.stream, GROUP, "one", 0, [given_back.entry.id], time=0, justid=True)
         await consumer.reschedule(scheduled, 60.0, 2)
 
     [group] = await redis.xinfo_groups(keys.stream)
