@@ -13,36 +13,22 @@ from typing import Any, TypeVar
 
 import uvloop
 
+from ingest.assembly import open_worker, proxy_of
 from ingest.domain.errors import UserError
-from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.clock import SharedClock
-from ingest.flow.handler import Handler, Patience
-from ingest.flow.intake import Intake
-from ingest.flow.lease import Leases
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.maintenance import Maintenance
-from ingest.flow.outage_report import CircuitReport
-from ingest.flow.pacing import Pacing
 from ingest.flow.patience import until_ready
-from ingest.flow.reaper import Reaper
-from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK, Worker
+from ingest.flow.worker import BLOCK
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor
 from ingest.settings import Settings
-from ingest.store.orders import OrderStore
 from ingest.store.schema import check_schema, migrations
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
-from ingest.upstream.client import UpstreamClient, require
-from ingest.upstream.proxy import proxy_for
-from ingest.upstream.transport import UpstreamLimits
+from ingest.upstream.client import require
 
 _T = TypeVar("_T")
 _log = get_logger("app")
@@ -60,7 +46,7 @@ def run_worker(settings: Settings) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
     # Whatever is wrong with these two is said now, by one line, and not by each process.
     require(settings.upstream_client)
-    _proxy(settings)
+    proxy_of(settings)
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0
@@ -104,81 +90,6 @@ async def prepare(settings: Settings) -> None:
             _log.warning("redis_configuration", problem=trap)
 
 
-async def open_worker(stack: AsyncExitStack, settings: Settings, metrics: WorkerMetrics, name: str) -> Worker:
-    """Build one worker, its connections on `stack`; waits for servers that are away."""
-
-    async def open_store() -> OrderStore:
-        return await stack.enter_async_context(OrderStore.open(settings.postgres_dsn.get_secret_value()))
-
-    async def open_consumer() -> Consumer:
-        url = settings.redis_url.get_secret_value()
-        return await stack.enter_async_context(Consumer.open(url, settings.stream, settings.group, name, BLOCK))
-
-    store = await until_ready("postgres", open_store)
-    consumer = await until_ready("redis", open_consumer)
-    await until_ready("redis", consumer.ensure_group)
-    token = settings.upstream_token.get_secret_value() if settings.upstream_token else None
-    clock = SharedClock()
-    upstream = await stack.enter_async_context(
-        UpstreamClient.open(
-            settings.upstream_url,
-            token,
-            _limits(settings),
-            metrics.upstream_request,
-            clock.utc,
-            kind=settings.upstream_client,
-            proxy=_proxy(settings),
-        )
-    )
-    return _worker(settings, metrics, consumer, store, upstream, clock)
-
-
-def _worker(
-    settings: Settings,
-    metrics: WorkerMetrics,
-    consumer: Consumer,
-    store: OrderStore,
-    upstream: UpstreamClient,
-    clock: SharedClock,
-) -> Worker:
-    leases = Leases(consumer, settings.claim_idle, settings.heartbeat_ttl, clock)
-    circuit = CircuitBreaker(upstream.fetch_once, metrics.circuit_open, settings.concurrency)
-    pacing = Pacing()
-    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing)
-    patience = Patience(settings.max_attempts, settings.max_deliveries)
-    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
-    reaper = Reaper(consumer, leases, metrics.redeliveries)
-    # Leaves a suspect a few deliveries of its own before it counts as poison.
-    calm = min(_CALM, max(1, settings.max_deliveries - 2))
-    return Worker(
-        consumer,
-        Intake(consumer, leases, reaper, calm=calm),
-        Handler(upstream, patience, circuit, limit, buffer),
-        Settlement(consumer, store, leases, metrics, buffer, now=clock.now),
-        leases,
-        Maintenance(consumer, leases, settings.claim_idle),
-        circuit,
-        limit,
-        pacing,
-        in_flight=metrics.in_flight,
-        report=CircuitReport(consumer, clock.now),
-    )
-
-
-def _limits(settings: Settings) -> UpstreamLimits:
-    return UpstreamLimits(
-        connect=settings.upstream_connect_timeout,
-        read=settings.upstream_read_timeout,
-        total=settings.upstream_timeout,
-        body=settings.upstream_body_limit,
-        tries=settings.upstream_tries,
-    )
-
-
-def _proxy(settings: Settings) -> str | None:
-    return proxy_for(settings.upstream_url, os.environ)
-
-
 def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
@@ -187,7 +98,8 @@ def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int
         # From the start: the loop's turns also say that this process lives while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
-                worker = await _unless(shutdown.requested, open_worker(stack, settings, metrics, name))
+                opening = stack.enter_async_context(open_worker(settings, metrics, name))
+                worker = await _unless(shutdown.requested, opening)
                 if worker is not None:
                     await worker.run(shutdown)
 

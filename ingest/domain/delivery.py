@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import Order
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -31,19 +32,32 @@ class DeadReason(StrEnum):
 
 
 class EntryRef(NamedTuple):
-    """What names a stream entry: entry IDs are unique in one stream only.
+    """What identifies an entry: entry IDs repeat over the streams of a queue.
 
     Attributes:
-        stream: the Redis key of the stream that it was read from.
-        id: its ID there, `milliseconds-sequence`.
+        stream: the Redis key of the stream.
+        id: the entry's ID in it, `milliseconds-sequence`.
     """
 
     stream: str
     id: str
 
 
+class RetryReason(StrEnum):
+    """Why an order is delivered again later; the label `reason` of `ingest_retries_total`."""
+
+    CONNECTION = "connection"
+    TIMEOUT = "timeout"
+    HTTP_STATUS = "http_status"
+    TRUNCATED = "truncated"
+    THROTTLED = "throttled"
+    CREDENTIAL = "credential"
+    CLIENT = "client"
+    ROW_REFUSED = "row_refused"
+
+
 class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """One hand-over of a stream entry.
+    """One delivery of a stream entry to a consumer.
 
     Attributes:
         entry: which entry.
@@ -63,6 +77,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     count: int
     document: bytes | None
     fields: Mapping[bytes, bytes]
+
+    def request(self, order_id: str) -> FetchRequest:
+        """What is requested of the external API for this delivery."""
+        fields = self.fields
+        return FetchRequest(order_id, self.attempt, fields.get(b"traceparent"), fields.get(b"source"))
 
     def pushed_at(self) -> datetime:
         """When a pushed document was announced, which stands in for its version.
@@ -122,58 +141,6 @@ class Sweep:
     is_complete: bool
     released: int
     restored: int
-
-
-class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """An order's document, as the external API sent it.
-
-    Attributes:
-        body: what was sent.
-        asked_at: when the request that it answers began. A document cannot be older than that, so of two that have
-            no version of their own, the one asked for later is the newer; time spent on failed tries does not count.
-    """
-
-    body: bytes
-    asked_at: datetime
-
-
-class Store(msgspec.Struct, frozen=True, gc=False):
-    """The order arrived and is sound: store it, then ack.
-
-    Attributes:
-        fetched_at: when the document was asked for, or pushed.
-        size: bytes of the document; room for them has been taken.
-    """
-
-    order: Order
-    fetched_at: datetime
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The order could not be had now: schedule another delivery.
-
-    Attributes:
-        after: seconds from now.
-        attempt: what the next delivery's `attempt` shall be.
-        error: what went wrong, for people.
-    """
-
-    after: float
-    attempt: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """No retry will help: move the entry to the dead letters."""
-
-    reason: DeadReason
-    error: str
-
-
-Outcome = Store | Retry | DeadLetter
 
 
 class Effect(StrEnum):

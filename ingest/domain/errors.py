@@ -1,16 +1,17 @@
-"""The errors that cross rooms, named for what the caller should do about them.
+"""The errors that cross packages, named for what the caller should do about them.
 
 Three families:
 
 * `UserError`: a person has to change something; the command line prints it as one line and exits.
 * `Fault`: this one delivery cannot be finished now; the handler turns it into an outcome.
-* `Unavailable`: a server is away; whoever meets it waits and tries again, and no order is to blame.
+* `Unavailable`: a server cannot be used now; the caller waits and tries again, and no order is to blame.
 
-One error is of two families: a server that refuses us. Who has orders in hand waits, as in any outage; who has none ends with one
-line.
+One error is of two families: a server that refuses us. A worker with orders in flight waits, as in any outage; a command that
+has none ends with one line.
 """
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.fetching import Exchange
 
 
 class UserError(Exception):
@@ -29,10 +30,12 @@ class Fault(Exception):
     """Why one delivery could not be finished.
 
     Attributes:
-        asked_at: when the request that failed began, in monotonic seconds, if there was one.
+        exchange: the request that failed, if there was one, with the orders that it was sent for.
+        retry_reason: how a retry after it is counted.
     """
 
-    asked_at: float | None = None
+    exchange: Exchange | None = None
+    retry_reason = RetryReason.HTTP_STATUS
 
 
 class TransientFault(Fault):
@@ -42,9 +45,10 @@ class TransientFault(Fault):
         reached: whether the external API may have seen the request; if not, no order can be to blame.
     """
 
-    def __init__(self, error: str, *, reached: bool = True) -> None:
+    def __init__(self, error: str, *, reached: bool = True, reason: RetryReason = RetryReason.HTTP_STATUS) -> None:
         super().__init__(error)
         self.reached = reached
+        self.retry_reason = reason
 
 
 class TransportFault(TransientFault):
@@ -54,11 +58,13 @@ class TransportFault(TransientFault):
     """
 
     def __init__(self, error: str) -> None:
-        super().__init__(error, reached=False)
+        super().__init__(error, reached=False, reason=RetryReason.CLIENT)
 
 
 class CredentialFault(Fault):
     """The external API refuses our credential: a person has to change something, and no order is to blame."""
+
+    retry_reason = RetryReason.CREDENTIAL
 
 
 class ThrottledFault(Fault):
@@ -68,13 +74,15 @@ class ThrottledFault(Fault):
         after: seconds to wait as the API told, None if it did not say.
     """
 
+    retry_reason = RetryReason.THROTTLED
+
     def __init__(self, error: str, after: float | None = None) -> None:
         super().__init__(error)
         self.after = after
 
 
 class PermanentFault(Fault):
-    """The order's own fault, which no retry cures."""
+    """The order's own fault: no retry will help."""
 
     def __init__(self, reason: DeadReason, error: str) -> None:
         super().__init__(error)
@@ -82,7 +90,7 @@ class PermanentFault(Fault):
 
 
 class Unavailable(Exception):
-    """A server is unreachable, restarting, full or failing over: wait, then do the same again.
+    """A server is unreachable, restarting, full or failing over: wait, then try the same again.
 
     Attributes:
         server: which one, for people.

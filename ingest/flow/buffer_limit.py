@@ -1,4 +1,4 @@
-"""Bounds what waits between fetch and commit: how many orders, and how many bytes their documents have.
+"""Limits what waits between fetch and commit: how many documents, and how many bytes they have.
 
 Nothing here outlives the process: what waits is pending in Redis.
 """
@@ -7,14 +7,14 @@ import asyncio
 
 
 class BufferLimit:
-    """Room for a number of orders, and of bytes of their documents.
+    """Space for a number of documents, and of their bytes.
 
-    It is taken before a document is decoded, which makes it several times as large, and given back when the order is settled.
-    A document that is larger than all the room there is has it alone.
+    It is acquired before a document is decoded, which makes it several times as large, and released when its delivery is settled.
+    A document that is larger than all the space there is has it alone.
 
     Args:
-        rows: most orders.
-        size: most bytes of their documents, as fetched.
+        rows: most documents.
+        size: most bytes of them, as fetched.
     """
 
     def __init__(self, rows: int, size: int) -> None:
@@ -28,18 +28,18 @@ class BufferLimit:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether an order waits for room."""
+        """Whether a document waits for space."""
         return self._waiting > 0
 
-    async def take(self, size: int) -> None:
-        """Take room for one order, waiting for it in turn. Cancelled, it has taken none."""
+    async def acquire(self, size: int) -> None:
+        """Acquire space for one document, waiting for it in turn. Cancelled, it has acquired none."""
         if self._waiting or not self._has_for(size):
             await self._wait_for(size)
         self._rows_taken += 1
         self._size_taken += size
 
-    def give_back(self, size: int) -> None:
-        """Give back what was taken for one order."""
+    def release(self, size: int) -> None:
+        """Release what was acquired for one document."""
         self._rows_taken -= 1
         self._size_taken -= size
         self._freed.set()
@@ -47,7 +47,7 @@ class BufferLimit:
     async def _wait_for(self, size: int) -> None:
         self._waiting += 1
         try:
-            # In turn: small documents would else go on passing a large one.
+            # In turn: small documents would otherwise keep overtaking a large one.
             async with self._turn:
                 while not self._has_for(size):
                     self._freed.clear()

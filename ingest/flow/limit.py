@@ -31,7 +31,7 @@ class ConcurrencyLimit:
         most: orders, as set.
         gauge: shows the limit.
         pacing: the pauses between requests.
-        clock: monotonic seconds, those of `throttled`.
+        clock: monotonic seconds, those of `record_throttle`.
     """
 
     def __init__(self, most: int, gauge: Gauge, pacing: Pacing, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,11 +45,11 @@ class ConcurrencyLimit:
         self.value = most
         gauge.set(most)
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """An answer that was not "too much"."""
         pacing = self._pacing
         if pacing.is_on:
-            pacing.answered()
+            pacing.record_success()
         if self.value < self._most and not pacing.interval:
             if self._exact > _FAR_ABOVE * self._too_much + 1:
                 self._forget()
@@ -58,7 +58,7 @@ class ConcurrencyLimit:
             elif self._clock() >= self._stays_until:
                 self._set(min(self._exact + 1.0 / self._exact, float(self._most)))
 
-    def throttled(self, told: float | None, asked_at: float) -> float:
+    def record_throttle(self, told: float | None, asked_at: float) -> float:
         """The API said that it was too much.
 
         Args:
@@ -68,11 +68,11 @@ class ConcurrencyLimit:
         Returns:
             Seconds for which the order should wait.
         """
-        # What was under way at the last cut says nothing of it.
+        # What was in flight at the last cut says nothing of it.
         is_news = asked_at >= self._cut_at
         if is_news:
-            self._pacing.count_refusal()
-        wait = self._pacing.refused(told)
+            self._pacing.count_throttle()
+        wait = self._pacing.record_throttle(told)
         if is_news:
             self._cut()
         return wait

@@ -1,8 +1,8 @@
 """What one process of a consumer group does for all of them: retries that are due, the sweep, deleting and removing.
 
-The process whose heartbeat found that nobody leads does it, until it stops or is no longer heard; see `heartbeat.lua`. Each step
+The process whose heartbeat found that nobody leads does it, until it stops or its heartbeats end; see `heartbeat.lua`. Each step
 is one atomic move in Redis that may be made by several at once, so it does no harm if two processes lead for a moment, or if
-one dies in between. What others hold is found by all processes, see `ingest.flow.reaper`.
+one dies in between. What dead consumers hold is reclaimed by all processes, see `ingest.flow.reclaim`.
 """
 
 import asyncio
@@ -10,14 +10,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from ingest.flow.lease import Leases
-from ingest.flow.patience import until_available
-from ingest.flow.ports import GroupMaintenance
+from ingest.flow.availability import until_available
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.ports import Maintenance as Group
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("maintenance")
-# Each step takes Redis a millisecond or two. Between two of them it answers others, for at least so many times as long: the slower
-# it is, the longer they are left their turn.
+# Each step takes Redis a millisecond or two. Between two of them it answers others, for at least this many times as long.
 _PAUSE = 0.005
 _PAUSE_SHARE = 3.0
 _DUE_EVERY = 1.0
@@ -27,16 +26,16 @@ _TRIM_AT_ONCE = 100
 # Nothing waits for the sweep: a page of it costs as much as any other step, and it goes through all that is in flight.
 _SWEEP_PAUSE = 0.02
 _REMOVE_EVERY = 60.0
-# A consumer asks at least every two seconds while it lives; one that was silent so long, and holds nothing, is gone.
-_SILENT_FOR = 300.0
+# A live consumer asks at least every two seconds; one that has not for this long, and holds nothing, is gone.
+_STALE_AFTER = 300.0
 
 
-class Maintenance:
+class GroupMaintenance:
     """The maintenance of one group, done while this process leads.
 
     Args:
         group: what is maintained.
-        leases: whether this process leads.
+        heartbeats: tell whether this process leads.
         idle: seconds after which an entry that nobody has renewed is released.
         draw: a uniform random number between its arguments.
         clock: monotonic seconds.
@@ -44,15 +43,15 @@ class Maintenance:
 
     def __init__(
         self,
-        group: GroupMaintenance,
-        leases: Leases,
+        group: Group,
+        heartbeats: Heartbeats,
         idle: float,
         *,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
-        self._leases = leases
+        self._heartbeats = heartbeats
         self._idle = idle
         self._draw = draw
         self._clock = clock
@@ -69,7 +68,7 @@ class Maintenance:
         """Call a part while it has more to do, with pauses; else again after `every` seconds, with jitter."""
         while True:
             began = self._clock()
-            is_done = not self._leases.leads() or await until_available("redis", part)
+            is_done = not self._heartbeats.leads() or await until_available("redis", part)
             if is_done:
                 await asyncio.sleep(self._draw(0.75 * every, 1.25 * every))
             else:
@@ -94,7 +93,7 @@ class Maintenance:
         return deleted < _TRIM_AT_ONCE
 
     async def _remove_stale(self) -> bool:
-        removed = await self._group.remove_stale(_SILENT_FOR)
+        removed = await self._group.remove_stale(_STALE_AFTER)
         if removed:
             _log.info("consumers_removed", consumers=removed)
         return True

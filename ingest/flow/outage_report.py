@@ -1,7 +1,7 @@
-"""Tells the queue that this process leaves the external API in peace, and why, for whoever asks `ingest status`.
+"""Reports to the queue that this process's circuit is open, and why, for `ingest status`.
 
-Told when the circuit opens or closes, and now and then while it is open, so that the report of a process that dies ends. Nothing
-waits for it: while Redis is away, it is told later.
+Reported when the circuit opens or closes, and regularly while it is open, so that the report of a process that dies expires. Nothing
+waits for it: while Redis is unavailable, it is reported later.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from contextlib import suppress
 from ingest.domain.errors import Unavailable
 from ingest.domain.masking import mask_urls
 from ingest.domain.outage import Outage
-from ingest.flow.ports import Queue
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.ports import Liveness
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("circuit")
@@ -21,21 +22,23 @@ _LIFETIME = 3 * _AGAIN
 _LONGEST = 200
 
 
-class CircuitReport:
+class OutageReport:
     """What the queue is told of this process's circuit.
 
     Args:
-        queue: who is told.
+        queue: where it is reported.
+        circuit: whose state is reported.
         now: Unix seconds by the queue's clock.
     """
 
-    def __init__(self, queue: Queue, now: Callable[[], float]) -> None:
+    def __init__(self, queue: Liveness, circuit: CircuitBreaker, now: Callable[[], float]) -> None:
         self._queue = queue
         self._now = now
         self._circuit: Outage | None = None
         self._changed = asyncio.Event()
+        circuit.observe(self._note)
 
-    def note(self, error: str | None) -> None:
+    def _note(self, error: str | None) -> None:
         """The circuit has opened for this error, or closed."""
         if error is None:
             self._circuit = None
@@ -45,7 +48,7 @@ class CircuitReport:
         self._changed.set()
 
     async def run(self) -> None:
-        """Tell until cancelled; at the start, that it is closed, whatever a predecessor of the same name has said."""
+        """Report until cancelled; at the start, that it is closed, whatever a predecessor of the same name has reported."""
         while True:
             self._changed.clear()
             is_told = await self._tell()

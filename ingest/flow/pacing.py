@@ -70,12 +70,12 @@ class Pacing:
             self.is_on = False
         return left
 
-    def started(self) -> None:
+    def record_start(self) -> None:
         """A request begins."""
         if self.interval:
             self._until = max(self._until, self._clock() + self.interval * self._draw(0.9, 1.1))
 
-    def refused(self, told: float | None) -> float:
+    def record_throttle(self, told: float | None) -> float:
         """The API has refused a request, and told to wait, if it did; returns how long its order should wait."""
         now = self._clock()
         floor = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(max(0, self._refusals - 1), 30))
@@ -84,8 +84,8 @@ class Pacing:
         self.is_on = True
         return max(told or 0.0, self._draw(floor, 2 * floor))
 
-    def count_refusal(self) -> None:
-        """The API has refused what was sent after its last refusal: call it before `refused`."""
+    def count_throttle(self) -> None:
+        """The API has refused what was sent after its last refusal: call it before `record_throttle`."""
         now = self._clock()
         self._refusals += 1
         # What it has let through meanwhile, its pause included, is about what it bears.
@@ -101,7 +101,7 @@ class Pacing:
         self._too_fast = self.interval or min(self._let_through, self.pause) / 2
         self.interval = min(max(self._too_fast * _SLOWER, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 
-    def answered(self) -> None:
+    def record_success(self) -> None:
         """The API has answered a request, with whatever but a refusal."""
         self._refusals = 0
         self._answers += 1

@@ -1,90 +1,123 @@
-"""What the flow needs of its neighbours; each contract is kept by one class in the room that it names.
+"""What the flow needs of the other packages; the class that keeps each contract is named with it.
 
-Any method may raise `Unavailable`: the server is away or refuses us, and the same call may be made again.
+Every method may raise `Unavailable`: the server cannot be used now, or refuses us, and the same call may be made again.
+A move of an entry is one atomic step, and is made at most once, however often it is sent.
 """
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import (
-    Abandoned,
-    DeadReason,
-    Delivery,
-    Effect,
-    EntryRef,
-    Fetched,
-    Heartbeat,
-    OrderRow,
-    Sweep,
-)
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.outage import Outage
+from ingest.domain.order import Order
 
 
-class Queue(Protocol):
-    """A consumer of the group: `ingest.queue.consumer`. Moves are atomic, and done at most once."""
+class Source(Protocol):
+    """Where deliveries come from: `ingest.queue.consumer`.
+
+    Whatever is returned is pending under this consumer's name until it is settled. A reply that is lost leaves its entries
+    pending, too: `claim_own` returns them.
+    """
 
     async def read(self, count: int, block: float) -> list[Delivery]:
-        """New entries, waiting for the first for `block` seconds."""
+        """At most `count` new entries; waits for the first for `block` seconds."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""
 
     async def claim_abandoned(self, count: int) -> Abandoned:
-        """Entries that were released, or are held by consumers whose heartbeat has ended."""
+        """At most `count` entries that were released, or are held by consumers whose heartbeats have ended."""
 
-    async def heartbeat(self, lifetime: float) -> Heartbeat:
-        """Say that this consumer lives for `lifetime` seconds more."""
 
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Say for `lifetime` seconds why the external API is left in peace, or (None) that it is not."""
+class Settling(Protocol):
+    """How a delivery ends: `ingest.queue.consumer`.
+
+    A move changes nothing, and says so, if another consumer has claimed the entry. An entry that has been lost with its pending
+    record (a failover, FLUSHALL) is moved all the same, from what the delivery holds of it.
+    """
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
-        """Finish entries. Only after the commit."""
+        """Finish entries that are still ours, after the commit; returns how many."""
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
-        """Move an entry to the retry set."""
+        """Move an entry to the retry set, due `after` seconds from now."""
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move an entry to the dead letters."""
 
-    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
-        """Renew leases; the entries that are lost."""
-
     async def release(self, deliveries: Sequence[Delivery]) -> int:
-        """Release entries: claimable at once, and uncounted."""
+        """Release entries: claimable at once, and this delivery does not count; returns how many."""
+
+
+class Liveness(Protocol):
+    """How this process is known to be alive: `ingest.queue.consumer`."""
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        """Say that this consumer is alive for `lifetime` seconds more."""
+
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        """Renew the leases of entries; returns those that are no longer ours."""
+
+    async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
+        """Say for `lifetime` seconds why no requests are sent to the external API, or (None) that they are."""
 
     async def leave(self) -> int:
-        """Take the consumer out of the group; how many entries it holds that it has not released."""
+        """Remove this consumer from the group; returns how many entries it still holds."""
 
 
-class GroupMaintenance(Protocol):
+class Maintenance(Protocol):
     """What one process does for the whole group: `ingest.queue.consumer`. Done by several at once, it does no harm."""
 
     async def sweep(self, idle: float) -> Sweep:
         """Release what nobody has renewed for `idle` seconds, and put back what was lost; one page."""
 
     async def move_due(self, most: int) -> int:
-        """Move entries whose time has come from the retry set back into the stream."""
+        """Move at most `most` entries whose time has come from the retry set back into a stream; returns how many."""
 
     async def trim(self, most: int) -> int:
-        """Delete entries that every group has finished, where finishing could not."""
+        """Delete at most `most` entries that every group has finished; returns how many."""
 
     async def remove_stale(self, idle: float) -> int:
-        """Remove consumers without a heartbeat that hold nothing and were silent for `idle` seconds."""
+        """Remove consumers that hold nothing and had no heartbeat for `idle` seconds; returns how many."""
 
 
 class Upstream(Protocol):
-    """The external API: `ingest.upstream.client`."""
+    """The external API: `ingest.upstream.client`.
 
-    async def fetch(self, order_id: str) -> Fetched:
-        """The order's document, after some quick tries; raises a `Fault` if it cannot be had."""
+    Calls are made concurrently, one for each order in flight. An implementation may fetch several orders with one HTTP
+    request: each call returns or raises what became of its own order, with the `Exchange` that they share.
+    """
 
-    async def fetch_once(self, order_id: str) -> Fetched:
-        """The same, with a single request."""
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """The order's document, after some quick tries.
+
+        Raises:
+            Fault: if it cannot be fetched.
+        """
+
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        """The same, with a single HTTP request."""
+
+
+class Decode(Protocol):
+    """From a document to orders: `ingest.flow.decoding`; mappings and user code go here."""
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """The orders in a document: none, one or several.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
 
 
 class Store(Protocol):
     """The orders table: `ingest.store.orders`."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """Store a batch, committed on return; raises `RowsRefused` if a row cannot be stored."""
+        """Store rows, all or none, committed on return; returns what each did.
+
+        Raises:
+            RowsRefused: if a row cannot be stored; then none is.
+            StoreTooSlow: if fewer rows may be stored in time.
+        """

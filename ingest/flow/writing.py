@@ -13,8 +13,9 @@ import msgspec
 
 from ingest.domain.delivery import Delivery, Effect, OrderRow
 from ingest.domain.errors import RowsRefused, StoreTooSlow
-from ingest.flow.lease import Leases
-from ingest.flow.patience import until_available
+from ingest.flow.availability import until_available
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
 from ingest.flow.ports import Store
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
@@ -31,23 +32,25 @@ _OUTCOME = {
     Effect.UNCHANGED: "unchanged",
     Effect.ERASED: "erased",
 }
+_FRESH = (Effect.INSERTED, Effect.CHANGED)
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """A row to be stored.
+    """The rows of one delivery, which are stored together.
 
     Attributes:
-        size: bytes of its document, for which room is taken.
+        rows: none, one or several.
+        size: bytes of its document, for which buffer space is acquired.
     """
 
     delivery: Delivery
-    row: OrderRow
+    rows: tuple[OrderRow, ...]
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row that was refused alone."""
+    """An item that was refused alone."""
 
     item: Item
     error: RowsRefused
@@ -55,14 +58,14 @@ class Refusal:
 
 @dataclass(slots=True)
 class Written:
-    """What became of the rows of one call.
+    """What became of the items of one call.
 
     Attributes:
         stored: committed.
         refused: each was refused alone.
-        untried: nothing is known of them but that they, or others with them, were refused or too slow.
-        lost: others have taken over the entry.
-        fresh: one that was inserted or changed: the table takes rows.
+        untried: all that is known is that they, or others with them, were refused or too slow.
+        lost: others have claimed the entry.
+        fresh: one with a row that was inserted or changed: the table accepts rows.
     """
 
     stored: list[Item] = field(default_factory=list)
@@ -81,17 +84,26 @@ class Writer:
 
     Args:
         store: where to.
-        leases: asked before each statement which rows are still ours.
+        in_flight: asked before each statement which deliveries are still ours.
+        heartbeats: confirm that.
         metrics: outcomes, latencies, statements.
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
     """
 
     def __init__(
-        self, store: Store, leases: Leases, metrics: WorkerMetrics, rows: int, *, now: Callable[[], float]
+        self,
+        store: Store,
+        in_flight: InFlight,
+        heartbeats: Heartbeats,
+        metrics: WorkerMetrics,
+        rows: int,
+        *,
+        now: Callable[[], float],
     ) -> None:
         self._store = store
-        self._leases = leases
+        self._in_flight = in_flight
+        self._heartbeats = heartbeats
         self._metrics = metrics
         self._most = rows
         self._limit = rows
@@ -99,12 +111,13 @@ class Writer:
 
     def fitting(self, items: Sequence[Item]) -> int:
         """How many of the items, from the first on, one statement takes: at least one."""
-        size = 0
-        for count, item in enumerate(items[: self._limit]):
+        size = rows = 0
+        for count, item in enumerate(items):
             size += item.size
-            if size > _STATEMENT_BYTES and count:
+            rows += len(item.rows)
+            if count and (rows > self._limit or size > _STATEMENT_BYTES):
                 return count
-        return min(len(items), self._limit)
+        return len(items)
 
     async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
         """Write the rows; while PostgreSQL is unavailable, wait.
@@ -119,7 +132,7 @@ class Writer:
             try:
                 await self._write_part(part, written)
             except _TooMuchAtOnce:
-                self._limit = max(1, len(part) // 2)
+                self._limit = max(1, sum(len(item.rows) for item in part) // 2)
                 _log.warning("batch_halved", rows=self._limit)
                 parts.appendleft(part)
                 break
@@ -142,10 +155,10 @@ class Writer:
             yield list(items[start : start + count])
             start += count
 
-    async def takes(self, stored: Item) -> bool:
-        """Whether the table takes a row that it has taken before; it is not touched by that."""
+    async def accepts(self, stored: Item) -> bool:
+        """Whether the table accepts rows that it has accepted before; they are not changed by that."""
         try:
-            await until_available("postgres", self._store.upsert, [stored.row])
+            await until_available("postgres", self._store.upsert, stored.rows)
         except RowsRefused:
             return False
         return True
@@ -164,24 +177,29 @@ class Writer:
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])
 
     async def _attempt(self, items: Sequence[Item]) -> tuple[list[Item], list[Effect]]:
-        """One statement with those rows that are still ours: others may have taken some over since the last attempt."""
-        await self._leases.confirm()
-        ours = [item for item in items if self._leases.holds(item.delivery.entry)]
-        if not ours:
-            return [], []
+        """One statement with those items that are still ours: others may have claimed some since the last attempt."""
+        await self._heartbeats.confirm()
+        ours = [item for item in items if self._in_flight.holds(item.delivery)]
+        rows = [row for item in ours for row in item.rows]
+        if not rows:
+            return ours, []
         started = time.monotonic()
         try:
-            effects = await self._store.upsert([item.row for item in ours])
+            effects = await self._store.upsert(rows)
         except StoreTooSlow as error:
             if len(ours) == 1:
                 raise
             raise _TooMuchAtOnce from error
         self._metrics.store.observe(time.monotonic() - started)
-        self._metrics.store_rows.observe(len(ours))
+        self._metrics.store_rows.observe(len(rows))
         return ours, effects
 
 
-def _fresh(items: Iterable[Item], effects: Iterable[Effect]) -> Item | None:
-    """An item whose row was inserted or changed: only that shows that the table takes rows, triggers and all."""
-    new = (Effect.INSERTED, Effect.CHANGED)
-    return next((item for item, effect in zip(items, effects, strict=True) if effect in new), None)
+def _fresh(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
+    """An item with a row that was inserted or changed: only that shows that the table accepts rows, triggers and all."""
+    at = 0
+    for item in items:
+        if any(effect in _FRESH for effect in effects[at : at + len(item.rows)]):
+            return item
+        at += len(item.rows)
+    return None

@@ -6,6 +6,7 @@ whole (queue depth and so on) is asked of Redis at the scrape, see `QueueState`.
 
 from dataclasses import dataclass
 
+from ingest.domain.delivery import RetryReason
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
 # From one millisecond to ten seconds, about 1.6 apart: a call of the external API, a transaction.
@@ -33,6 +34,10 @@ REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason",
     ("idle", "dead_consumer", "restart"),
 )  # fmt: skip
+RETRIES = Spec(
+    "ingest_retries_total", "counter", "Orders scheduled for another delivery, by reason.", "reason",
+    tuple(RetryReason),
+)  # fmt: skip
 LOOP_LAG = Spec(
     "ingest_event_loop_lag_seconds",
     "histogram",
@@ -43,7 +48,7 @@ RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes th
 
 WORKER_METRICS = (
     ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
-    LOOP_LAG, RESTARTS,
+    RETRIES, LOOP_LAG, RESTARTS,
 )  # fmt: skip
 
 
@@ -60,6 +65,7 @@ class WorkerMetrics:
     concurrency_limit: Gauge
     circuit_open: Gauge
     redeliveries: dict[str, Counter]
+    retries: dict[str, Counter]
     loop_lag: Histogram
     restarts: Counter
 
@@ -77,6 +83,7 @@ class WorkerMetrics:
             concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
             circuit_open=row.gauge(CIRCUIT_OPEN),
             redeliveries=row.counter(REDELIVERIES),
+            retries=row.counter(RETRIES),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],
         )

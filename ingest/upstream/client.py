@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
-from ingest.domain.delivery import DeadReason, Fetched
+from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault, TransportFault
+from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.answers import breaks_off, code_of, fault_of
 from ingest.upstream.redirects import MOST_REDIRECTS, RefusedRedirect, redirected
@@ -96,7 +97,7 @@ class UpstreamClient:
         async with RenewedTransport.open(opener, limits.total) as transport:
             yield cls(transport, template, limits, seconds, now, draw)
 
-    async def fetch(self, order_id: str) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched:
         """The document of one order, as sent, with the time at which the successful try began.
 
         Raises:
@@ -106,22 +107,22 @@ class UpstreamClient:
             CredentialFault: if it refuses our credential.
             PermanentFault: if it has no such order, refuses it, or sends too much.
         """
-        url = self._url(order_id)
+        url = self._url(request.order_id)
         try:
-            return await self._try(url)
+            return await self._try(request, url)
         except TransientFault as error:
-            return await self._try_again(url, error)
+            return await self._try_again(request, url, error)
 
-    async def fetch_once(self, order_id: str) -> Fetched:
-        """As `fetch`, without the quick tries: while the API is away, each request is one too many."""
-        return await self._try(self._url(order_id))
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        """As `fetch`, without the quick tries: while the API is unavailable, each request is one too many."""
+        return await self._try(request, self._url(request.order_id))
 
     def _url(self, order_id: str) -> str:
         # Most IDs are plain, and to see that costs a tenth of quoting them.
         plain = order_id.isalnum() and order_id.isascii()
         return self._before + (order_id if plain else quote(order_id, safe="")) + self._after
 
-    async def _try_again(self, url: str, first: TransientFault) -> Fetched:
+    async def _try_again(self, request: FetchRequest, url: str, first: TransientFault) -> Fetched:
         """Go on after a failed first try, which went without tenacity: that would double the cost of a success."""
         failed: TransientFault | None = first
 
@@ -130,7 +131,7 @@ class UpstreamClient:
             if failed is not None:
                 error, failed = failed, None
                 raise error
-            return await self._try(url)
+            return await self._try(request, url)
 
         # Full jitter: what failed together does not come back together.
         retrying = AsyncRetrying(
@@ -141,7 +142,7 @@ class UpstreamClient:
         )
         return await retrying(next_try)
 
-    async def _try(self, url: str, redirects: int = MOST_REDIRECTS) -> Fetched:
+    async def _try(self, request: FetchRequest, url: str, redirects: int = MOST_REDIRECTS) -> Fetched:
         code, asked_at, started, get = "error", self._now(), time.monotonic(), self._transport.get
         try:
             body = await get(url)
@@ -150,39 +151,46 @@ class UpstreamClient:
                 return Fetched(body, asked_at)
         except Declined as answer:
             code = code_of(answer.status)
-            target = self._target(url, answer, redirects, asked_at, started)
+            target = self._target(request, url, answer, redirects, asked_at, started)
         except TooLarge:
             code = "2xx"
             error = f"the body is larger than {self._limits.body} bytes"
-            raise _asked(started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
+            raise _in(request, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
         except NoAnswer as reason:
             code = "error" if reason.in_time else "timeout"
             text = str(reason) if reason.in_time else f"no answer in time ({reason})"
-            raise _asked(started, TransientFault(text, reached=reason.reached)) from reason
+            retry = RetryReason.CONNECTION if reason.in_time else RetryReason.TIMEOUT
+            raise _in(request, started, TransientFault(text, reached=reason.reached, reason=retry)) from reason
         except Exception as bug:  # what else a transport raises is no order's fault, and not the external API's
             await self._transport.replace(get, bug)
-            raise _asked(started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
+            raise _in(request, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
         else:
-            raise _asked(started, TransientFault(f"the document breaks off after {len(body)} bytes"))
+            raise _in(
+                request,
+                started,
+                TransientFault(f"the document breaks off after {len(body)} bytes", reason=RetryReason.TRUNCATED),
+            )
         finally:
             self._seconds[code].observe(time.monotonic() - started)
-        return await self._try(target, redirects - 1)
+        return await self._try(request, target, redirects - 1)
 
-    def _target(self, url: str, answer: Declined, redirects: int, asked_at: datetime, started: float) -> str:
+    def _target(
+        self, request: FetchRequest, url: str, answer: Declined, redirects: int, asked_at: datetime, started: float
+    ) -> str:
         """Where a redirect leads; any other answer without a document is a fault."""
         try:
             target = redirected(url, answer.status, answer.headers.get("Location"))
         except RefusedRedirect as refused:
-            raise _asked(started, TransientFault(f"HTTP {answer.status}: a redirect that {refused}")) from None
+            raise _in(request, started, TransientFault(f"HTTP {answer.status}: a redirect that {refused}")) from None
         if target is None:
-            raise _asked(started, fault_of(answer.status, answer.headers, asked_at)) from None
+            raise _in(request, started, fault_of(answer.status, answer.headers, asked_at)) from None
         if not redirects:
-            raise _asked(started, TransientFault(f"more than {MOST_REDIRECTS} redirects")) from None
+            raise _in(request, started, TransientFault(f"more than {MOST_REDIRECTS} redirects")) from None
         return target
 
 
-def _asked(started: float, fault: Fault) -> Fault:
-    fault.asked_at = started
+def _in(request: FetchRequest, started: float, fault: Fault) -> Fault:
+    fault.exchange = Exchange((request,), started)
     return fault
 
 

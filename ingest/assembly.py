@@ -1,0 +1,184 @@
+"""How a worker is put together: from settings and ports, or from settings alone.
+
+Public: the service itself, its tests and its benches build workers here, each with the ports that it needs.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ingest.flow.availability import until_ready
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.clock import SharedClock
+from ingest.flow.decoding import OrderDecoder
+from ingest.flow.executor import Executor
+from ingest.flow.handler import AttemptLimits, Handler
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.maintenance import GroupMaintenance
+from ingest.flow.outage import OutageRecovery
+from ingest.flow.outage_report import OutageReport
+from ingest.flow.pacing import Pacing
+from ingest.flow.ports import Decode, Liveness, Maintenance, Settling, Source, Store, Upstream
+from ingest.flow.reader import BLOCK, Reader
+from ingest.flow.reclaim import Reclaimer
+from ingest.flow.settlement import Settlement
+from ingest.flow.slots import Slots
+from ingest.flow.worker import Parts, Worker
+from ingest.queue.consumer import Consumer
+from ingest.settings import Settings
+from ingest.store.orders import OrderStore
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.client import UpstreamClient
+from ingest.upstream.proxy import proxy_for
+from ingest.upstream.transport import UpstreamLimits
+
+# Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
+_ISOLATE_ABOVE = 3
+
+
+class Queue(Source, Settling, Liveness, Maintenance, Protocol):
+    """A consumer of the group, with all that the flow needs of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What a worker works on.
+
+    Attributes:
+        queue: where deliveries come from and where they end.
+        store: where orders go.
+        upstream: where orders are fetched.
+        decode: from documents to orders.
+        clock: the queue server's time; `upstream` stamps documents with it.
+    """
+
+    queue: Queue
+    store: Store
+    upstream: Upstream
+    decode: Decode = field(default_factory=OrderDecoder)
+    clock: SharedClock = field(default_factory=SharedClock)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes that keep the ports; a test may take one that counts, waits or dies."""
+
+    consumer: type[Consumer] = Consumer
+    store: type[OrderStore] = OrderStore
+    upstream: type[UpstreamClient] = UpstreamClient
+
+
+def build_worker(settings: Settings, ports: Ports, metrics: WorkerMetrics) -> Worker:
+    """A worker on these ports."""
+    queue = ports.queue
+    in_flight = InFlight(metrics.in_flight)
+    heartbeats = Heartbeats(queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock)
+    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, settings.concurrency)
+    pacing = Pacing()
+    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing)
+    buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
+    settlement = Settlement(queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now)
+    attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
+    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer)
+    executor = Executor(handler, settlement, in_flight, circuit, pacing)
+    reader = Reader(
+        queue,
+        Reclaimer(queue, in_flight, metrics.redeliveries),
+        settlement,
+        heartbeats,
+        # Leaves an isolated entry a few deliveries of its own before it counts as poison.
+        isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
+    )
+    return Worker(
+        Parts(
+            queue=queue,
+            in_flight=in_flight,
+            slots=Slots(in_flight, limit, pacing, circuit),
+            reader=reader,
+            executor=executor,
+            settlement=settlement,
+            circuit=circuit,
+            outage=OutageRecovery(circuit, limit, reader, executor, settlement, in_flight),
+            heartbeats=heartbeats,
+            maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle),
+            report=OutageReport(queue, circuit, ports.clock.now),
+        )
+    )
+
+
+@asynccontextmanager
+async def open_ports(
+    settings: Settings, metrics: WorkerMetrics, name: str, classes: Classes | None = None
+) -> AsyncIterator[Ports]:
+    """Connections to the real servers; waits for those that are unavailable.
+
+    Args:
+        settings: where the servers are.
+        metrics: count requests.
+        name: the consumer's.
+        classes: others than the service's own.
+
+    Raises:
+        UserError: if a server refuses us.
+    """
+    classes = classes or Classes()
+    async with AsyncExitStack() as stack:
+
+        async def open_store() -> OrderStore:
+            return await stack.enter_async_context(classes.store.open(settings.postgres_dsn.get_secret_value()))
+
+        async def open_consumer() -> Consumer:
+            url = settings.redis_url.get_secret_value()
+            return await stack.enter_async_context(
+                classes.consumer.open(url, settings.stream, settings.group, name, BLOCK)
+            )
+
+        store = await until_ready("postgres", open_store)
+        consumer = await until_ready("redis", open_consumer)
+        await until_ready("redis", consumer.ensure_group)
+        clock = SharedClock()
+        upstream = await stack.enter_async_context(
+            classes.upstream.open(
+                settings.upstream_url,
+                settings.upstream_token.get_secret_value() if settings.upstream_token else None,
+                _upstream_limits(settings),
+                metrics.upstream_request,
+                clock.utc,
+                kind=settings.upstream_client,
+                proxy=proxy_of(settings),
+            )
+        )
+        yield Ports(consumer, store, upstream, clock=clock)
+
+
+@asynccontextmanager
+async def open_worker(
+    settings: Settings, metrics: WorkerMetrics, name: str, classes: Classes | None = None
+) -> AsyncIterator[Worker]:
+    """A worker with its connections; see `open_ports`."""
+    async with open_ports(settings, metrics, name, classes) as ports:
+        yield build_worker(settings, ports, metrics)
+
+
+def proxy_of(settings: Settings) -> str | None:
+    """The proxy that requests go through, by the environment.
+
+    Raises:
+        ConfigError: if it cannot be used.
+    """
+    return proxy_for(settings.upstream_url, os.environ)
+
+
+def _upstream_limits(settings: Settings) -> UpstreamLimits:
+    return UpstreamLimits(
+        connect=settings.upstream_connect_timeout,
+        read=settings.upstream_read_timeout,
+        total=settings.upstream_timeout,
+        body=settings.upstream_body_limit,
+        tries=settings.upstream_tries,
+    )

@@ -1,0 +1,62 @@
+"""What becomes of a delivery: the handler decides it, settlement applies it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.order import Order
+
+
+class Store(msgspec.Struct, frozen=True, gc=False):
+    """The document is valid: store its orders, then ack.
+
+    Attributes:
+        orders: none, one or several; all are committed together.
+        fetched_at: when the document was requested, or pushed.
+        size: bytes of the document; buffer space for them has been acquired.
+    """
+
+    orders: tuple[Order, ...]
+    fetched_at: datetime
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The order could not be fetched now: schedule another delivery.
+
+    Attributes:
+        after: seconds from now.
+        attempt: what the next delivery's `attempt` shall be.
+        reason: why, for counting.
+        error: what went wrong, for people.
+    """
+
+    after: float
+    attempt: int
+    reason: RetryReason
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """No retry will help: move the entry to the dead letters."""
+
+    reason: DeadReason
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The order is not to blame: hand the entry back to the group, uncounted and claimable at once.
+
+    Attributes:
+        cause: why this process does not finish it, for people.
+    """
+
+    cause: str
+
+
+Outcome = Store | Retry | DeadLetter | Release

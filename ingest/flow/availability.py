@@ -1,0 +1,75 @@
+"""Waits while a server is unavailable: an outage is not an order's fault."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ingest.backoff import call_until_available
+from ingest.domain.errors import Unavailable, UserError
+from ingest.telemetry.logs import get_logger
+
+_T = TypeVar("_T")
+_log = get_logger("availability")
+_LOG_EVERY = 10.0
+
+
+def log_unavailable(log: Any, event: str, error: BaseException, **fields: object) -> None:
+    """Log that a server cannot be used: a warning, or an error if it refuses us, since then a person is needed."""
+    (log.error if isinstance(error, UserError) else log.warning)(event, error=str(error), **fields)
+
+
+async def until_available(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+    """Make the call until the server answers it; only cancelling ends the wait.
+
+    A refusal (a right revoked, a table renamed) is waited for as well, and logged as an error: if the process ended with
+    orders in flight, and came back with them again and again, they would look like poison messages.
+    Logs when the wait begins, every ten seconds while it lasts, and once when it is over.
+    """
+    try:
+        return await call(*arguments)
+    except Unavailable as error:
+        return await _wait(server, _is_unavailable, error, call, arguments)
+
+
+async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+    """As `until_available`, for a process that starts and holds nothing yet: a refusal is raised at once.
+
+    Raises:
+        UserError: if the server refuses us.
+    """
+    try:
+        return await call(*arguments)
+    except Unavailable as error:
+        if isinstance(error, UserError):
+            raise
+        return await _wait(server, _is_unavailable_and_no_refusal, error, call, arguments)
+
+
+def _is_unavailable(error: BaseException) -> bool:
+    return isinstance(error, Unavailable)
+
+
+def _is_unavailable_and_no_refusal(error: BaseException) -> bool:
+    return isinstance(error, Unavailable) and not isinstance(error, UserError)
+
+
+async def _wait(
+    server: str,
+    passes: Callable[[BaseException], bool],
+    first: Unavailable,
+    call: Callable[..., Awaitable[_T]],
+    arguments: tuple[Any, ...],
+) -> _T:
+    log_unavailable(_log, "unavailable", first, server=server)
+    started = logged_at = time.monotonic()
+
+    def log(error: BaseException) -> None:
+        nonlocal logged_at
+        now = time.monotonic()
+        if now - logged_at >= _LOG_EVERY:
+            logged_at = now
+            log_unavailable(_log, "still_unavailable", error, server=server, seconds=round(now - started))
+
+    result = await call_until_available(call, *arguments, passes=passes, on_failure=log)
+    _log.info("available_again", server=server, seconds=round(time.monotonic() - started, 1))
+    return result

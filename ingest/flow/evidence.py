@@ -1,0 +1,112 @@
+"""The evidence window: failed requests that wait until it is known whether their order or the external API is at fault."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from ingest.domain.fetching import Exchange
+
+# Throttled requests with more time between them do not belong together.
+_THROTTLES_APART = 10.0
+
+
+class EvidenceWindow:
+    """Failed requests that wait to be classified.
+
+    Args:
+        many: this many failures without an answer to anything later are examined at once, fewer after a while.
+        window: seconds after which.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, many: int, window: float, clock: Callable[[], float]) -> None:
+        self._many = many
+        self._window = window
+        self._clock = clock
+        self._failed: dict[Exchange, int] = {}
+        self._changed = asyncio.Event()
+        self._is_examining = False
+
+    def __len__(self) -> int:
+        """How many requests wait."""
+        return len(self._failed)
+
+    def orders(self) -> int:
+        """How many orders they were sent for."""
+        return len({request.order_id for exchange in self._failed for request in exchange.requests})
+
+    async def until_classified(self, exchange: Exchange, examine: Callable[[], Awaitable[None]]) -> None:
+        """Wait until a failure is classified; without evidence until then, let one of those that wait `examine`."""
+        self._failed[exchange] = self._failed.get(exchange, 0) + 1
+        examined_at = self._clock() + (self._window if len(self._failed) < self._many else 0.0)
+        try:
+            while exchange in self._failed:
+                left = examined_at - self._clock()
+                if left <= 0 and not self._is_examining:
+                    await self._examine(examine)
+                    continue
+                changed = self._changed
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left if left > 0 else None):
+                        await changed.wait()
+        finally:
+            self._leave(exchange)
+
+    def clear(self, exchanges: Iterable[Exchange] | None = None) -> None:
+        """Those failures are classified; by default all."""
+        for exchange in list(self._failed if exchanges is None else exchanges):
+            self._failed.pop(exchange, None)
+        self._notify()
+
+    def clear_before(self, started_at: float) -> None:
+        """A request that began then was answered: those that began no later were their orders' fault."""
+        if self._failed:
+            self.clear([exchange for exchange in self._failed if exchange.started_at <= started_at])
+
+    async def _examine(self, examine: Callable[[], Awaitable[None]]) -> None:
+        self._is_examining = True
+        try:
+            await examine()
+        finally:
+            self._is_examining = False
+            self._notify()
+
+    def _leave(self, exchange: Exchange) -> None:
+        """One of the exchange's orders waits no longer; it counts as long as another does."""
+        waiting = self._failed.pop(exchange, 0) - 1
+        if waiting > 0:
+            self._failed[exchange] = waiting
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class ThrottleWindow:
+    """Throttled requests: an API that throttles answers something else; one that throttles everything for a while is unavailable.
+
+    Args:
+        many: throttled orders that are many.
+        window: seconds without another answer that are long.
+    """
+
+    def __init__(self, many: int, window: float) -> None:
+        self._many = many
+        self._window = window
+        self._throttled: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        """How many orders were throttled since the last other answer."""
+        return len(self._throttled)
+
+    def record(self, exchange: Exchange, now: float) -> bool:
+        """Note a throttled request; returns whether the API is unavailable."""
+        if now > next(reversed(self._throttled.values()), now) + _THROTTLES_APART:
+            self._throttled.clear()
+        first = next(iter(self._throttled.values()), now)
+        self._throttled.setdefault(exchange.requests[0].order_id, now)
+        return len(self._throttled) >= self._many and now >= first + self._window
+
+    def clear(self) -> None:
+        """Something else was answered."""
+        self._throttled.clear()

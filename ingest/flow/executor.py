@@ -1,0 +1,98 @@
+"""Processes one delivery: the handler decides its outcome, settlement applies it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ingest.domain.delivery import Delivery
+from ingest.domain.outcome import Outcome, Release
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.handler import Handler
+from ingest.flow.in_flight import InFlight
+from ingest.flow.pacing import Pacing
+from ingest.flow.settlement import Settlement
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.waiting import first_of
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("executor")
+# How long a delivery waits for its turn without looking whether the circuit has opened.
+_UNTIL_DUE = 0.25
+
+
+class Executor:
+    """Starts the deliveries of one process.
+
+    Args:
+        handler: decides.
+        settlement: applies.
+        in_flight: holds each delivery until it is settled.
+        circuit: whether requests may be sent.
+        pacing: when the next request may begin.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        settlement: Settlement,
+        in_flight: InFlight,
+        circuit: CircuitBreaker,
+        pacing: Pacing,
+    ) -> None:
+        self._handler = handler
+        self._settlement = settlement
+        self._in_flight = in_flight
+        self._circuit = circuit
+        self._pacing = pacing
+
+    def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
+        """Process deliveries, each in a task of its own."""
+        if self._pacing.is_on:
+            for delivery in deliveries:
+                self._start(delivery, lambda delivery: self._when_due(delivery, shutdown))
+        else:
+            for delivery in deliveries:
+                self._start(delivery, self._handler.handle)
+
+    def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
+        """Process a delivery although the circuit is open, with a single request."""
+        return self._start(delivery, self._handler.probe)
+
+    def start_isolated(self, delivery: Delivery) -> asyncio.Task[None]:
+        """Process a delivery that may kill the process, as soon as nothing else is in flight that would be lost with it."""
+        _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
+        return self._start(delivery, self._when_alone)
+
+    def _start(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> asyncio.Task[None]:
+        return self._in_flight.start(delivery, self._process(delivery, decide))
+
+    async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
+        try:
+            outcome = await decide(delivery)
+            self._in_flight.decided(delivery)
+            await self._settlement.settle(delivery, outcome)
+        except Exception:  # noqa: BLE001  the one place for it, see below
+            # A bug met by one order must not stop the others. The entry stays pending and is delivered again, until
+            # Redis has counted too many deliveries.
+            _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
+            self._in_flight.remove(delivery)
+
+    async def _when_due(self, delivery: Delivery, shutdown: Shutdown) -> Outcome:
+        """Handle it when the next request may begin: the API may have asked for a pause while it was being read."""
+        if delivery.document is None:
+            while (pause := self._pacing.wait()) > 0:
+                if self._circuit.is_open or shutdown.requested.is_set():
+                    return Release("the external API asks to wait")
+                await shutdown.pause(min(pause, _UNTIL_DUE))
+            self._pacing.record_start()
+        return await self._handler.handle(delivery)
+
+    async def _when_alone(self, delivery: Delivery) -> Outcome:
+        with self._settlement.holding_no_rows():
+            alone = asyncio.create_task(self._in_flight.until_at_most(1))
+            try:
+                await first_of([alone], self._circuit.opened)
+            finally:
+                alone.cancel()
+        if self._circuit.is_open:
+            return Release("the external API is unavailable")
+        return await self._handler.handle(delivery)

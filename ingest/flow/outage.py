@@ -1,0 +1,97 @@
+"""While the external API is unavailable: releases what is in flight, and probes until a request is answered."""
+
+import asyncio
+
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.executor import Executor
+from ingest.flow.in_flight import InFlight
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.reader import Reader
+from ingest.flow.settlement import Settlement
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.waiting import all_ended, first_of
+
+# Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
+_MOST_PROBES = 8
+
+
+class OutageRecovery:
+    """What one process does from when its circuit opens until it closes.
+
+    Args:
+        circuit: whether it is open, and when the next probe may be sent.
+        limit: begins with a few afterwards.
+        reader: where probes come from.
+        executor: processes them.
+        settlement: releases what is interrupted.
+        in_flight: what is held.
+    """
+
+    def __init__(
+        self,
+        circuit: CircuitBreaker,
+        limit: ConcurrencyLimit,
+        reader: Reader,
+        executor: Executor,
+        settlement: Settlement,
+        in_flight: InFlight,
+    ) -> None:
+        self._circuit = circuit
+        self._limit = limit
+        self._reader = reader
+        self._executor = executor
+        self._settlement = settlement
+        self._in_flight = in_flight
+        self._is_canary_due = False
+
+    async def run(self, shutdown: Shutdown) -> None:
+        """Send no requests but probes until one is answered, or a stop is requested."""
+        # An API that only asks to wait is left the requests that it is processing.
+        if not self._circuit.is_throttled:
+            await self._interrupt(shutdown)
+        probes: list[asyncio.Task[None]] = []
+        while self._circuit.is_open and not shutdown.requested.is_set():
+            await first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pause())
+            if self._circuit.closed.is_set() or shutdown.requested.is_set():
+                break
+            probes = self._undecided(probes)
+            if len(probes) == _MOST_PROBES:
+                await self._cancel([probes.pop(0)], shutdown)
+            probes += await self._probe(shutdown)
+        # One was answered: those that hang would only keep their slots from working.
+        await self._cancel(self._undecided(probes), shutdown)
+        self._settlement.log_released()
+        self._limit.restart()
+
+    async def _interrupt(self, shutdown: Shutdown) -> None:
+        await self._cancel([task for _, task in self._in_flight.undecided()], shutdown)
+
+    async def _cancel(self, tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
+        """Cancel tasks, and release what they have not decided; a request to stop ends the wait for Redis."""
+        for task in tasks:
+            task.cancel()
+        await all_ended(tasks)
+        interrupted = [delivery for delivery, task in self._in_flight.undecided() if task.done()]
+        if not interrupted:
+            return
+        releasing = asyncio.create_task(self._settlement.release(interrupted))
+        try:
+            await first_of([releasing], shutdown.requested)
+        finally:
+            releasing.cancel()
+            await all_ended([releasing])
+
+    async def _probe(self, shutdown: Shutdown) -> list[asyncio.Task[None]]:
+        """Request one order: in turn the canary, which the API has sent before, and one from the queue.
+
+        Those in the queue may be what fails; the canary may have become invalid.
+        """
+        self._is_canary_due = not self._is_canary_due
+        if self._is_canary_due and self._circuit.has_canary:
+            return [asyncio.create_task(self._circuit.request_canary())]
+        return [self._executor.start_probe(delivery) for delivery in await self._reader.read_probe(shutdown)]
+
+    def _undecided(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
+        """Those that go on, and may be cancelled: they are not about to settle an outcome."""
+        decided = set(self._in_flight.tasks()).difference(task for _, task in self._in_flight.undecided())
+        return [probe for probe in probes if not probe.done() and probe not in decided]

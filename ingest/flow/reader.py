@@ -1,0 +1,170 @@
+"""Reads the next deliveries: first what this consumer left unfinished, then what others abandoned, then new entries.
+
+Everything is read here, and a slot is free before anything is read, whatever its source.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ingest.domain.delivery import Delivery
+from ingest.domain.errors import Unavailable
+from ingest.flow.availability import log_unavailable
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.ports import Source
+from ingest.flow.reclaim import Reclaimer
+from ingest.flow.settlement import Settlement
+from ingest.flow.shutdown import Shutdown
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("reader")
+
+# How long a read waits for new entries: short, because a stop waits for it rather than cancels it.
+BLOCK = 1.0
+# Handing over this many entries takes Redis a millisecond; then it answers others.
+_MOST_AT_ONCE = 500
+# A probe takes a new entry rather than one that was released, which may be what failed. It need not wait long.
+_PROBE_BLOCK = 0.05
+# Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
+# blocking read, and the others poll about once a second.
+_MOST_BLOCKED = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one read has brought.
+
+    Attributes:
+        deliveries: to be processed.
+        is_full: whether there may be more: as many came as there were slots.
+        is_isolated: whether the one delivery has to be processed while nothing else is in flight.
+    """
+
+    deliveries: list[Delivery]
+    is_full: bool = False
+    is_isolated: bool = False
+
+
+class Reader:
+    """The deliveries for one process.
+
+    Args:
+        queue: where new entries come from.
+        reclaimer: where those come from that were delivered before.
+        settlement: releases what has to wait for its isolation.
+        heartbeats: tells how many other consumers there are.
+        isolate_above: deliveries of an entry above which it is isolated: it may have killed the workers that held it.
+        draw: a uniform random number between its arguments.
+    """
+
+    def __init__(
+        self,
+        queue: Source,
+        reclaimer: Reclaimer,
+        settlement: Settlement,
+        heartbeats: Heartbeats,
+        *,
+        isolate_above: int,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._queue = queue
+        self._reclaimer = reclaimer
+        self._settlement = settlement
+        self._heartbeats = heartbeats
+        self._isolate_above = isolate_above
+        self._draw = draw
+        self._is_paused = False
+        # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
+        # with entries in it.
+        self._may_own_more = True
+        # A predecessor may have died of an entry: claiming it counts. What was in a lost reply was counted then; on a network
+        # that loses large replies, the next read is smaller.
+        self._is_counted = True
+        self._most = 0
+
+    async def read(self, count: int, shutdown: Shutdown) -> Batch:
+        """Up to `count` deliveries, waiting up to `BLOCK` seconds for new ones; none, after a pause, while Redis is unavailable."""
+        wanted = min(count, _MOST_AT_ONCE)
+        try:
+            batch = await self._next(wanted)
+        except Unavailable as error:
+            await self._pause(error, shutdown)
+            return Batch([])
+        self._resume()
+        return batch
+
+    async def read_probe(self, shutdown: Shutdown) -> list[Delivery]:
+        """One delivery, if there is any: a new one, or else one of those released."""
+        try:
+            deliveries = await self._queue.read(1, _PROBE_BLOCK) or await self._reclaimer.claim(1)
+        except Unavailable as error:
+            self._reply_was_lost(1)
+            await self._pause(error, shutdown)
+            return []
+        self._resume()
+        return deliveries
+
+    async def _next(self, wanted: int) -> Batch:
+        count = min(wanted, self._most or wanted)
+        try:
+            taken = await self._left_unfinished(count) or await self._reclaimer.claim(count) or await self._read(count)
+            is_full = len(taken) == wanted
+            suspected = any(self._may_be_poison(delivery) for delivery in taken)
+            batch = await self._isolate(taken, is_full=is_full) if suspected else Batch(taken, is_full)
+        except Unavailable:
+            self._reply_was_lost(count)
+            raise
+        # Doubled with each reply that came, until it no longer matters.
+        self._most = 2 * self._most if len(taken) == self._most else self._most
+        return batch
+
+    async def _left_unfinished(self, count: int) -> list[Delivery]:
+        if not self._may_own_more:
+            return []
+        own = await self._reclaimer.claim_own(count, counted=self._is_counted)
+        self._may_own_more = bool(own)
+        return own
+
+    async def _read(self, count: int) -> list[Delivery]:
+        is_polling = self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
+        taken = await self._queue.read(count, 0.0 if is_polling else BLOCK)
+        if is_polling and not taken:
+            await asyncio.sleep(self._draw(0.75 * BLOCK, 1.25 * BLOCK))
+        if all(delivery.count == 1 for delivery in taken):
+            return taken
+        again = self._reclaimer.redelivered([delivery for delivery in taken if delivery.count > 1], "idle")
+        return [delivery for delivery in taken if delivery.count == 1] + again
+
+    def _reply_was_lost(self, count: int) -> None:
+        self._may_own_more = True
+        self._is_counted = False
+        self._most = max(1, count // 2)
+
+    # -- isolation ------------------------------------------------------------------------------------------
+
+    def _may_be_poison(self, delivery: Delivery) -> bool:
+        """Whether an entry was delivered often and never settled: it may have killed those who held it."""
+        return delivery.count > self._isolate_above
+
+    async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
+        """Keep none of those that may be poison, or one of them alone; the others are released, uncounted."""
+        harmless = [delivery for delivery in deliveries if not self._may_be_poison(delivery)]
+        possible_poison = [delivery for delivery in deliveries if self._may_be_poison(delivery)]
+        kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
+        if left:
+            await self._settlement.release_unprocessed(left)
+        return Batch(kept, is_full, is_isolated=not harmless)
+
+    # -- while Redis is unavailable -------------------------------------------------------------------------
+
+    async def _pause(self, error: Unavailable, shutdown: Shutdown) -> None:
+        if not self._is_paused:
+            log_unavailable(_log, "reading_paused", error, server="redis")
+        self._is_paused = True
+        await shutdown.pause(BLOCK / 2)
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            _log.info("reading_resumed")
+        self._is_paused = False

@@ -1,0 +1,81 @@
+"""Waits for free slots: a delivery needs one before it is read."""
+
+import asyncio
+from contextlib import suppress
+
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.in_flight import InFlight
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
+from ingest.flow.shutdown import Shutdown
+
+# With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
+_GATHER = 0.002
+_GATHER_SHARE = 64
+
+
+class Slots:
+    """The slots of one process: as many as the concurrency limit allows now, less those that are taken.
+
+    Args:
+        in_flight: which slots are taken.
+        limit: how many there are.
+        pacing: the pauses in which nothing is read.
+        circuit: when it opens, waiting ends.
+    """
+
+    def __init__(self, in_flight: InFlight, limit: ConcurrencyLimit, pacing: Pacing, circuit: CircuitBreaker) -> None:
+        self._in_flight = in_flight
+        self._limit = limit
+        self._pacing = pacing
+        self._circuit = circuit
+        self._wanted = 1
+        self._changed = asyncio.Event()
+        in_flight.observe_slots(self._slot_freed)
+        circuit.observe(lambda _: self._changed.set())
+
+    async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
+        """How many deliveries may be read now; 0 if there is something else to do first.
+
+        Args:
+            shutdown: a request to stop ends the wait.
+            backlog: whether to wait a little longer for several slots: then more than one delivery is there to be read.
+        """
+        free = await self._free(backlog=backlog)
+        if free <= 0 or shutdown.requested.is_set() or self._circuit.is_open:
+            return 0
+        if self._pacing.is_on and (pause := self._pacing.wait()) > 0:
+            await self._pause(pause)
+            return 0
+        return free
+
+    def wake(self) -> None:
+        """End a wait: a stop was requested."""
+        self._changed.set()
+
+    async def _free(self, *, backlog: bool) -> int:
+        self._wanted = max(1, self._limit.value // _GATHER_SHARE) if backlog else 1
+        if self._count() < self._wanted:
+            self._changed.clear()
+            timer = asyncio.get_running_loop().call_later(_GATHER, self._want_one)
+            await self._changed.wait()
+            timer.cancel()
+        return self._count()
+
+    async def _pause(self, seconds: float) -> None:
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def _count(self) -> int:
+        return self._limit.value - self._in_flight.slots
+
+    def _slot_freed(self) -> None:
+        if self._count() >= self._wanted:
+            self._changed.set()
+
+    def _want_one(self) -> None:
+        self._wanted = 1
+        if self._count() > 0:
+            self._changed.set()
