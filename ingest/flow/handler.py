@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
-from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransportFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
@@ -20,6 +20,8 @@ from ingest.flow.ports import Decode, Upstream
 # Seconds until an order is tried again that our own client failed to request.
 _CLIENT_DELAY = 5.0
 _IS_OPEN = Release("the circuit is open")
+# Any other exception is a bug.
+_FAULTS = (TransientFault, CredentialFault, ThrottledFault, PermanentFault)
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
 
@@ -105,7 +107,7 @@ class Handler:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
         except InvalidDocument as error:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
-        except Fault as fault:
+        except _FAULTS as fault:
             return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at))
 
     async def _read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:

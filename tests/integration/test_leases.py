@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from ingest.flow.lease import Leases
 from integration.scene import GROUP, Scene, assert_right, document, ids
 from redelivery import claim_dead
 from servers.kinds import KINDS, Kind
@@ -18,7 +19,6 @@ from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.lease import Leases
 from ingest.flow.settlement import Settlement
 from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer

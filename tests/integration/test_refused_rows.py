@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
+from ingest.flow.lease import Leases
 from integration.scene import GROUP, Parts, RunningWorker, Scene, assert_right, ids
 from integration.watching import until
 from structlog.testing import capture_logs
@@ -15,7 +16,6 @@ from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.lease import Leases
 from ingest.flow.settlement import Settlement
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
+from ingest.flow.lease import Leases
 from integration.scene import Parts, Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
@@ -14,7 +15,6 @@ from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Effect, Ent
 from ingest.domain.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.lease import Leases
 from ingest.flow.settlement import Settlement
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consumer import Consumer

@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.domain.delivery import Delivery
-from ingest.flow.clock import SharedClock
 from ingest.flow.intake import Intake
 from ingest.flow.lease import Leases
-from ingest.flow.maintenance import Maintenance
 from ingest.flow.reaper import Reaper
+
+from ingest.domain.delivery import Delivery
+from ingest.flow.clock import SharedClock
+from ingest.flow.maintenance import Maintenance
 from ingest.queue.consumer import Consumer
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 

@@ -1,4 +1,4 @@
-"""What tests of the circuit share: an API to ask, a clock to set, and verdicts."""
+"""What tests of the circuit share: an API to ask, a clock to set, and classifications."""
 
 import asyncio
 import time
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.flow.circuit_breaker import ApiAway, CircuitBreaker
+from ingest.domain.fetching import Exchange, FetchRequest
+from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
 from ingest.telemetry.shared_metrics import Gauge
 
 BROKEN = TransientFault("HTTP 500")
@@ -16,8 +17,8 @@ REFUSED = TransientFault("connection refused", reached=False)
 UNAUTHORIZED = CredentialFault("HTTP 401")
 THROTTLED = ThrottledFault("HTTP 503 with Retry-After", 20.0)
 GONE = PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")
-LONG = 3600.0  # a doubt that no test waits out
-SHORT = 0.05  # a doubt that a test waits out, by the real clock
+LONG = 3600.0  # an evidence window that no test waits out
+SHORT = 0.05  # an evidence window that a test waits out, by the real clock
 
 
 @dataclass
@@ -38,8 +39,8 @@ class Api:
     asked: list[str] = field(default_factory=list)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, order_id: str) -> None:
-        self.asked.append(order_id)
+    async def ask(self, request: FetchRequest) -> None:
+        self.asked.append(request.order_id)
         await self.open.wait()
         if self.fault is not None:
             raise self.fault
@@ -60,7 +61,7 @@ def circuit(
     api: Api | None = None,
     concurrency: int = 100,
     *,
-    doubt: float = LONG,
+    window: float = LONG,
     clock: Callable[[], float] = time.monotonic,
     high: bool = True,
 ) -> CircuitBreaker:
@@ -68,7 +69,7 @@ def circuit(
         (api or Api()).ask,
         gauge_of(array("d", [0.0])),
         concurrency,
-        doubt=doubt,
+        window=window,
         clock=clock,
         draw=lambda least, most: most if high else least,
     )
@@ -79,32 +80,34 @@ async def some_turns() -> None:
         await asyncio.sleep(0)
 
 
-async def judging(circuit: CircuitBreaker, order_id: str, fault: Fault, asked_at: float) -> "asyncio.Task[None]":
-    """A judgement that has begun; done, if it needs no waiting."""
-    task = asyncio.create_task(circuit.judge(order_id, fault, asked_at))
+def exchange(order_id: str, started_at: float) -> Exchange:
+    return Exchange((FetchRequest(order_id),), started_at)
+
+
+async def classifying(
+    circuit: CircuitBreaker, order_id: str, fault: Fault, started_at: float
+) -> "asyncio.Task[FaultOf]":
+    """A classification that has begun; done, if it needs no waiting."""
+    task = asyncio.create_task(circuit.classify(exchange(order_id, started_at), fault))
     await some_turns()
     return task
 
 
-async def verdict(task: "asyncio.Task[None]", within: float = 10.0) -> str:
-    """Who is to blame."""
-    try:
-        async with asyncio.timeout(within):
-            await task
-    except ApiAway:
-        return "API"
-    return "order"
+async def fault_of(task: "asyncio.Task[FaultOf]", within: float = 10.0) -> str:
+    """Who is at fault."""
+    async with asyncio.timeout(within):
+        return "API" if await task is FaultOf.API else "order"
 
 
-async def drop(*tasks: "asyncio.Task[None]") -> None:
+async def drop(*tasks: "asyncio.Task[FaultOf]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
 
 
 async def opened(watched: CircuitBreaker) -> None:
-    """Let it open: many fail, and nothing was ever given."""
+    """Let it open: many fail, and nothing was ever answered."""
     now = watched._clock()
-    tasks = [await judging(watched, f"order-{number}", REFUSED, now) for number in range(watched._many)]
-    assert {await verdict(task, within=1) for task in tasks} == {"API"}
+    tasks = [await classifying(watched, f"order-{number}", REFUSED, now) for number in range(10)]
+    assert {await fault_of(task, within=1) for task in tasks} == {"API"}
     assert watched.is_open

@@ -14,19 +14,19 @@ async def a_turn() -> None:
 
 
 def taking(buffer: BufferLimit, size: int) -> asyncio.Task[None]:
-    return asyncio.create_task(buffer.take(size))
+    return asyncio.create_task(buffer.acquire(size))
 
 
 async def test_room_is_bounded_in_orders() -> None:
     buffer = BufferLimit(2, 1_000)
-    await buffer.take(1)
-    await buffer.take(1)
+    await buffer.acquire(1)
+    await buffer.acquire(1)
 
     third = taking(buffer, 1)
     await a_turn()
     assert not third.done()
     assert buffer.is_wanted
-    buffer.give_back(1)
+    buffer.release(1)
     await a_turn()
 
     assert third.done()
@@ -35,12 +35,12 @@ async def test_room_is_bounded_in_orders() -> None:
 
 async def test_room_is_bounded_in_bytes() -> None:
     buffer = BufferLimit(100, 1_000)
-    await buffer.take(600)
+    await buffer.acquire(600)
 
     second = taking(buffer, 401)
     await a_turn()
     assert not second.done()
-    buffer.give_back(600)
+    buffer.release(600)
     await a_turn()
 
     assert second.done()
@@ -48,18 +48,18 @@ async def test_room_is_bounded_in_bytes() -> None:
 
 async def test_a_document_larger_than_all_the_room_has_it_alone() -> None:
     buffer = BufferLimit(100, 1_000)
-    await buffer.take(1)
+    await buffer.acquire(1)
 
     large = taking(buffer, 5_000)
     await a_turn()
     assert not large.done()
-    buffer.give_back(1)
+    buffer.release(1)
     await a_turn()
     assert large.done()
     small = taking(buffer, 1)
     await a_turn()
     assert not small.done()
-    buffer.give_back(5_000)
+    buffer.release(5_000)
     await a_turn()
 
     assert small.done()
@@ -67,14 +67,14 @@ async def test_a_document_larger_than_all_the_room_has_it_alone() -> None:
 
 async def test_small_documents_do_not_pass_a_large_one_that_waits() -> None:
     buffer = BufferLimit(100, 1_000)
-    await buffer.take(900)
+    await buffer.acquire(900)
     large = taking(buffer, 800)
     await a_turn()
 
     small = taking(buffer, 50)
     await a_turn()
     assert not small.done()
-    buffer.give_back(900)
+    buffer.release(900)
     await a_turn()
 
     assert large.done()
@@ -84,16 +84,16 @@ async def test_small_documents_do_not_pass_a_large_one_that_waits() -> None:
 @pytest.mark.parametrize("woken", [False, True])
 async def test_who_is_cancelled_while_it_waits_has_taken_nothing(*, woken: bool) -> None:
     buffer = BufferLimit(1, 1_000)
-    await buffer.take(1)
+    await buffer.acquire(1)
     first, second = taking(buffer, 1), taking(buffer, 1)
     await a_turn()
 
     if woken:
-        buffer.give_back(1)
+        buffer.release(1)
     first.cancel()
     if not woken:
         await a_turn()
-        buffer.give_back(1)
+        buffer.release(1)
     await a_turn()
 
     assert first.cancelled()

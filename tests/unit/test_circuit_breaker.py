@@ -16,14 +16,15 @@ from unit.evidence import (
     Hand,
     answering,
     circuit,
+    classifying,
     drop,
+    fault_of,
     gauge_of,
-    judging,
     some_turns,
-    verdict,
 )
 
 from ingest.domain.errors import Fault
+from ingest.domain.fetching import FetchRequest
 from ingest.flow.circuit_breaker import CircuitBreaker
 
 # -- evidence that comes by itself ------------------------------------------------------------------------------
@@ -33,12 +34,12 @@ from ingest.flow.circuit_breaker import CircuitBreaker
 async def test_an_order_that_fails_while_later_ones_are_answered_is_at_fault_at_once(fault: Fault) -> None:
     hand, api = Hand(), Api()
     watched = circuit(api, clock=hand)
-    failing = await judging(watched, "bad", fault, asked_at=hand.at)
+    failing = await classifying(watched, "bad", fault, started_at=hand.at)
     assert not failing.done()
 
-    watched.answered(asked_at=hand.at + 0.1)
+    watched.record_answer(started_at=hand.at + 0.1)
 
-    assert await verdict(failing, within=1) == "order"
+    assert await fault_of(failing, within=1) == "order"
     assert not watched.is_open
     assert api.asked == []
 
@@ -46,20 +47,20 @@ async def test_an_order_that_fails_while_later_ones_are_answered_is_at_fault_at_
 async def test_an_order_that_fails_after_a_later_one_was_answered_is_not_in_question() -> None:
     hand = Hand()
     watched = circuit(clock=hand)
-    watched.answered(asked_at=hand.at)
+    watched.record_answer(started_at=hand.at)
 
-    late = await judging(watched, "slow", BROKEN, asked_at=hand.at - 30)
+    late = await classifying(watched, "slow", BROKEN, started_at=hand.at - 30)
 
     assert late.done()
-    assert await verdict(late) == "order"
+    assert await fault_of(late) == "order"
 
 
 async def test_an_answer_to_an_earlier_request_proves_nothing() -> None:
     hand = Hand()
     watched = circuit(clock=hand)
-    failing = await judging(watched, "bad", BROKEN, asked_at=hand.at)
+    failing = await classifying(watched, "bad", BROKEN, started_at=hand.at)
 
-    watched.answered(asked_at=hand.at - 0.1)
+    watched.record_answer(started_at=hand.at - 0.1)
     await some_turns()
 
     assert not failing.done()
@@ -72,11 +73,11 @@ async def test_every_second_order_failing_is_no_outage() -> None:
     failing = []
 
     for number in range(200):
-        failing.append(await judging(watched, f"order-{number}", BROKEN, hand.at))
+        failing.append(await classifying(watched, f"order-{number}", BROKEN, hand.at))
         hand.at += 0.01
-        watched.gave(f"good-{number}", asked_at=hand.at)
+        watched.record_success(FetchRequest(f"good-{number}"), started_at=hand.at)
 
-    assert {await verdict(task, within=1) for task in failing} == {"order"}
+    assert {await fault_of(task, within=1) for task in failing} == {"order"}
     assert not watched.is_open
     assert api.asked == []
 
@@ -93,11 +94,11 @@ async def test_where_nothing_tells_an_order_that_the_api_has_had_is_asked_for(
     fault: Fault, answer: Fault | None, blamed: str
 ) -> None:
     api = answering(answer)
-    watched = circuit(api, doubt=SHORT)
-    watched.gave("had", time.monotonic())
+    watched = circuit(api, window=SHORT)
+    watched.record_success(FetchRequest("had"), time.monotonic())
     began = time.monotonic()
 
-    assert await verdict(await judging(watched, "bad", fault, began)) == blamed
+    assert await fault_of(await classifying(watched, "bad", fault, began)) == blamed
 
     assert time.monotonic() - began >= SHORT
     assert api.asked == ["had"]
@@ -109,17 +110,17 @@ async def test_many_failures_together_are_in_doubt_at_once(concurrency: int, ord
     hand, api = Hand(), answering(BROKEN)
     cells = array("d", [0.0])
     told: list[bool] = []
-    watched = CircuitBreaker(api.ask, gauge_of(cells), concurrency, doubt=LONG, clock=hand)
-    watched.on_open = lambda: told.append(watched.is_open)
-    watched.gave("had", hand.at)
+    watched = CircuitBreaker(api.ask, gauge_of(cells), concurrency, window=LONG, clock=hand)
+    watched.observe(lambda _: told.append(watched.is_open))
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
-    waiting = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(orders - 1)]
+    waiting = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(orders - 1)]
     assert not watched.is_open
     assert api.asked == []
 
-    last = await judging(watched, "last", BROKEN, hand.at)
+    last = await classifying(watched, "last", BROKEN, hand.at)
 
-    assert {await verdict(task, within=1) for task in [*waiting, last]} == {"API"}, "who waited is woken"
+    assert {await fault_of(task, within=1) for task in [*waiting, last]} == {"API"}, "who waited is woken"
     assert watched.is_open
     assert not watched.closed.is_set()
     assert not watched.is_throttled
@@ -129,70 +130,70 @@ async def test_many_failures_together_are_in_doubt_at_once(concurrency: int, ord
 async def test_many_orders_at_fault_are_all_acquitted_by_one_answer() -> None:
     hand, api = Hand(), answering()
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
 
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
 
-    assert {await verdict(task, within=1) for task in failing} == {"order"}
+    assert {await fault_of(task, within=1) for task in failing} == {"order"}
     assert api.asked == ["had"]
 
 
 async def test_one_question_at_a_time_is_enough() -> None:
     hand, api = Hand(), Api(BROKEN)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
 
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(50)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(50)]
     assert not any(task.done() for task in failing)
     api.open.set()
 
-    assert {await verdict(task, within=1) for task in failing} == {"API"}
+    assert {await fault_of(task, within=1) for task in failing} == {"API"}
     assert api.asked == ["had"]
 
 
 async def test_an_answer_that_comes_while_it_asks_acquits_the_api_though_the_question_fails() -> None:
     hand, api = Hand(), Api(BROKEN)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
     assert api.asked == ["had"]
 
     hand.at += 1
-    watched.gave("good", asked_at=hand.at)
+    watched.record_success(FetchRequest("good"), started_at=hand.at)
     api.open.set()
 
-    assert {await verdict(task, within=1) for task in failing} == {"order"}
+    assert {await fault_of(task, within=1) for task in failing} == {"order"}
     assert not watched.is_open
 
 
 async def test_who_asks_may_be_cancelled_and_another_asks_again() -> None:
     hand, api = Hand(), Api(BROKEN)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(11)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(11)]
     assert api.asked == ["had"]
 
     await drop(failing.pop(9))
     api.open.set()
 
-    assert {await verdict(task, within=1) for task in failing[9:]} == {"API"}
+    assert {await fault_of(task, within=1) for task in failing[9:]} == {"API"}
     assert watched.is_open
 
 
 async def test_the_order_asked_for_is_the_last_that_was_given() -> None:
     api = answering()
-    watched = circuit(api, doubt=SHORT)
-    assert not watched.has_an_order_to_ask_for
+    watched = circuit(api, window=SHORT)
+    assert not watched.has_canary
     for order_id in ("one", "another"):
-        watched.gave(order_id, time.monotonic())
-    watched.answered(time.monotonic())
-    assert watched.has_an_order_to_ask_for
+        watched.record_success(FetchRequest(order_id), time.monotonic())
+    watched.record_answer(time.monotonic())
+    assert watched.has_canary
 
-    await verdict(await judging(watched, "bad", BROKEN, time.monotonic()))
+    await fault_of(await classifying(watched, "bad", BROKEN, time.monotonic()))
 
     assert api.asked == ["another"]
 
@@ -212,20 +213,20 @@ async def test_the_order_asked_for_is_the_last_that_was_given() -> None:
 )
 async def test_before_anything_was_given_it_counts(fault: Fault, orders: str, blamed: str) -> None:
     api = Api()
-    watched = circuit(api, doubt=SHORT)
+    watched = circuit(api, window=SHORT)
     now = time.monotonic()
 
-    failing = [await judging(watched, order_id, fault, now) for order_id in orders]
+    failing = [await classifying(watched, order_id, fault, now) for order_id in orders]
 
-    assert {await verdict(task) for task in failing} == {blamed}
+    assert {await fault_of(task) for task in failing} == {blamed}
     assert watched.is_open == (blamed == "API")
     assert api.asked == []
 
 
 async def test_a_failure_that_was_judged_is_no_evidence_later() -> None:
-    watched = circuit(doubt=SHORT)
+    watched = circuit(window=SHORT)
 
-    verdicts = [await verdict(await judging(watched, f"bad-{n}", BROKEN, time.monotonic())) for n in range(5)]
+    verdicts = [await fault_of(await classifying(watched, f"bad-{n}", BROKEN, time.monotonic())) for n in range(5)]
 
     assert set(verdicts) == {"order"}
     assert not watched.is_open

@@ -31,14 +31,14 @@ class Limited:
         return self.limit.value
 
     def refuse(self, told: float | None = 1.0, *, asked_before: float = 0.0) -> float:
-        return self.limit.throttled(told, self.hand.at - asked_before)
+        return self.limit.record_throttle(told, self.hand.at - asked_before)
 
     def answers_until(self, value: int) -> int:
         """How many answers bring the limit up to a value."""
         for count in range(100_000):
             if self.limit.value >= value:
                 return count
-            self.limit.answered()
+            self.limit.record_success()
         raise AssertionError(f"never {value}")
 
 
@@ -46,7 +46,7 @@ def test_it_begins_with_as_many_as_set_and_answers_alone_change_nothing() -> Non
     limited = Limited(250)
 
     for _ in range(1_000):
-        limited.limit.answered()
+        limited.limit.record_success()
 
     assert limited.value == 250
 
@@ -59,7 +59,7 @@ def test_too_much_makes_it_begin_with_a_few_and_double_up_to_four_fifths_at_once
     assert limited.value == 4
     assert limited.answers_until(80) == 76
     for _ in range(1_000):
-        limited.limit.answered()
+        limited.limit.record_success()
     assert limited.value == 80
 
 
@@ -132,7 +132,7 @@ def test_if_one_at_a_time_is_too_much_there_is_a_pause_between_requests() -> Non
     assert limited.pacing.interval == 0
 
     limited.hand.at += 2.0
-    limited.limit.answered()
+    limited.limit.record_success()
     limited.refuse()
 
     assert limited.value == 1
@@ -142,7 +142,7 @@ def test_if_one_at_a_time_is_too_much_there_is_a_pause_between_requests() -> Non
 @given(
     most=st.integers(1, 300),
     events=st.lists(
-        st.sampled_from(["answered", "restart"]) | st.tuples(st.floats(0, 90) | st.none(), st.floats(0, 9)),
+        st.sampled_from(["record_success", "restart"]) | st.tuples(st.floats(0, 90) | st.none(), st.floats(0, 9)),
         max_size=400,
     ),
 )

@@ -15,14 +15,15 @@ from unit.evidence import (
     Hand,
     answering,
     circuit,
+    classifying,
     drop,
+    fault_of,
     gauge_of,
-    judging,
     opened,
-    verdict,
 )
 
 from ingest.domain.errors import Fault, ThrottledFault
+from ingest.domain.fetching import FetchRequest
 from ingest.flow.circuit_breaker import CircuitBreaker
 
 # -- while it is open, and afterwards ---------------------------------------------------------------------------
@@ -33,16 +34,18 @@ async def test_while_it_is_open_no_failure_is_an_orders() -> None:
     await opened(watched)
 
     for fault in (BROKEN, REFUSED, UNAUTHORIZED, ThrottledFault("HTTP 429", 1.0)):
-        assert await verdict(await judging(watched, "another", fault, time.monotonic()), within=1) == "API"
+        assert await fault_of(await classifying(watched, "another", fault, time.monotonic()), within=1) == "API"
 
 
 @pytest.mark.parametrize("way", ["answered", "gave"])
 async def test_the_first_answer_closes_it(way: str) -> None:
     cells = array("d", [0.0])
-    watched = CircuitBreaker(Api().ask, gauge_of(cells), 100, doubt=LONG)
+    watched = CircuitBreaker(Api().ask, gauge_of(cells), 100, window=LONG)
     await opened(watched)
 
-    (watched.answered if way == "answered" else lambda at: watched.gave("good", at))(time.monotonic())
+    (watched.record_answer if way == "answered" else lambda at: watched.record_success(FetchRequest("good"), at))(
+        time.monotonic()
+    )
 
     assert not watched.is_open
     assert watched.closed.is_set()
@@ -56,12 +59,12 @@ async def test_what_was_asked_during_the_outage_and_fails_after_it_is_a_victim_o
     hand.at += 1
     during = hand.at
     hand.at += 1
-    watched.answered(hand.at)
+    watched.record_answer(hand.at)
     hand.at += 1
 
-    late = await judging(watched, "late", BROKEN, during)
+    late = await classifying(watched, "late", BROKEN, during)
 
-    assert await verdict(late, within=1) == "API"
+    assert await fault_of(late, within=1) == "API"
     assert not watched.is_open
 
 
@@ -70,10 +73,10 @@ async def test_after_an_outage_it_takes_as_many_failures_again() -> None:
     watched = circuit(clock=hand)
     await opened(watched)
     hand.at += 1
-    watched.answered(hand.at)
+    watched.record_answer(hand.at)
     hand.at += 1
 
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(9)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(9)]
 
     assert not watched.is_open
     assert not any(task.done() for task in failing)
@@ -86,14 +89,14 @@ async def test_a_probe_asks_for_what_was_given_before_and_any_answer_closes_it(
 ) -> None:
     hand, api = Hand(), answering(fault)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     api.fault, hand.at = BROKEN, hand.at + 1
     for number in range(10):
-        await judging(watched, f"order-{number}", BROKEN, hand.at)
+        await classifying(watched, f"order-{number}", BROKEN, hand.at)
     assert watched.is_open
     api.fault, hand.at = fault, hand.at + 1
 
-    await watched.probe()
+    await watched.request_canary()
 
     assert watched.is_open == is_open
     assert api.asked == ["had", "had"]
@@ -102,13 +105,13 @@ async def test_a_probe_asks_for_what_was_given_before_and_any_answer_closes_it(
 async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
     hand, api = Hand(), answering(BROKEN)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
     for number in range(10):
-        await judging(watched, f"order-{number}", BROKEN, hand.at)
+        await classifying(watched, f"order-{number}", BROKEN, hand.at)
     api.fault = ThrottledFault("HTTP 503 with Retry-After", 20.0)
 
-    await watched.probe()
+    await watched.request_canary()
 
     assert watched.is_open
     assert watched.pause() == 20.0
@@ -120,14 +123,14 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
 async def throttle(watched: CircuitBreaker, count: int, hand: Hand, after: float | None = None) -> list[str]:
     """So many orders are told that it is too much."""
     fault = ThrottledFault("HTTP 429", after)
-    tasks = [await judging(watched, f"throttled-{number}", fault, hand.at) for number in range(count)]
+    tasks = [await classifying(watched, f"throttled-{number}", fault, hand.at) for number in range(count)]
     assert all(task.done() for task in tasks), "nobody waits for a verdict"
-    return [await verdict(task) for task in tasks]
+    return [await fault_of(task) for task in tasks]
 
 
 async def test_a_throttled_order_is_never_waited_for() -> None:
     hand = Hand()
-    watched = circuit(clock=hand, doubt=1.0)
+    watched = circuit(clock=hand, window=1.0)
 
     assert set(await throttle(watched, 100, hand)) == {"order"}
 
@@ -136,7 +139,7 @@ async def test_a_throttled_order_is_never_waited_for() -> None:
 
 async def test_throttling_opens_it_when_nothing_else_is_answered_for_a_second() -> None:
     hand = Hand()
-    watched = circuit(clock=hand, doubt=1.0)
+    watched = circuit(clock=hand, window=1.0)
     await throttle(watched, 100, hand)
 
     hand.at += 0.9
@@ -150,7 +153,7 @@ async def test_throttling_opens_it_when_nothing_else_is_answered_for_a_second() 
 
 async def test_what_was_refused_long_ago_is_no_reason_to_open_it() -> None:
     hand = Hand()
-    watched = circuit(clock=hand, doubt=1.0)
+    watched = circuit(clock=hand, window=1.0)
     await throttle(watched, 100, hand)
 
     hand.at += 3600.0
@@ -162,24 +165,24 @@ async def test_what_was_refused_long_ago_is_no_reason_to_open_it() -> None:
 async def test_an_api_that_refuses_even_what_it_gave_before_is_left_alone_for_as_long_as_it_asks_for() -> None:
     hand, api = Hand(), answering(THROTTLED)
     watched = circuit(api, clock=hand)
-    watched.gave("had", hand.at)
+    watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
 
-    failing = [await judging(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
+    failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
 
-    assert {await verdict(task, within=1) for task in failing} == {"API"}
+    assert {await fault_of(task, within=1) for task in failing} == {"API"}
     assert watched.pause() == THROTTLED.after
 
 
 async def test_throttling_with_answers_in_between_never_opens_it() -> None:
     hand = Hand()
-    watched = circuit(clock=hand, doubt=1.0)
+    watched = circuit(clock=hand, window=1.0)
 
     for _ in range(100):
         hand.at += 0.1
         assert set(await throttle(watched, 15, hand)) == {"order"}
         hand.at += 0.1
-        watched.answered(hand.at - 0.05)
+        watched.record_answer(hand.at - 0.05)
 
     assert not watched.is_open
 
@@ -214,7 +217,7 @@ async def test_pauses_are_short_again_in_the_next_outage() -> None:
     for _ in range(20):
         watched.pause()
     hand.at += 1
-    watched.answered(hand.at)
+    watched.record_answer(hand.at)
     hand.at += 1
 
     await opened(watched)
@@ -227,7 +230,7 @@ async def test_the_first_pause_is_as_long_as_the_api_has_asked_for_within_reason
     told: float | None, pause: float
 ) -> None:
     hand = Hand()
-    watched = circuit(clock=hand, doubt=1.0)
+    watched = circuit(clock=hand, window=1.0)
     await throttle(watched, 20, hand, told)
     hand.at += 1.5
     await throttle(watched, 1, hand, told)

@@ -1,6 +1,7 @@
 """What the queue is told of a circuit, and that nothing depends on it."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -8,7 +9,7 @@ from support import eventually
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
-from ingest.flow.outage_report import CircuitReport
+from ingest.flow.outage_report import OutageReport
 
 
 class Told:
@@ -19,17 +20,25 @@ class Told:
         self.asked = 0
         self.told: list[Outage | None] = []
 
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+    async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
         assert lifetime > 0
         self.asked += 1
         if self.asked <= self.away:
             raise QueueUnavailable("away")
-        self.told.append(outage)
+        self.told.append(circuit)
+
+
+class Announcing:
+    """A circuit that opens and closes as the test says."""
+
+    def observe(self, observer: Callable[[str | None], None]) -> None:
+        self.change = observer
 
 
 async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
     """What the queue is told at the start, and after each note."""
-    report = CircuitReport(cast("Any", queue), lambda: 1_700_000_000.0)
+    circuit = Announcing()
+    report = OutageReport(cast("Any", queue), cast("Any", circuit), lambda: 1_700_000_000.0)
     running = asyncio.create_task(report.run())
 
     async def asked(times: int) -> bool:
@@ -37,7 +46,7 @@ async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
 
     await eventually(lambda: asked(1))
     for number, note in enumerate(notes, start=2):
-        report.note(note)
+        circuit.change(note)
         await eventually(lambda times=number: asked(times))  # type: ignore[misc]
     running.cancel()
     with suppress(asyncio.CancelledError):

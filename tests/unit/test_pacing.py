@@ -21,8 +21,8 @@ def pacing(hand: Hand, *, high: bool = False) -> Pacing:
 
 def refuse(paced: Pacing, told: float | None) -> float:
     """A refusal of a request that was sent after the last."""
-    paced.count_refusal()
-    return paced.refused(told)
+    paced.count_throttle()
+    return paced.record_throttle(told)
 
 
 # -- the pause for all --------------------------------------------------------------------------------------------
@@ -31,8 +31,8 @@ def refuse(paced: Pacing, told: float | None) -> float:
 def test_without_a_refusal_nothing_is_paced() -> None:
     paced = pacing(Hand())
 
-    paced.started()
-    paced.answered()
+    paced.record_start()
+    paced.record_success()
 
     assert not paced.is_on
 
@@ -74,7 +74,7 @@ def test_an_answer_makes_the_next_pause_short_again() -> None:
         refuse(paced, 0.0)
         hand.at += paced.wait()
 
-    paced.answered()
+    paced.record_success()
     refuse(paced, 0.0)
 
     assert paced.wait() == pytest.approx(1.0)
@@ -86,7 +86,7 @@ def test_refusals_of_what_was_under_way_together_make_one_pause() -> None:
     refuse(paced, 0.0)
 
     for _ in range(100):
-        paced.refused(0.0)
+        paced.record_throttle(0.0)
 
     assert paced.wait() == pytest.approx(1.0)
 
@@ -101,7 +101,7 @@ def test_when_all_is_over_nothing_has_to_be_asked_any_more() -> None:
     paced = pacing(hand)
     refuse(paced, 1.0)
     hand.at += 1.0
-    paced.answered()
+    paced.record_success()
 
     assert paced.wait() <= 0
     assert not paced.is_on
@@ -116,14 +116,14 @@ def test_it_begins_as_what_the_api_has_let_through() -> None:
     refuse(paced, 1.0)
     for _ in range(4):
         hand.at += 0.25
-        paced.answered()
+        paced.record_success()
 
     refuse(paced, 1.0)
     paced.slow_down()
 
     assert paced.interval == pytest.approx(1.5 * 0.25 / 2)
     hand.at += 10
-    paced.started()
+    paced.record_start()
     assert paced.wait() == pytest.approx(0.9 * paced.interval)
 
 
@@ -132,13 +132,13 @@ def test_it_goes_as_fast_as_ever_when_the_api_takes_everything_again() -> None:
     paced = pacing(hand)
     for _ in range(100):
         hand.at += 5
-        paced.answered()
+        paced.record_success()
         refuse(paced, 1.0)
         paced.slow_down()
     hand.at += 100
     assert paced.interval == 60
 
-    answers = list(itertools.takewhile(lambda _: paced.interval, (paced.answered() for _ in range(1_000))))
+    answers = list(itertools.takewhile(lambda _: paced.interval, (paced.record_success() for _ in range(1_000))))
 
     assert len(answers) < 150
     assert not paced.is_on or paced.wait() <= 0
@@ -204,7 +204,7 @@ class Fleet:
             if process.pacing.is_on and (wait := process.pacing.wait()) > 0:
                 self._at(self.hand.at + wait, lambda: self._ask(process))
                 return
-            process.pacing.started()
+            process.pacing.record_start()
             process.in_flight += 1
             is_let, asked_at = self.quota.lets_through(self.hand.at), self.hand.at
             takes = self.latency * self.random.uniform(0.9, 1.1) if is_let else 0.002
@@ -214,9 +214,9 @@ class Fleet:
         process.in_flight -= 1
         self.answers.append((self.hand.at, is_let))
         if is_let:
-            process.limit.answered()
+            process.limit.record_success()
         else:
-            process.limit.throttled(self.told, asked_at)
+            process.limit.record_throttle(self.told, asked_at)
         self._ask(process)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from ingest.flow.intake import Intake
+from ingest.flow.lease import Leases
+from ingest.flow.reaper import Reaper
 
 from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
-from ingest.flow.intake import Intake
-from ingest.flow.lease import Leases
-from ingest.flow.reaper import Reaper
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
