@@ -58,7 +58,7 @@ def run_worker(settings: Settings) -> int:
         Child(
             f"worker-{slot}",
             partial(_worker_process, settings, shared_metrics, slot, f"{identity}-{slot}"),
-            on_death=partial(_note_death, shared_metrics, slot),
+            on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
     ]
@@ -93,7 +93,7 @@ async def prepare(settings: Settings) -> None:
 def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
-        _stop_on(lifeline, shutdown.request)
+        stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
         # From the start: the loop's turns also say that this process lives while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
@@ -124,7 +124,7 @@ def _metrics_process(settings: Settings, shared_metrics: SharedMetrics, listener
 
     async def main() -> None:
         stopped = asyncio.Event()
-        _stop_on(lifeline, lambda _: stopped.set())
+        stop_on(lifeline, lambda _: stopped.set())
         async with serving(settings, shared_metrics, listener):
             await stopped.wait()
         _ignore_further_stops()
@@ -133,7 +133,8 @@ def _metrics_process(settings: Settings, shared_metrics: SharedMetrics, listener
     return 0
 
 
-def _note_death(shared_metrics: SharedMetrics, slot: int) -> None:
+def note_death(shared_metrics: SharedMetrics, slot: int) -> None:
+    """A worker process has died: clear its gauges, and count its restart."""
     shared_metrics.clear_gauges(slot)
     WorkerMetrics.on(shared_metrics, slot).restarts.inc()
 
@@ -158,7 +159,7 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _stop_on(lifeline: int, request: Callable[[str], None]) -> None:
+def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
     """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, request, "SIGTERM")

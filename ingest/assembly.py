@@ -113,7 +113,11 @@ def build_worker(settings: Settings, ports: Ports, metrics: WorkerMetrics) -> Wo
 
 @asynccontextmanager
 async def open_ports(
-    settings: Settings, metrics: WorkerMetrics, name: str, classes: Classes | None = None
+    settings: Settings,
+    metrics: WorkerMetrics,
+    name: str,
+    classes: Classes | None = None,
+    clock: SharedClock | None = None,
 ) -> AsyncIterator[Ports]:
     """Connections to the real servers; waits for those that are unavailable.
 
@@ -122,11 +126,13 @@ async def open_ports(
         metrics: count requests.
         name: the consumer's.
         classes: others than the service's own.
+        clock: another than a new one.
 
     Raises:
         UserError: if a server refuses us.
     """
     classes = classes or Classes()
+    clock = clock or SharedClock()
     async with AsyncExitStack() as stack:
 
         async def open_store() -> OrderStore:
@@ -141,7 +147,6 @@ async def open_ports(
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
         await until_ready("redis", consumer.ensure_group)
-        clock = SharedClock()
         upstream = await stack.enter_async_context(
             classes.upstream.open(
                 settings.upstream_url,
@@ -158,10 +163,14 @@ async def open_ports(
 
 @asynccontextmanager
 async def open_worker(
-    settings: Settings, metrics: WorkerMetrics, name: str, classes: Classes | None = None
+    settings: Settings,
+    metrics: WorkerMetrics,
+    name: str,
+    classes: Classes | None = None,
+    clock: SharedClock | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker with its connections; see `open_ports`."""
-    async with open_ports(settings, metrics, name, classes) as ports:
+    async with open_ports(settings, metrics, name, classes, clock) as ports:
         yield build_worker(settings, ports, metrics)
 
 

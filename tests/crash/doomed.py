@@ -8,17 +8,13 @@ import os
 import resource
 import signal
 import sys
-from contextlib import AsyncExitStack
 from functools import partial
 
-from ingest.app import _limits, _note_death, _stop_on, _worker
-from ingest.domain.delivery import Fetched
-from ingest.flow.clock import SharedClock
+from ingest.app import note_death, stop_on
+from ingest.assembly import Classes, open_worker
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
-from ingest.queue.consumer import Consumer
 from ingest.settings import Settings, load_settings
-from ingest.store.orders import OrderStore
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -37,15 +33,15 @@ def strike(order_id: str, moment: str) -> None:
 class Upstream(UpstreamClient):
     """Dies around the fetch of the poison."""
 
-    async def fetch(self, order_id: str) -> Fetched:
-        strike(order_id, "before_fetch")
-        fetched = await super().fetch(order_id)
-        strike(order_id, "after_fetch")
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        strike(request.order_id, "before_fetch")
+        fetched = await super().fetch(request)
+        strike(request.order_id, "after_fetch")
         return fetched
 
-    async def fetch_once(self, order_id: str) -> Fetched:
-        strike(order_id, "before_fetch")
-        return await super().fetch_once(order_id)
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        strike(request.order_id, "before_fetch")
+        return await super().fetch_once(request)
 
 
 def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifeline: int) -> int:
@@ -53,21 +49,10 @@ def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifelin
 
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
-        _stop_on(lifeline, shutdown.request)
+        stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(OrderStore.open(settings.postgres_dsn.get_secret_value()))
-            consumer = await stack.enter_async_context(
-                Consumer.open(
-                    settings.redis_url.get_secret_value(), settings.stream, settings.group, f"doomed-{slot}", BLOCK
-                )
-            )
-            await consumer.ensure_group()
-            clock = SharedClock()
-            upstream = await stack.enter_async_context(
-                Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
-            )
-            await _worker(settings, metrics, consumer, store, upstream, clock).run(shutdown)
+        async with open_worker(settings, metrics, f"doomed-{slot}", Classes(upstream=Upstream)) as worker:
+            await worker.run(shutdown)
 
     asyncio.run(main())
     return 0
@@ -83,7 +68,7 @@ def main() -> int:
         Child(
             f"worker-{slot}",
             partial(worker, settings, shared_metrics, slot),
-            on_death=partial(_note_death, shared_metrics, slot),
+            on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
     ]

@@ -9,13 +9,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 
-from ingest.app import _limits, _worker
-from ingest.domain.delivery import Delivery, Effect, EntryRef, Fetched, OrderRow
-from ingest.flow.clock import SharedClock
+from ingest.assembly import Classes, open_worker
+from ingest.domain.delivery import Delivery, Effect, EntryRef, OrderRow
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings
 from ingest.store.orders import OrderStore
@@ -34,10 +32,10 @@ def freeze(moment: str) -> None:
 
 
 class Upstream(UpstreamClient):
-    """Freezes with a document in hand."""
+    """Freezes with a document that is not stored yet."""
 
-    async def fetch(self, order_id: str) -> Fetched:
-        fetched = await super().fetch(order_id)
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        fetched = await super().fetch(request)
         freeze("after_fetch")
         return fetched
 
@@ -73,17 +71,8 @@ async def main() -> None:
     shutdown = Shutdown(settings.shutdown_grace)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, shutdown.request, "SIGTERM")
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
-        queue = await stack.enter_async_context(
-            Queue.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, sys.argv[2], BLOCK)
-        )
-        await queue.ensure_group()
-        clock = SharedClock()
-        upstream = await stack.enter_async_context(
-            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
-        )
-        await _worker(settings, metrics, queue, store, upstream, clock).run(shutdown)
+    async with open_worker(settings, metrics, sys.argv[2], Classes(Queue, Store, Upstream)) as worker:
+        await worker.run(shutdown)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ import random
 import signal
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import AsyncExitStack
 from typing import NoReturn
 
-from ingest.app import _limits, _worker
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Fetched, OrderRow, Sweep
-from ingest.flow.clock import SharedClock
+from ingest.assembly import Classes, open_worker
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, OrderRow, Sweep
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings
 from ingest.store.orders import OrderStore
@@ -50,9 +48,9 @@ shutdown = Shutdown(0.1)
 class Upstream(UpstreamClient):
     """Dies around a fetch."""
 
-    async def fetch(self, order_id: str) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched:
         fate.meets("before_fetch")
-        fetched = await super().fetch(order_id)
+        fetched = await super().fetch(request)
         fate.meets("after_fetch")
         return fetched
 
@@ -142,17 +140,8 @@ async def main() -> None:
     settings = load_settings()
     setup_logs("json", "info")
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(Store.open(settings.postgres_dsn.get_secret_value()))
-        queue = await stack.enter_async_context(
-            Queue.open(settings.redis_url.get_secret_value(), settings.stream, settings.group, sys.argv[2], BLOCK)
-        )
-        await queue.ensure_group()
-        clock = SharedClock()
-        upstream = await stack.enter_async_context(
-            Upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
-        )
-        await _worker(settings, metrics, queue, store, upstream, clock).run(shutdown)
+    async with open_worker(settings, metrics, sys.argv[2], Classes(Queue, Store, Upstream)) as worker:
+        await worker.run(shutdown)
 
 
 if __name__ == "__main__":

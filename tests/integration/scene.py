@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support import eventually, with_database
 
-from ingest.app import _limits, _worker
+from ingest.assembly import Classes, open_worker
 from ingest.flow.clock import SharedClock
+from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.queue.connection import control_client
@@ -27,11 +27,9 @@ from ingest.queue.keys import Keys
 from ingest.queue.monitor import Monitor
 from ingest.queue.producer import Producer
 from ingest.settings import Settings, load_settings
-from ingest.store.orders import OrderStore
 from ingest.store.schema import migrate, migrations
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_shared_metrics
-from ingest.upstream.client import UpstreamClient
 
 GROUP = "ingest"
 
@@ -60,15 +58,6 @@ class Pending:
     consumer: str
     idle: float
     deliveries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The classes that a worker is assembled from; a test may take one that counts, waits or dies."""
-
-    consumer: type[Consumer] = Consumer
-    store: type[OrderStore] = OrderStore
-    upstream: type[UpstreamClient] = UpstreamClient
 
 
 @dataclass(slots=True)
@@ -154,26 +143,17 @@ class Scene:
         )
 
     @asynccontextmanager
-    async def worker(self, name: str = "w", parts: Parts | None = None, **changed: Any) -> AsyncIterator[RunningWorker]:
+    async def worker(
+        self, name: str = "w", classes: Classes | None = None, clock: SharedClock | None = None, **changed: Any
+    ) -> AsyncIterator[RunningWorker]:
         """A running worker; it is made to drop everything when the block is left, unless it has ended before."""
-        parts = parts or Parts()
         settings = self.settings(**changed)
         shared_metrics = worker_shared_metrics(1)
         registry = CollectorRegistry()
         registry.register(SharedMetricsCollector(shared_metrics))
-        metrics = WorkerMetrics.on(shared_metrics, 0)
         shutdown = Shutdown(settings.shutdown_grace)
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(parts.store.open(self.dsn))
-            consumer = await stack.enter_async_context(
-                parts.consumer.open(self.redis_url, self.queue, GROUP, name, BLOCK)
-            )
-            await consumer.ensure_group()
-            clock = SharedClock()
-            upstream = await stack.enter_async_context(
-                parts.upstream.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
-            )
-            worker = _worker(settings, metrics, consumer, store, upstream, clock)
+        metrics = WorkerMetrics.on(shared_metrics, 0)
+        async with open_worker(settings, metrics, name, classes, clock) as worker:
             running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
             try:
                 yield running

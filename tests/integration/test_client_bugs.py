@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import pytest
-from integration.scene import Parts, Scene, ids
+from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, throughout, until
 
+from ingest.assembly import Classes
 from ingest.upstream.client import UpstreamClient, _opener
 from ingest.upstream.transport import Options, Transport, TransportBroken
 
@@ -28,7 +29,7 @@ class _Failing:
         return await self._get(url)
 
 
-def with_bugs(fails: Iterator[bool]) -> Parts:
+def with_bugs(fails: Iterator[bool]) -> Classes:
     """The parts of a worker whose client of the external API has this bug."""
 
     class Buggy(UpstreamClient):
@@ -45,7 +46,7 @@ def with_bugs(fails: Iterator[bool]) -> Parts:
             async with cls.over(failing, template, limits, *more) as client:
                 yield client
 
-    return Parts(upstream=Buggy)
+    return Classes(upstream=Buggy)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ async def test_a_bug_that_some_requests_meet_uses_up_no_attempt_and_no_delivery(
     fails = (number % 30 == 7 for number in itertools.count())
     await scene.enqueue(*ORDERS)
 
-    async with scene.worker(parts=with_bugs(fails), upstream_tries=tries, max_attempts=1, max_deliveries=2):
+    async with scene.worker(classes=with_bugs(fails), upstream_tries=tries, max_attempts=1, max_deliveries=2):
         await all_stored_at_the_first_attempt(scene, ORDERS)
 
 
@@ -72,7 +73,7 @@ async def test_a_bug_that_every_request_meets_is_an_outage(scene: Scene) -> None
 
     await scene.enqueue(*ORDERS)
 
-    async with scene.worker(parts=with_bugs(fails()), upstream_tries=3, max_attempts=1, max_deliveries=2) as worker:
+    async with scene.worker(classes=with_bugs(fails()), upstream_tries=3, max_attempts=1, max_deliveries=2) as worker:
         await until(lambda: is_open(worker))
         await throughout(3.0, lambda: nothing_is_blamed(scene))
         assert is_open(worker)

@@ -1,26 +1,16 @@
 """Workers on hosts whose clocks are wrong by an hour, one ahead and one behind: what they do depends on one clock alone."""
 
 import ast
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from integration.scene import GROUP, RunningWorker, Scene, document
-from prometheus_client import CollectorRegistry
+from integration.scene import RunningWorker, Scene, document
 
 import ingest
-from ingest.app import _limits, _worker
 from ingest.flow.clock import SharedClock
-from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
-from ingest.queue.consumer import Consumer
-from ingest.store.orders import OrderStore
-from ingest.telemetry.collectors import SharedMetricsCollector
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
-from ingest.upstream.client import UpstreamClient
 
 HOUR = 3600.0
 AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
@@ -35,30 +25,11 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 @asynccontextmanager
 async def worker_whose_host_is_ahead(scene: Scene, seconds: float, **changed: object) -> AsyncIterator[RunningWorker]:
     """A worker on a host whose clock is that much ahead; the shared clock is the only one that looks at it."""
-    settings = scene.settings(**changed)
-    shared_metrics = worker_shared_metrics(1)
-    registry = CollectorRegistry()
-    registry.register(SharedMetricsCollector(shared_metrics))
-    metrics = WorkerMetrics.on(shared_metrics, 0)
-    shutdown = Shutdown(settings.shutdown_grace)
     clock = SharedClock()
     clock._offset += seconds
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(OrderStore.open(scene.dsn))
-        consumer = await stack.enter_async_context(
-            Consumer.open(scene.redis_url, scene.queue, GROUP, f"ahead by {seconds}", BLOCK)
-        )
-        await consumer.ensure_group()
-        upstream = await stack.enter_async_context(
-            UpstreamClient.open(settings.upstream_url, None, _limits(settings), metrics.upstream_request, clock.utc)
-        )
-        worker = _worker(settings, metrics, consumer, store, upstream, clock)
-        running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
-        try:
-            yield running
-            await running.stop()
-        finally:
-            await running.die()
+    async with scene.worker(f"ahead by {seconds}", clock=clock, **changed) as running:
+        yield running
+        await running.stop()
 
 
 @pytest.mark.parametrize(("first", "second"), AHEAD_THEN_BEHIND)
@@ -149,11 +120,11 @@ async def test_nobody_is_dead_to_a_worker_because_of_its_hosts_clock(scene: Scen
     assert scene.api.stats().by_id == {"X": 1}
 
 
-def test_no_room_on_the_way_of_a_delivery_asks_the_hosts_clock_but_the_shared_clock_and_what_it_replaces() -> None:
+def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_shared_clock_and_its_defaults() -> None:
     package = Path(ingest.__file__).parent
     asking = []
-    for buffer in ("domain", "flow", "queue", "store", "upstream"):
-        for path in sorted((package / buffer).rglob("*.py")):
+    for part in ("domain", "flow", "queue", "store", "upstream"):
+        for path in sorted((package / part).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 match node:
                     case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns" | "gmtime" | "localtime"):

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
-from integration.scene import Parts, Scene, assert_right, ids
+from integration.scene import Scene, assert_right, ids
 from support import connected, eventually
 
+from ingest.assembly import Classes
 from ingest.domain.delivery import Effect, Heartbeat, OrderRow
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
@@ -69,7 +70,7 @@ async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not(scene: Scene, 
     order_ids = ids(64)
     await scene.enqueue(*order_ids)
 
-    async with scene.worker(parts=Parts(store=hurried), concurrency=64) as worker:
+    async with scene.worker(classes=Classes(store=hurried), concurrency=64) as worker:
         await scene.finished(within=60)
 
         assert worker.metric("ingest_orders_total", outcome="retried") == 0
@@ -81,7 +82,7 @@ async def test_batches_grow_again_when_the_database_is_quick_again(scene: Scene,
     await make_slow(scene, 0.1)
     await scene.enqueue(*ids(64))
 
-    async with scene.worker(parts=Parts(store=hurried), concurrency=64):
+    async with scene.worker(classes=Classes(store=hurried), concurrency=64):
         await scene.stored_at_least(1)
         await scene.sql("DELETE FROM slow")
         await scene.finished()
@@ -97,7 +98,7 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
     await make_slow(scene, 600)
     await scene.enqueue("slow")
 
-    async with scene.worker(parts=Parts(store=hurried)):
+    async with scene.worker(classes=Classes(store=hurried)):
 
         async def tried_twice() -> bool:
             return len(hurried.statements) >= 2
@@ -154,7 +155,7 @@ async def test_many_large_documents_do_not_hold_up_the_heartbeat(scene: Scene) -
     await scene.enqueue(*order_ids)
 
     async with scene.worker(
-        parts=Parts(consumer=watched),
+        classes=Classes(consumer=watched),
         concurrency=24,
         heartbeat_ttl=3.0,
         upstream_timeout=120,
@@ -184,7 +185,7 @@ async def test_one_statement_has_few_large_documents(scene: Scene) -> None:
         transaction = blocker.transaction()
         await transaction.start()
         await blocker.execute("LOCK TABLE orders")
-        async with scene.worker(parts=Parts(store=Measuring), concurrency=24):
+        async with scene.worker(classes=Classes(store=Measuring), concurrency=24):
 
             async def all_fetched() -> bool:
                 return scene.api.stats().requests == len(order_ids)

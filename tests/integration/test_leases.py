@@ -3,28 +3,22 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from ingest.flow.lease import Leases
+from integration.holding import SPACE, Holder
 from integration.scene import GROUP, Scene, assert_right, document, ids
 from redelivery import claim_dead
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.domain.delivery import Delivery, Effect, Heartbeat, OrderRow, Store
+from ingest.domain.delivery import Effect, Heartbeat, OrderRow
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
-from ingest.domain.order import decode_order
-from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.clock import SharedClock
-from ingest.flow.settlement import Settlement
-from ingest.flow.worker import BLOCK
+from ingest.flow.reader import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.store.connection import Reconnecting
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 LIFETIME = 60.0
 
@@ -113,16 +107,6 @@ class Deaf(Consumer):
         return heartbeat
 
 
-async def hold(leases: Leases, consumer: Consumer) -> Delivery:
-    """Let an entry be in hand."""
-    (delivery,) = await consumer.read(1, 1.0)
-    task = asyncio.current_task()
-    assert task is not None
-    leases.take(delivery, task)
-    leases.decided(delivery.entry)
-    return delivery
-
-
 async def is_taken_over_from(scene: Scene, name: str, heir: Consumer) -> None:
     """Let a heartbeat have ended, and another consumer take over all it was for."""
     await heir.heartbeat(LIFETIME)
@@ -139,33 +123,33 @@ async def test_a_break_of_the_heartbeat_is_noticed_though_the_reply_that_told_it
     await scene.enqueue("X")
     async with Deaf.open(scene.redis_url, scene.queue, GROUP, "deaf", BLOCK) as deaf, scene.consumer("heir") as heir:
         await deaf.ensure_group()
-        leases = Leases(deaf, 3600, LIFETIME, SharedClock(), clock=hand)
-        await leases.beat()
-        delivery = await hold(leases, deaf)
+        holder = Holder(deaf, lifetime=LIFETIME, clock=hand)
+        await holder.heartbeats.send()
+        (delivery,) = await holder.read()
         await is_taken_over_from(scene, "deaf", heir)
         hand.at += LIFETIME + 1
         deaf.deaf_for = lost_replies
 
-        await leases.beat()
-        await leases.confirm()
+        await holder.heartbeats.send()
+        await holder.heartbeats.confirm()
 
-        assert not leases.holds(delivery.entry)
+        assert not holder.holds(delivery)
 
 
 async def test_a_heartbeat_in_time_lets_go_of_nothing(scene: Scene) -> None:
     hand = Hand()
     await scene.enqueue("X")
     async with scene.consumer("one") as one:
-        leases = Leases(one, 3600, LIFETIME, SharedClock(), clock=hand)
-        await leases.beat()
-        delivery = await hold(leases, one)
+        holder = Holder(one, lifetime=LIFETIME, clock=hand)
+        await holder.heartbeats.send()
+        (delivery,) = await holder.read()
 
         for _ in range(5):
             hand.at += LIFETIME / 3
-            await leases.beat()
-            await leases.confirm()
+            await holder.heartbeats.send()
+            await holder.heartbeats.confirm()
 
-        assert leases.holds(delivery.entry)
+        assert holder.holds(delivery)
 
 
 async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -> None:
@@ -173,16 +157,16 @@ async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -
     await scene.enqueue("X")
     async with Deaf.open(scene.redis_url, scene.queue, GROUP, "deaf", BLOCK) as deaf:
         await deaf.ensure_group()
-        leases = Leases(deaf, 3600, LIFETIME, SharedClock(), clock=hand)
-        await leases.beat()
-        delivery = await hold(leases, deaf)
+        holder = Holder(deaf, lifetime=LIFETIME, clock=hand)
+        await holder.heartbeats.send()
+        (delivery,) = await holder.read()
         hand.at += LIFETIME + 1
         deaf.deaf_for = 10**9
 
         async with asyncio.timeout(5):
-            await leases.confirm()
+            await holder.heartbeats.confirm()
 
-        assert leases.holds(delivery.entry)
+        assert holder.holds(delivery)
 
 
 # -- what is stolen is not stored ---------------------------------------------------------------------------------
@@ -210,19 +194,6 @@ async def _nothing() -> None:
     pass
 
 
-async def settle(delivery: Delivery, store: OrderStore, queue: Consumer, leases: Leases) -> None:
-    """Store one order with the settlement of a worker."""
-    buffer = BufferLimit(10, 1_000_000)
-    settlement = Settlement(queue, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
-    body = document(delivery.order_id or "")
-    await buffer.take(len(body))
-    order = decode_order(body, delivery.order_id or "")
-    await settlement.settle(delivery, Store(order, datetime.now(UTC), len(body)))
-    settlement.finish()
-    await settlement.run()
-    await buffer.take(1_000_000)  # all of it was given back
-
-
 @pytest.mark.parametrize("when", ["before the batch", "between two attempts"])
 async def test_an_order_whose_lease_was_stolen_is_never_sent_to_the_database(scene: Scene, when: str) -> None:
     hand = Hand()
@@ -232,9 +203,9 @@ async def test_an_order_whose_lease_was_stolen_is_never_sent_to_the_database(sce
         scene.consumer("frozen") as frozen,
         scene.consumer("heir") as heir,
     ):
-        leases = Leases(frozen, 3600, LIFETIME, SharedClock(), clock=hand)
-        await leases.beat()
-        delivery = await hold(leases, frozen)
+        holder = Holder(frozen, lifetime=LIFETIME, clock=hand)
+        await holder.heartbeats.send()
+        (delivery,) = await holder.read()
 
         async def be_frozen() -> None:
             await is_taken_over_from(scene, "frozen", heir)
@@ -244,7 +215,8 @@ async def test_an_order_whose_lease_was_stolen_is_never_sent_to_the_database(sce
             await be_frozen()
         else:
             store.away_for, store.on_away = 1, be_frozen
-        await settle(delivery, store, frozen, leases)
+        await holder.store([delivery], {"X": document("X")}, store)
+        await holder.buffer.acquire(SPACE)  # all of it was released
 
         assert store.asked == ([] if when == "before the batch" else [["X"]])
     assert await scene.stored() == 0

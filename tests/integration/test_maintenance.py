@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from acceptance.commands import Workers, closing_workers
-from integration.scene import Parts, Scene
+from integration.scene import Scene
 from scale.state import hold
 from support import Cli, eventually
 
+from ingest.assembly import Classes
 from ingest.domain.delivery import Sweep
 from ingest.queue.consumer import Consumer
 
@@ -84,7 +85,7 @@ async def test_of_several_processes_one_does_all_the_maintenance(scene: Scene) -
     async def swept_often() -> bool:
         return sweeps >= 10
 
-    parts = Parts(consumer=Noted)
+    parts = Classes(consumer=Noted)
     lease = {"claim_idle": 1, "heartbeat_ttl": 10.0}
     async with (
         scene.worker("one", parts, **lease),

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from integration.scene import Parts, RunningWorker, Scene, ids
+from integration.scene import RunningWorker, Scene, ids
 from support import eventually
 
+from ingest.assembly import Classes
 from ingest.domain.outage import Outage
 from ingest.queue.connection import QueueRefused
 from ingest.queue.consumer import Consumer
@@ -20,8 +21,8 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 class Mute(Consumer):
     """Redis refuses its reports."""
 
-    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        del outage, lifetime
+    async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
+        del circuit, lifetime
         raise QueueRefused("Redis refuses: NOPERM")
 
 
@@ -32,7 +33,7 @@ async def test_a_worker_whose_reports_are_refused_goes_through_an_outage_like_an
     async def is_open(worker: RunningWorker) -> bool:
         return worker.metric("ingest_circuit_open") == 1
 
-    async with scene.worker(parts=Parts(consumer=Mute)) as worker:
+    async with scene.worker(classes=Classes(consumer=Mute)) as worker:
         await eventually(lambda: is_open(worker))
         scene.api.behave(token=None)
         await scene.stored_at_least(30)

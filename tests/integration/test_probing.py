@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
-from integration.scene import GROUP, Parts, Scene, assert_right, document, ids
+from integration.scene import GROUP, Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
 
+from ingest.assembly import Classes
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
@@ -132,7 +133,7 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
     await scene.enqueue(*ids(30))
 
     # Nothing was given before, so every probe is an order of the queue.
-    async with scene.worker(parts=Parts(consumer=SlowToBury), upstream_url=api.url, claim_idle=3600) as worker:
+    async with scene.worker(classes=Classes(consumer=SlowToBury), upstream_url=api.url, claim_idle=3600) as worker:
         await until(lambda: is_open(worker))
         api.status_of = lambda _: 404 if not dead_lettering.is_set() else 200
         await until(dead_lettering.is_set, within=30)
@@ -160,7 +161,7 @@ async def test_a_probe_whose_read_has_lost_its_reply_is_found_again(scene: Scene
     api.status_of = lambda _: 500
     await scene.enqueue(*ids(60))
 
-    async with scene.worker(parts=Parts(consumer=LosesAProbe), upstream_url=api.url, claim_idle=3600) as worker:
+    async with scene.worker(classes=Classes(consumer=LosesAProbe), upstream_url=api.url, claim_idle=3600) as worker:
         await until(lambda: is_open(worker))
         await until(lambda: bool(lost), within=30)
         api.status_of = lambda _: 200

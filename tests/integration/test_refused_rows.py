@@ -5,20 +5,17 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
-from ingest.flow.lease import Leases
-from integration.scene import GROUP, Parts, RunningWorker, Scene, assert_right, ids
+from ingest.assembly import Classes
+from integration.holding import Holder
+from integration.scene import GROUP, RunningWorker, Scene, assert_right, ids
 from integration.watching import until
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.domain.delivery import Effect, OrderRow, Store
+from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order
-from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.clock import SharedClock
-from ingest.flow.settlement import Settlement
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ORDERS = ids(100)
 # What somebody may do to the table so that it takes no row any more, and how it is put right.
@@ -97,7 +94,7 @@ async def test_a_table_that_takes_no_row_is_waited_for_and_no_order_is_blamed(
     await scene.enqueue(*ORDERS[:count])
 
     with capture_logs() as logs:
-        async with scene.worker(parts=Parts(store=counting)) as worker:
+        async with scene.worker(classes=Classes(store=counting)) as worker:
             await has_tried(counting, 20 if count > 1 else 3)
             assert (await scene.dead(), await scene.stored()) == ([], 0)
             told = [line for line in logs if line["event"] == "rows_refused"]
@@ -119,7 +116,7 @@ async def test_a_table_that_takes_no_row_is_asked_a_few_times_a_second_at_most(
     await scene.sql(BROKEN["a column that nobody fills"][0])
     await scene.enqueue(*ORDERS)
 
-    async with scene.worker(parts=Parts(store=counting)):
+    async with scene.worker(classes=Classes(store=counting)):
         await has_tried(counting, 20)
         before, started = counting.refused, asyncio.get_running_loop().time()
         await has_tried(counting, 20)
@@ -144,7 +141,7 @@ async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_inno
     await make_bad(scene)
     await scene.enqueue("bad", *ORDERS)
     with capture_logs() as logs:
-        async with scene.worker(parts=Parts(store=BreaksAtTheFirstStored)) as worker:
+        async with scene.worker(classes=Classes(store=BreaksAtTheFirstStored)) as worker:
             await until(lambda: dead(worker) > 0 or any(line["event"] == "rows_refused" for line in logs), within=30)
             assert dead(worker) == 0
             await scene.sql(repairing)
@@ -158,7 +155,7 @@ async def test_held_rows_are_given_back_when_the_worker_stops(scene: Scene, coun
     await scene.sql(BROKEN["a column that nobody fills"][0])
     await scene.enqueue(*ORDERS)
 
-    async with scene.worker(parts=Parts(store=counting), shutdown_grace=60) as worker:
+    async with scene.worker(classes=Classes(store=counting), shutdown_grace=60) as worker:
         await has_tried(counting, 10)
         async with asyncio.timeout(10):
             await worker.stop()
@@ -177,7 +174,7 @@ async def test_a_lone_refused_row_is_held_until_another_is_stored_and_then_dead(
     await make_bad(scene)
     await scene.enqueue("bad")
 
-    async with scene.worker(parts=Parts(store=counting)) as worker:
+    async with scene.worker(classes=Classes(store=counting)) as worker:
         await has_tried(counting, 3)
         assert (dead(worker), await scene.pending_count()) == (0, 1)
         await scene.enqueue("good")
@@ -190,7 +187,7 @@ async def test_a_lone_refused_row_is_held_until_another_is_stored_and_then_dead(
 async def test_that_an_order_is_unchanged_is_no_evidence_against_another(
     scene: Scene, counting: type[Counting]
 ) -> None:
-    async with scene.worker(parts=Parts(store=counting)) as worker:
+    async with scene.worker(classes=Classes(store=counting)) as worker:
         await scene.enqueue("old")
         await scene.finished()
         # Triggers of inserts and updates say nothing to what stays as it is.
@@ -242,7 +239,7 @@ async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
     await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [isolated], retrycount=5, idle=60_000)
     await scene.enqueue("bad")
 
-    async with scene.worker(parts=Parts(store=counting), claim_idle=1) as worker:
+    async with scene.worker(classes=Classes(store=counting), claim_idle=1) as worker:
         await scene.stored_at_least(1)
 
         assert dead(worker) == 0
@@ -254,16 +251,8 @@ async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
 async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:
     await scene.enqueue("bad")
     async with OrderStore.open(scene.dsn) as store, scene.consumer("w") as consumer:
-        leases, buffer = Leases(consumer, 60, 60, SharedClock()), BufferLimit(10, 1_000)
-        settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
-        (delivery,) = await consumer.read(1, 1.0)
-        me = asyncio.current_task()
-        assert me is not None
-        leases.take(delivery, me)
-        await buffer.take(1)
+        holder = Holder(consumer)
         order = Order(id="bad", status="a\0b", currency="EUR", placed_at=datetime.now(UTC), lines=())
-        await settlement.settle(delivery, Store(order, datetime.now(UTC), 1))
-        settlement.finish()
-        await settlement.run()
+        await holder.store_orders(await holder.read(), [order], store)
 
     assert [letter["reason"] for letter in await scene.dead()] == ["unstorable"]

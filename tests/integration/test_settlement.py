@@ -4,22 +4,18 @@ order."""
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 
 import pytest
-from ingest.flow.lease import Leases
-from integration.scene import Parts, Scene, assert_right, document, ids, unguarded
+from ingest.assembly import Classes
+from integration.holding import Holder
+from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
-from ingest.domain.delivery import DeadLetter, DeadReason, Delivery, Effect, EntryRef, OrderRow, Retry, Store
-from ingest.domain.order import decode_order
-from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.clock import SharedClock
-from ingest.flow.settlement import Settlement
+from ingest.domain.delivery import DeadReason, Effect, EntryRef, OrderRow, RetryReason
+from ingest.domain.outcome import DeadLetter, Retry
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
-from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 @pytest.fixture
@@ -48,24 +44,12 @@ class CountingStore(OrderStore):
 
 
 async def settle_as_one_batch(store: OrderStore, consumer: Consumer, count: int) -> None:
-    """Read so many entries, and store them as a single batch."""
-    leases = Leases(consumer, 60, 60, SharedClock())
-    buffer = BufferLimit(count, 10_000_000)
-    settlement = Settlement(consumer, store, leases, WorkerMetrics.on(worker_shared_metrics(1), 0), buffer)
-    me = asyncio.current_task()
-    assert me is not None
-    deliveries: list[Delivery] = await consumer.read(count, 1.0)
-    assert len(deliveries) == count
-    for delivery in deliveries:
-        assert delivery.order_id is not None
-        leases.take(delivery, me)
-        body = document(delivery.order_id)
-        await buffer.take(len(body))
-        order = decode_order(body, delivery.order_id)
-        await settlement.settle(delivery, Store(order, datetime.now(UTC), len(body)))
-    settlement.finish()
-    await settlement.run()
-    assert len(leases) == 0
+    """Read `count` entries, and store them as a single batch."""
+    holder = Holder(consumer, rows=count)
+    deliveries = await holder.read(count)
+    bodies = {delivery.order_id: document(delivery.order_id) for delivery in deliveries if delivery.order_id}
+    await holder.store(deliveries, bodies, store)
+    assert len(holder.in_flight) == 0
 
 
 async def refuse(scene: Scene, order_id: str) -> None:
@@ -187,7 +171,7 @@ async def test_a_batch_that_was_not_acked_comes_again_and_changes_nothing(scene:
             return 0
 
     await scene.enqueue(*ids(20))
-    async with scene.worker("slot", Parts(consumer=DiesInsteadOfAcking)):
+    async with scene.worker("slot", Classes(consumer=DiesInsteadOfAcking)):
         await scene.stored_at_least(20)
     before = await scene.rows()
     assert len(await scene.pending()) == 20
@@ -203,7 +187,7 @@ async def test_a_move_whose_reply_was_lost_is_not_done_twice(scene: Scene) -> No
     await scene.enqueue("retried", "buried")
     async with scene.consumer("w") as consumer:
         retried, dead_lettered = await consumer.read(10, 1.0)
-        outcome = Retry(3600, 2, "later")
+        outcome = Retry(3600, 2, RetryReason.HTTP_STATUS, "later")
 
         assert await consumer.reschedule(retried, outcome.after, outcome.attempt)
         assert not await consumer.reschedule(retried, outcome.after, outcome.attempt)

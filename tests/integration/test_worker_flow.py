@@ -7,11 +7,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from integration.scene import GROUP, Parts, Scene, assert_right, document, ids, unguarded
+from integration.scene import GROUP, Scene, assert_right, document, ids, unguarded
 from redelivery import claim_idle, delivered, refs
 from support import eventually
 
-from ingest.domain.delivery import Effect, EntryRef, Fetched, OrderRow
+from ingest.assembly import Classes
+from ingest.domain.delivery import Effect, EntryRef, OrderRow
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
@@ -55,11 +57,11 @@ def with_class_attributes(kind: type[Any], **attributes: object) -> type[Any]:
 async def test_a_slot_is_taken_before_a_message_is_read(scene: Scene) -> None:
     backlog = 2_000
     gate = asyncio.Event()
-    parts = Parts(store=with_class_attributes(GatedStore, gate=gate))
+    parts = Classes(store=with_class_attributes(GatedStore, gate=gate))
     await scene.enqueue(*ids(backlog))
     most = 10 + 25
 
-    async with scene.worker(parts=parts, concurrency=10, batch_rows=25) as worker:
+    async with scene.worker(classes=parts, concurrency=10, batch_rows=25) as worker:
         samples: list[int] = []
 
         async def held() -> int:
@@ -101,7 +103,7 @@ async def test_orders_that_come_while_a_batch_commits_share_the_next_one_and_eac
     await scene.enqueue(*ids(1_000))
 
     async with scene.worker(
-        parts=Parts(consumer=with_class_attributes(CountingConsumer, acks=acks)), concurrency=200
+        classes=Classes(consumer=with_class_attributes(CountingConsumer, acks=acks)), concurrency=200
     ) as worker:
         await scene.finished()
         statements = worker.metric("ingest_store_batch_rows_count")
@@ -134,7 +136,7 @@ async def test_rows_that_wait_for_postgresql_stay_with_their_worker_too(scene: S
     gate = asyncio.Event()
     await scene.enqueue(*ids(3))
 
-    parts = Parts(store=with_class_attributes(GatedStore, gate=gate))
+    parts = Classes(store=with_class_attributes(GatedStore, gate=gate))
     # Two rows fill the batch, the third order keeps the slot: nothing is read, or looked for, any more.
     async with scene.worker("first", parts, claim_idle=1, concurrency=1, batch_rows=2):
         await eventually(lambda: scene_requests(scene, 3))
@@ -447,7 +449,7 @@ async def test_a_bug_met_by_one_order_stops_no_other_and_keeps_its_entry(scene: 
 
     await scene.enqueue(*ids(40))
 
-    async with scene.worker(parts=Parts(upstream=Buggy), concurrency=5, claim_idle=1, max_deliveries=2) as worker:
+    async with scene.worker(classes=Classes(upstream=Buggy), concurrency=5, claim_idle=1, max_deliveries=2) as worker:
         await scene.stored_at_least(39)
         await scene.finished()
 

@@ -1,22 +1,26 @@
-"""What the intake takes from where, on a queue that the test writes down: no server is needed to see whom it asks for what."""
+"""What the reader reads from where, on a queue that the test writes down: no server is needed to see which calls it makes."""
 
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
-from ingest.flow.intake import Intake
-from ingest.flow.lease import Leases
-from ingest.flow.reaper import Reaper
 
 from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
+from ingest.flow.moves import Moves
+from ingest.flow.reader import BLOCK, Batch, Reader
+from ingest.flow.reclaim import Reclaimer
+from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 
 def delivery(number: int, count: int = 1) -> Delivery:
-    return Delivery(EntryRef("orders", f"{number}-0"), f"order-{number}", 1.0, 1, count, None, {})
+    return Delivery(EntryRef("stream", f"{number}-0"), f"order-{number}", 1.0, 1, count, None, {})
 
 
 @dataclass
@@ -68,30 +72,38 @@ class Source:
         return [asked for asked in self.asked if asked[0] == kind]
 
 
-def intake_on(source: Source, *, calm: int = 3, drawn: float = 1.0) -> tuple[Intake, Leases]:
-    leases = Leases(source, 30.0, 9.0, SharedClock())  # type: ignore[arg-type]  what the intake needs of a queue
-    metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    reaper = Reaper(source, leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
-    intake = Intake(source, leases, reaper, calm=calm, draw=lambda low, high: low + drawn * (high - low))  # type: ignore[arg-type]
-    return intake, leases
+class Process:
+    """What one process reads, and holds."""
 
+    def __init__(self, source: Source, *, isolate_above: int = 3, drawn: float = 1.0) -> None:
+        metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
+        queue: Any = source
+        self.in_flight = InFlight(metrics.in_flight)
+        self.heartbeats = Heartbeats(queue, self.in_flight, 30.0, 9.0, SharedClock())
+        self.reclaimer = Reclaimer(queue, self.in_flight, metrics.redeliveries, clock=lambda: 0.0)
+        moves: Any = Moves(queue, self.in_flight, metrics)
+        self.reader = Reader(
+            queue, self.reclaimer, moves, self.heartbeats,
+            isolate_above=isolate_above, draw=lambda low, high: low + drawn * (high - low),
+        )  # fmt: skip
+        # Pauses end at once.
+        self.stop = Shutdown(1.0)
+        self.stop.requested.set()
 
-async def all_of(intake: Intake, leases: Leases, many: int, count: int) -> list[Delivery]:
-    """Take in until so many have come, over whatever losses."""
-    taken: list[Delivery] = []
-    task = asyncio.current_task()
-    assert task is not None
-    for _ in range(50 * many):
-        try:
-            new = await intake.next(count, 0.0)
-        except QueueUnavailable:
-            continue
-        for entry in new:
-            leases.take(entry, task)
-        taken += new
-        if len(taken) >= many:
-            return taken
-    raise AssertionError(f"only {len(taken)} of {many} came")
+    async def read(self, count: int) -> Batch:
+        return await self.reader.read(count, self.stop)
+
+    async def read_all(self, many: int, count: int) -> list[Delivery]:
+        """Read until `many` have come, over whatever losses."""
+        taken: list[Delivery] = []
+        for _ in range(50 * many):
+            batch = await self.read(count)
+            for entry in batch.deliveries:
+                self.in_flight.start(entry, asyncio.sleep(0))
+            taken += batch.deliveries
+            if len(taken) >= many:
+                return taken
+        raise AssertionError(f"only {len(taken)} of {many} came")
 
 
 @pytest.mark.parametrize("largest", [1, 3, 60])
@@ -99,9 +111,9 @@ async def test_on_a_network_that_loses_large_replies_all_come_in_smaller_ones_an
     largest: int,
 ) -> None:
     source = Source(undelivered=[delivery(number) for number in range(100)], largest=largest)
-    intake, leases = intake_on(source)
+    process = Process(source)
 
-    taken = await all_of(intake, leases, 100, 100)
+    taken = await process.read_all(100, 100)
 
     assert sorted(entry.entry.id for entry in taken) == sorted(f"{number}-0" for number in range(100))
     assert {counted for _, _, counted in source.of("claim_own")[1:]} == {False}
@@ -109,36 +121,35 @@ async def test_on_a_network_that_loses_large_replies_all_come_in_smaller_ones_an
 
 async def test_when_replies_come_again_whole_slots_are_filled_at_once() -> None:
     source = Source(undelivered=[delivery(number) for number in range(1000)], largest=1)
-    intake, leases = intake_on(source)
-    await all_of(intake, leases, 3, 100)
+    process = Process(source)
+    await process.read_all(3, 100)
 
     source.largest = 10**6
-    taken = [len(await intake.next(100, 0.0)) for _ in range(12)]
+    taken = [len((await process.read(100)).deliveries) for _ in range(12)]
 
     assert max(taken) == 100
 
 
 async def test_what_a_predecessor_left_counts_as_another_delivery() -> None:
     source = Source(own=[delivery(1)])
-    intake, leases = intake_on(source)
+    process = Process(source)
 
-    await all_of(intake, leases, 1, 10)
+    await process.read_all(1, 10)
 
     assert source.of("claim_own") == [("claim_own", 10, True)]
 
 
 async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None:
     source = Source(undelivered=[delivery(1)], largest=0)
-    intake, leases = intake_on(source)
+    process = Process(source)
     source.undelivered, entries = [], source.undelivered
-    assert await intake.next(1, 0.0) == [], "nothing was left by a predecessor"
+    assert (await process.read(1)).deliveries == [], "nothing was left by a predecessor"
     source.undelivered = entries
-    with pytest.raises(QueueUnavailable):
-        await intake.one()
+    assert await process.reader.read_probe(process.stop) == []
 
     source.largest = 10**6
 
-    assert [entry.entry.id for entry in await all_of(intake, leases, 1, 10)] == ["1-0"]
+    assert [entry.entry.id for entry in await process.read_all(1, 10)] == ["1-0"]
 
 
 @pytest.mark.parametrize(
@@ -148,45 +159,48 @@ async def test_of_many_idle_processes_few_wait_in_a_blocking_read(
     consumers: int, drawn: float, *, blocks: bool
 ) -> None:
     source = Source(consumers=consumers)
-    intake, leases = intake_on(source, drawn=drawn)
-    await leases.beat()
+    process = Process(source, drawn=drawn)
+    await process.heartbeats.send()
 
-    await intake.next(5, 0.001)
+    await process.read(5)
 
-    assert source.of("read") == [("read", 5, 0.001 if blocks else 0.0)]
+    assert source.of("read") == [("read", 5, BLOCK if blocks else 0.0)]
 
 
-async def test_of_several_suspects_one_is_kept_and_the_others_are_released() -> None:
+async def test_of_several_that_may_be_poison_one_is_kept_and_the_others_are_released() -> None:
     source = Source(undelivered=[delivery(number, count=5) for number in range(3)])
-    intake, _ = intake_on(source)
+    process = Process(source)
 
-    taken = await intake.next(3, 0.0)
+    batch = await process.read(3)
 
-    assert [entry.entry.id for entry in taken] == ["0-0"]
+    assert [entry.entry.id for entry in batch.deliveries] == ["0-0"]
+    assert batch.is_isolated
     assert source.of("release") == [("release", "1-0", "2-0")]
 
 
-async def test_a_suspect_among_others_is_released_and_the_others_are_kept() -> None:
+async def test_what_may_be_poison_is_released_and_the_others_are_kept() -> None:
     source = Source(undelivered=[delivery(1), delivery(2, count=5), delivery(3)])
-    intake, _ = intake_on(source)
+    process = Process(source)
 
-    taken = await intake.next(3, 0.0)
+    batch = await process.read(3)
 
-    assert [entry.entry.id for entry in taken] == ["1-0", "3-0"]
+    assert [entry.entry.id for entry in batch.deliveries] == ["1-0", "3-0"]
+    assert not batch.is_isolated
     assert source.of("release") == [("release", "2-0")]
 
 
 async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
-    # The loop stood still for longer than a lease: a sweep has released what is in hand here, and it is claimed.
+    # The loop was blocked for longer than a lease: a sweep has released what is in flight here, and it is claimed.
     source = Source(undelivered=[delivery(1)])
-    intake, leases = intake_on(source)
-    await all_of(intake, leases, 1, 1)
+    process = Process(source)
+    await process.read_all(1, 1)
 
     class Again(Source):
         async def claim_abandoned(self, count: int) -> Abandoned:
             return Abandoned([delivery(1, count=2)][:count], [delivery(2, count=2)])
 
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    reaper = Reaper(Again(), leases, metrics.redeliveries, clock=lambda: 0.0)  # type: ignore[arg-type]  as above
+    again: Any = Again()
+    reclaimer = Reclaimer(again, process.in_flight, metrics.redeliveries, clock=lambda: 0.0)
 
-    assert [entry.entry.id for entry in await reaper.claim(10)] == ["2-0"]
+    assert [entry.entry.id for entry in await reclaimer.claim(10)] == ["2-0"]

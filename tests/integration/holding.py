@@ -1,0 +1,67 @@
+"""What one process holds and settles, without a worker around it."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ingest.domain.delivery import Delivery
+from ingest.domain.order import Order, decode_order
+from ingest.domain.outcome import Store
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.clock import SharedClock, steady
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
+from ingest.flow.settlement import Settlement
+from ingest.queue.consumer import Consumer
+from ingest.store.orders import OrderStore
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+
+SPACE = 10_000_000
+
+
+class Holder:
+    """A process that reads, holds and settles when the test says so.
+
+    Args:
+        consumer: its consumer.
+        lifetime: of its heartbeats, in seconds.
+        clock: seconds.
+        rows: most documents between fetch and commit.
+    """
+
+    def __init__(
+        self, consumer: Consumer, *, lifetime: float = 60.0, clock: Callable[[], float] = steady, rows: int = 10
+    ) -> None:
+        self.consumer = consumer
+        self.in_flight = InFlight(_metrics().in_flight, clock=clock)
+        self.heartbeats = Heartbeats(consumer, self.in_flight, 3600.0, lifetime, SharedClock(), clock=clock)
+        self.buffer = BufferLimit(rows, SPACE)
+
+    async def read(self, count: int = 1) -> list[Delivery]:
+        """Read entries and hold them; each has an outcome already."""
+        deliveries = await self.consumer.read(count, 1.0)
+        assert len(deliveries) == count
+        for delivery in deliveries:
+            await self.in_flight.start(delivery, asyncio.sleep(0))
+            self.in_flight.decided(delivery)
+        return deliveries
+
+    def holds(self, delivery: Delivery) -> bool:
+        return self.in_flight.holds(delivery)
+
+    async def store(self, deliveries: list[Delivery], bodies: dict[str, bytes], store: OrderStore) -> None:
+        """Store orders as one batch, with the settlement of a worker."""
+        orders = [decode_order(bodies[delivery.order_id or ""], delivery.order_id or "") for delivery in deliveries]
+        await self.store_orders(deliveries, orders, store)
+
+    async def store_orders(self, deliveries: list[Delivery], orders: list[Order], store: OrderStore) -> None:
+        settlement = Settlement(self.consumer, store, self.in_flight, self.heartbeats, _metrics(), self.buffer)
+        for delivery, order in zip(deliveries, orders, strict=True):
+            await self.buffer.acquire(1)
+            await settlement.settle(delivery, Store((order,), datetime.now(UTC), 1))
+        settlement.finish()
+        await settlement.run()
+
+
+def _metrics() -> WorkerMetrics:
+    return WorkerMetrics.on(worker_shared_metrics(1), 0)
