@@ -15,9 +15,9 @@ import uvloop
 
 from ingest.assembly import open_worker, proxy_of
 from ingest.domain.errors import UserError
-from ingest.flow.patience import until_ready
+from ingest.flow.availability import until_ready
+from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.worker import BLOCK
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor

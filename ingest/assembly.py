@@ -89,7 +89,7 @@ def build_worker(settings: Settings, ports: Ports, metrics: WorkerMetrics) -> Wo
     reader = Reader(
         queue,
         Reclaimer(queue, in_flight, metrics.redeliveries),
-        settlement,
+        settlement.release_unprocessed,
         heartbeats,
         # Leaves an isolated entry a few deliveries of its own before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),

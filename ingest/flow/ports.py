@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.outage import Outage
 from ingest.domain.order import Order
+from ingest.domain.outage import Outage
 
 
 class Source(Protocol):

@@ -5,7 +5,7 @@ Everything is read here, and a slot is free before anything is read, whatever it
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from ingest.domain.delivery import Delivery
@@ -14,7 +14,6 @@ from ingest.flow.availability import log_unavailable
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.ports import Source
 from ingest.flow.reclaim import Reclaimer
-from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.logs import get_logger
 
@@ -29,6 +28,8 @@ _PROBE_BLOCK = 0.05
 # Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
 # blocking read, and the others poll about once a second.
 _MOST_BLOCKED = 32
+
+Release = Callable[[Sequence[Delivery]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,10 @@ class Reader:
     Args:
         queue: where new entries come from.
         reclaimer: where those come from that were delivered before.
-        settlement: releases what has to wait for its isolation.
+        release: releases what has to wait for its isolation; raises `Unavailable` if Redis cannot be used now.
         heartbeats: tells how many other consumers there are.
         isolate_above: deliveries of an entry above which it is isolated: it may have killed the workers that held it.
+        block: seconds for which a read waits for new entries.
         draw: a uniform random number between its arguments.
     """
 
@@ -62,17 +64,19 @@ class Reader:
         self,
         queue: Source,
         reclaimer: Reclaimer,
-        settlement: Settlement,
+        release: Release,
         heartbeats: Heartbeats,
         *,
         isolate_above: int,
+        block: float = BLOCK,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
         self._reclaimer = reclaimer
-        self._settlement = settlement
+        self._release = release
         self._heartbeats = heartbeats
         self._isolate_above = isolate_above
+        self._block = block
         self._draw = draw
         self._is_paused = False
         # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
@@ -84,7 +88,7 @@ class Reader:
         self._most = 0
 
     async def read(self, count: int, shutdown: Shutdown) -> Batch:
-        """Up to `count` deliveries, waiting up to `BLOCK` seconds for new ones; none, after a pause, while Redis is unavailable."""
+        """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable."""
         wanted = min(count, _MOST_AT_ONCE)
         try:
             batch = await self._next(wanted)
@@ -128,9 +132,9 @@ class Reader:
 
     async def _read(self, count: int) -> list[Delivery]:
         is_polling = self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
-        taken = await self._queue.read(count, 0.0 if is_polling else BLOCK)
+        taken = await self._queue.read(count, 0.0 if is_polling else self._block)
         if is_polling and not taken:
-            await asyncio.sleep(self._draw(0.75 * BLOCK, 1.25 * BLOCK))
+            await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
         if all(delivery.count == 1 for delivery in taken):
             return taken
         again = self._reclaimer.redelivered([delivery for delivery in taken if delivery.count > 1], "idle")
@@ -153,7 +157,7 @@ class Reader:
         possible_poison = [delivery for delivery in deliveries if self._may_be_poison(delivery)]
         kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
         if left:
-            await self._settlement.release_unprocessed(left)
+            await self._release(left)
         return Batch(kept, is_full, is_isolated=not harmless)
 
     # -- while Redis is unavailable -------------------------------------------------------------------------

@@ -3,39 +3,31 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
-
+from ingest.backoff import call_until_available
 from ingest.domain.errors import QueueUnavailable, Unavailable, UserError
 from ingest.queue.connection import QueueFull
 
 _T = TypeVar("_T")
-_LONGEST_WAIT = 2.0
 
 
 async def patiently(on_wait: Callable[[str], None], call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """Make the call until Redis answers it; only cancelling ends the wait.
 
     Args:
-        on_wait: told, in words, why it waits; once for each reason.
+        on_wait: called with the reason, in words, for which it waits; once for each.
         call: what may be called again after a reply was lost.
         arguments: what it is called with.
     """
     waiting = ""
 
-    def tell(state: RetryCallState) -> None:
+    def on_failure(error: BaseException) -> None:
         nonlocal waiting
-        reason = _reason(state)
+        reason = _reason(error)
         if reason != waiting:
             waiting = reason
             on_wait(reason)
 
-    retrying = AsyncRetrying(
-        retry=retry_if_exception(_passes),
-        wait=wait_random_exponential(multiplier=0.05, max=_LONGEST_WAIT),
-        before_sleep=tell,
-    )
-    result: _T = await retrying(call, *arguments)
-    return result
+    return await call_until_available(call, *arguments, passes=_passes, on_failure=on_failure)
 
 
 def _passes(error: BaseException) -> bool:
@@ -43,8 +35,8 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, Unavailable) and not isinstance(error, UserError)
 
 
-def _reason(state: RetryCallState) -> str:
-    match state.outcome and state.outcome.exception():
+def _reason(error: BaseException) -> str:
+    match error:
         case QueueFull():
             return "Redis is out of memory; waiting for the workers to make room"
         case QueueUnavailable() as away:

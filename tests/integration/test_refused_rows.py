@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
-from ingest.assembly import Classes
 from integration.holding import Holder
 from integration.scene import GROUP, RunningWorker, Scene, assert_right, ids
 from integration.watching import until
 from structlog.testing import capture_logs
 from support import eventually
 
+from ingest.assembly import Classes
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order

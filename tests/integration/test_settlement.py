@@ -6,11 +6,11 @@ import math
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from ingest.assembly import Classes
 from integration.holding import Holder
 from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
+from ingest.assembly import Classes
 from ingest.domain.delivery import DeadReason, Effect, EntryRef, OrderRow, RetryReason
 from ingest.domain.outcome import DeadLetter, Retry
 from ingest.lab.servers import EmbeddedServers

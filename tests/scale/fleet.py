@@ -7,13 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.flow.intake import Intake
-from ingest.flow.lease import Leases
-from ingest.flow.reaper import Reaper
-
 from ingest.domain.delivery import Delivery
 from ingest.flow.clock import SharedClock
-from ingest.flow.maintenance import Maintenance
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
+from ingest.flow.maintenance import GroupMaintenance
+from ingest.flow.moves import Moves
+from ingest.flow.reader import BLOCK, Reader
+from ingest.flow.reclaim import Reclaimer
+from ingest.flow.shutdown import Shutdown
 from ingest.queue.consumer import Consumer
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
@@ -26,9 +28,9 @@ class Member:
     """One process of the fleet."""
 
     consumer: Consumer
-    intake: Intake
-    leases: Leases
-    maintenance: Maintenance
+    reader: Reader
+    heartbeats: Heartbeats
+    maintenance: GroupMaintenance
 
 
 class Fleet:
@@ -39,21 +41,30 @@ class Fleet:
         taken: how many orders each has taken, by its name.
     """
 
-    def __init__(self, url: str, queue: str, lifetime: float) -> None:
+    def __init__(self, url: str, queue: str, block: float, lifetime: float) -> None:
         self._url = url
         self._queue = queue
+        self._block = block
         self._lifetime = lifetime
-        self._redeliveries = WorkerMetrics.on(worker_shared_metrics(1), 0).redeliveries
+        self._metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
+        self._stop = Shutdown(LEASE)
         self.members: list[Member] = []
         self.taken: Counter[str] = Counter()
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, queue: str, processes: int, *, lifetime: float = 600.0, prefix: str = "process"
+        cls,
+        url: str,
+        queue: str,
+        processes: int,
+        *,
+        block: float = BLOCK,
+        lifetime: float = 600.0,
+        prefix: str = "process",
     ) -> AsyncIterator["Fleet"]:
         """A fleet that is connected, and does nothing yet."""
-        fleet = cls(url, queue, lifetime)
+        fleet = cls(url, queue, block, lifetime)
         async with AsyncExitStack() as stack:
             for number in range(processes):
                 await fleet._join(stack, f"{prefix}-{number}")
@@ -62,22 +73,25 @@ class Fleet:
     async def _join(self, stack: AsyncExitStack, name: str) -> None:
         consumer = await stack.enter_async_context(Consumer.open(self._url, self._queue, GROUP, name, 60.0))
         await consumer.ensure_group()
-        leases = Leases(consumer, LEASE, self._lifetime, SharedClock())
-        intake = Intake(consumer, leases, Reaper(consumer, leases, self._redeliveries), calm=3)
-        self.members.append(Member(consumer, intake, leases, Maintenance(consumer, leases, LEASE)))
+        in_flight = InFlight(self._metrics.in_flight)
+        heartbeats = Heartbeats(consumer, in_flight, LEASE, self._lifetime, SharedClock())
+        reclaimer = Reclaimer(consumer, in_flight, self._metrics.redeliveries)
+        release = Moves(consumer, in_flight, self._metrics).release_unprocessed
+        reader = Reader(consumer, reclaimer, release, heartbeats, isolate_above=3, block=self._block)
+        self.members.append(Member(consumer, reader, heartbeats, GroupMaintenance(consumer, heartbeats, LEASE)))
 
-    async def beat(self) -> None:
-        """Let each be heard, and learn how many there are."""
+    async def send_heartbeats(self) -> None:
+        """Let each send a heartbeat, and learn how many there are."""
         for member in self.members * 2:
-            await member.leases.beat()
+            await member.heartbeats.send()
 
     @asynccontextmanager
-    async def reading(self, block: float) -> AsyncIterator[None]:
+    async def reading(self) -> AsyncIterator[None]:
         """While the block runs, each takes in five orders at a time, and acks them before it takes in more."""
 
         async def work(member: Member) -> None:
             while True:
-                taken = await member.intake.next(5, block)
+                taken = (await member.reader.read(5, self._stop)).deliveries
                 if taken:
                     await asyncio.sleep(0.05)
                     await self._finish(member, taken)
@@ -86,7 +100,7 @@ class Fleet:
             yield
 
     @asynccontextmanager
-    async def working(self, block: float, seconds: float) -> AsyncIterator[None]:
+    async def working(self, seconds: float) -> AsyncIterator[None]:
         """While the block runs, each does all that a process of the service does; an order takes so many `seconds`."""
         finishing: set[asyncio.Task[None]] = set()
 
@@ -96,12 +110,12 @@ class Fleet:
 
         async def work(member: Member) -> None:
             while True:
-                if taken := await member.intake.next(100, block):
+                if taken := (await member.reader.read(100, self._stop)).deliveries:
                     task = asyncio.create_task(finish(member, taken))
                     finishing.add(task)
                     task.add_done_callback(finishing.discard)
 
-        living = [part for member in self.members for part in (member.leases.run(), member.maintenance.run())]
+        living = [part for member in self.members for part in (member.heartbeats.run(), member.maintenance.run())]
         async with _all([*living, *(work(member) for member in self.members)]):
             yield
 

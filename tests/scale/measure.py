@@ -17,7 +17,6 @@ from scale.fleet import Fleet
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.flow.worker import BLOCK
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
 
@@ -35,8 +34,8 @@ def part_of_fleet(url: str, processes: int, number: int) -> None:
 
     async def main() -> None:
         async with Fleet.open(url, QUEUE, processes, lifetime=LIFETIME, prefix=f"program-{number}") as fleet:
-            await fleet.beat()
-            async with fleet.working(BLOCK, LATENCY):
+            await fleet.send_heartbeats()
+            async with fleet.working(LATENCY):
                 await asyncio.Event().wait()
 
     uvloop.run(main())

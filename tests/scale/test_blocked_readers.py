@@ -21,9 +21,9 @@ async def blocked(redis: Redis) -> int:
 async def test_of_a_hundred_idle_processes_about_a_third_waits_in_a_read(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
-    async with Fleet.open(redis_url, queue_name, PROCESSES) as fleet:
-        await fleet.beat()
-        async with fleet.reading(block=0.5):
+    async with Fleet.open(redis_url, queue_name, PROCESSES, block=0.5) as fleet:
+        await fleet.send_heartbeats()
+        async with fleet.reading():
             waiting = []
             for _ in range(100):
                 waiting.append(await blocked(redis))
@@ -35,9 +35,9 @@ async def test_of_a_hundred_idle_processes_about_a_third_waits_in_a_read(
 async def test_an_order_announced_to_an_idle_fleet_is_taken_before_anybody_looks_again(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
-    async with Fleet.open(redis_url, queue_name, PROCESSES) as fleet:
-        await fleet.beat()
-        async with fleet.reading(block=60.0):
+    async with Fleet.open(redis_url, queue_name, PROCESSES, block=60.0) as fleet:
+        await fleet.send_heartbeats()
+        async with fleet.reading():
             await eventually(lambda: blocked(redis))
             async with Producer.connect(redis_url, queue_name) as producer:
                 await producer.enqueue(["order-1"])
@@ -53,10 +53,10 @@ async def test_a_backlog_is_worked_on_by_all_processes_also_where_most_of_them_p
     redis: Redis, redis_url: str, queue_name: str, keys: Keys
 ) -> None:
     seconds, _ = await redis.time()
-    async with Fleet.open(redis_url, queue_name, 8) as fleet:
+    async with Fleet.open(redis_url, queue_name, 8, block=1.0) as fleet:
         await redis.zadd(keys.alive, {f"elsewhere-{number}": seconds * 1000 + 1e6 for number in range(200)})
-        await fleet.beat()
-        async with fleet.reading(block=1.0), Producer.connect(redis_url, queue_name) as producer:
+        await fleet.send_heartbeats()
+        async with fleet.reading(), Producer.connect(redis_url, queue_name) as producer:
             await producer.enqueue(f"order-{number}" for number in range(4000))
 
             async def is_done() -> bool:

@@ -81,9 +81,9 @@ class Process:
         self.in_flight = InFlight(metrics.in_flight)
         self.heartbeats = Heartbeats(queue, self.in_flight, 30.0, 9.0, SharedClock())
         self.reclaimer = Reclaimer(queue, self.in_flight, metrics.redeliveries, clock=lambda: 0.0)
-        moves: Any = Moves(queue, self.in_flight, metrics)
+        moves = Moves(queue, self.in_flight, metrics)
         self.reader = Reader(
-            queue, self.reclaimer, moves, self.heartbeats,
+            queue, self.reclaimer, moves.release_unprocessed, self.heartbeats,
             isolate_above=isolate_above, draw=lambda low, high: low + drawn * (high - low),
         )  # fmt: skip
         # Pauses end at once.

@@ -1,4 +1,4 @@
-"""What stands at the flow's seams in this bench: a queue and a table in memory, and an external API that sleeps.
+"""What stands at the flow's ports in this bench: a queue and a table in memory, and an external API that sleeps.
 
 It is the worker's admission that is measured here. What Redis, HTTP and PostgreSQL add is not in it, while all that the flow
 does for each delivery is: its lease, the checks of its document, its batch, its ack, its metrics.
@@ -11,22 +11,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ingest.domain.delivery import (
-    Abandoned,
-    DeadReason,
-    Delivery,
-    Effect,
-    EntryRef,
-    Fetched,
-    Heartbeat,
-    OrderRow,
-    Sweep,
-)
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
+from ingest.domain.fetching import Fetched
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ingest.bench.backpressure.calls import Calls
+    from ingest.domain.fetching import FetchRequest
     from ingest.domain.outage import Outage
     from ingest.flow.shutdown import Shutdown
 
@@ -37,7 +29,7 @@ _DOCUMENT = (
 
 
 class MemoryQueue:
-    """Keeps the contracts of `Queue` and `GroupMaintenance` in `ingest.flow.ports` for deliveries that are made as they are read.
+    """Keeps the queue's ports of `ingest.flow.ports` for deliveries that are made as they are read.
 
     Args:
         count: deliveries; their order IDs are numbers from 0.
@@ -88,7 +80,7 @@ class MemoryQueue:
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """No order is faulty."""
-        raise NotImplementedError(f"order {delivery.order_id} was to be buried: {reason}, {error}")
+        raise NotImplementedError(f"order {delivery.order_id} was to be dead-lettered: {reason}, {error}")
 
     async def move_due(self, most: int) -> int:
         """No call is made again."""
@@ -130,11 +122,11 @@ class SleepingApi:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
-    async def fetch(self, order_id: str) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched:
         """Make the call of that number."""
         asked_at = datetime.now(UTC)
-        await self._calls.make(int(order_id))
-        return Fetched((_DOCUMENT % order_id).encode(), asked_at)
+        await self._calls.make(int(request.order_id))
+        return Fetched((_DOCUMENT % request.order_id).encode(), asked_at)
 
     fetch_once = fetch
 

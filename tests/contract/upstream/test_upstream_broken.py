@@ -12,6 +12,7 @@ from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
 from structlog.testing import capture_logs
 
 from ingest.domain.errors import TransientFault, TransportFault
+from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -66,7 +67,7 @@ async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
         # What was opened just now is not replaced at once: it would be no better.
         await asyncio.sleep(1.05)
         with capture_logs() as logs:
-            fetched = await client.fetch(ORDER)
+            fetched = await client.fetch(FetchRequest(ORDER))
 
     assert fetched.body == DOCUMENT
     assert sorted(broken.closed) == [1, 2]
@@ -84,10 +85,10 @@ async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it
         with capture_logs() as logs:
             for _ in range(20):
                 with pytest.raises(TransportFault, match="our HTTP client failed: ZeroDivisionError") as fault:
-                    await client.fetch_once(ORDER)
+                    await client.fetch_once(FetchRequest(ORDER))
 
     assert not fault.value.reached
-    assert fault.value.asked_at is not None
+    assert fault.value.exchange is not None
     assert broken.opened == len(broken.closed) <= 3
     assert [entry["event"] for entry in logs] == ["transport_failed"]
 
@@ -111,9 +112,9 @@ async def test_what_runs_on_a_transport_that_is_replaced_may_end(shared_metrics:
 
     broken = Slowly(bugs=1)
     async with over(broken, shared_metrics) as client:
-        slow = asyncio.create_task(client.fetch_once("slow"))
+        slow = asyncio.create_task(client.fetch_once(FetchRequest("slow")))
         await asyncio.sleep(1.05)
-        await client.fetch(ORDER)
+        await client.fetch(FetchRequest(ORDER))
         assert broken.opened == 2
         gate.set()
 
@@ -133,7 +134,7 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
         lambda: _opener(kind)(Options({}, LIMITS, False, None)), api.url_template, replace(LIMITS, tries=3), seconds
     ) as client:
         (epoll,) = epolls() - before
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
         await asyncio.sleep(1.05)
         # As if its number had been closed by somebody else's mistake.
         read_end, write_end = os.pipe()
@@ -141,7 +142,7 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
         os.close(read_end)
         os.close(write_end)
 
-        fetched = await asyncio.gather(*(client.fetch(ORDER) for _ in range(20)))
+        fetched = await asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(20)))
 
     assert {document.body for document in fetched} == {DOCUMENT}
 
@@ -165,7 +166,7 @@ async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_mor
         draw=draw,
     ) as client:
         with pytest.raises(TransientFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert [least for least, _ in drawn[:7]] == [0.0] * 7
     assert [most for _, most in drawn[:7]] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])

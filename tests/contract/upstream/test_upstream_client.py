@@ -14,6 +14,7 @@ from raw_http import DOCUMENT, IMPATIENT, ORDER, OTHER, QUICK, TOKEN, Connect, a
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 
@@ -24,7 +25,7 @@ async def test_an_order_is_returned_byte_for_byte(
     api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
     async with connect(api.url_template) as client:
-        body = (await client.fetch(ORDER)).body
+        body = (await client.fetch(FetchRequest(ORDER))).body
 
     assert body == DOCUMENT
     assert counted(shared_metrics) == {"2xx": 1}
@@ -33,7 +34,7 @@ async def test_an_order_is_returned_byte_for_byte(
 async def test_requests_one_after_the_other_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
         for _ in range(20):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
         assert api.stats().requests == 20
         assert api.stats().open_connections == 1
@@ -43,14 +44,14 @@ async def test_as_many_requests_run_at_once_as_are_made(api: SimulatedApi, conne
     api.behave(latency="0.2")
 
     async with connect(api.url_template) as client:
-        await asyncio.gather(*(client.fetch(ORDER) for _ in range(150)))
+        await asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(150)))
 
     assert api.stats().peak_concurrency == 150
 
 
 async def test_an_id_is_percent_encoded_into_the_path(connect: Connect) -> None:
     async with answering(http(b"{}", "Content-Length: 2")) as (template, asked), connect(template) as client:
-        await client.fetch("shop:1.a_b-c")
+        await client.fetch(FetchRequest("shop:1.a_b-c"))
 
     assert asked[0].startswith(b"GET /orders/shop%3A1.a_b-c HTTP/1.1\r\n")
 
@@ -59,7 +60,7 @@ async def test_an_id_may_stand_in_a_query_that_is_kept_as_it_is(connect: Connect
     async with answering(http(b"{}", "Content-Length: 2")) as (template, asked):
         written = template.replace("/orders/{order_id}", "/o%2Fx?fields=a%2Cb&id={order_id}&z=%20")
         async with connect(written) as client:
-            await client.fetch("shop:1")
+            await client.fetch(FetchRequest("shop:1"))
 
     assert asked[0].startswith(b"GET /o%2Fx?fields=a%2Cb&id=shop%3A1&z=%20 HTTP/1.1\r\n")
 
@@ -68,7 +69,7 @@ async def test_an_encoded_id_reaches_its_order(api: SimulatedApi, connect: Conne
     api.behave(any_id=True)
 
     async with connect(api.url_template) as client:
-        body = (await client.fetch("shop:1")).body
+        body = (await client.fetch(FetchRequest("shop:1"))).body
 
     assert body.startswith(b'{"id":"shop:1"')
 
@@ -93,7 +94,7 @@ async def test_the_orders_own_faults_are_permanent_and_not_tried_again(
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(PermanentFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reason is reason
     assert api.stats().requests == 1
@@ -118,7 +119,7 @@ async def test_passing_faults_are_tried_as_often_as_allowed(
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(TransientFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert counted(shared_metrics) == {code: 3}
 
@@ -130,7 +131,7 @@ async def test_a_fault_that_passes_within_the_quick_tries_is_not_noticed(
     api.behave(fail_first=2, **{fault: 1})
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
-        body = (await client.fetch(ORDER)).body
+        body = (await client.fetch(FetchRequest(ORDER))).body
 
     assert body == DOCUMENT
     assert api.stats().by_id == {ORDER: 3}
@@ -141,7 +142,7 @@ async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: Simula
     api.behave(fail_first=2, error_rate=1)
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
-        fetched = await client.fetch(ORDER)
+        fetched = await client.fetch(FetchRequest(ORDER))
 
     stats = api.stats()
     assert stats.requests == 3
@@ -164,9 +165,9 @@ async def test_being_told_to_wait_is_no_failure_and_not_tried_again(
 
     async with connect(api.url_template, QUICK) as client:
         if "rate_limit" in behaviour:
-            await client.fetch(OTHER)
+            await client.fetch(FetchRequest(OTHER))
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.after == after
     assert api.stats().by_id[ORDER] == 1
@@ -178,7 +179,7 @@ async def test_being_told_to_wait_until_a_date_is_understood(api: SimulatedApi, 
     before = datetime.now(UTC)
     async with connect(api.url_template) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     # The date is at least an hour after the request, in whole seconds; the clock has gone on since.
     assert fault.value.after is not None
@@ -190,7 +191,7 @@ async def test_a_missing_token_is_an_outage(api: SimulatedApi, connect: Connect)
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(CredentialFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert api.stats().requests == 1
 
@@ -199,7 +200,7 @@ async def test_the_token_opens_the_door(api: SimulatedApi, connect: Connect) -> 
     api.behave(token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
 
 
 async def test_silence_ends_with_the_timeout(
@@ -209,7 +210,7 @@ async def test_silence_ends_with_the_timeout(
 
     async with connect(api.url_template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no answer in time"):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert counted(shared_metrics) == {"timeout": 1}
 
@@ -218,7 +219,7 @@ async def test_a_body_that_trickles_for_ever_ends_with_the_timeout(connect: Conn
     head = http(b"{", "Content-Length: 100")
     async with answering(head, then_close=False) as (template, _), connect(template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no answer in time"):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
 
 async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_metrics: SharedMetrics) -> None:
@@ -227,7 +228,7 @@ async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_
         template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
         async with connect(template, QUICK) as client:
             with pytest.raises(TransientFault) as fault:
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
 
     assert_readable(str(fault.value))
     assert counted(shared_metrics) == {"error": 3}
@@ -236,7 +237,7 @@ async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_
 async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
     async with connect("http://no-such-host.invalid/{order_id}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert_readable(str(fault.value))
 
@@ -247,7 +248,7 @@ async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passi
 ) -> None:
     async with answering(http(DOCUMENT[:length])) as (template, _), connect(template, QUICK) as client:
         with pytest.raises(TransientFault, match="the document breaks off after") as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reached
     assert_readable(str(fault.value))
@@ -258,7 +259,7 @@ async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passi
 async def test_an_answer_that_says_there_is_no_document_is_no_order(connect: Connect, status: int) -> None:
     async with answering(http(b"", status=f"{status} Nothing")) as (template, _), connect(template) as client:
         with pytest.raises(PermanentFault, match=f"HTTP {status} without a document") as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reason is DeadReason.INVALID_ORDER
 
@@ -269,7 +270,7 @@ async def test_a_wait_in_fractions_of_seconds_is_understood(connect: Connect, va
 
     async with answering(answer) as (template, _), connect(template) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.after == 2.0
 
@@ -305,10 +306,10 @@ async def test_an_answer_that_is_no_http_is_a_passing_fault(connect: Connect, no
 
     async with answering(nonsense, to_other=right) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
         assert_readable(str(fault.value))
-        assert (await client.fetch(OTHER)).body == b"{}"
+        assert (await client.fetch(FetchRequest(OTHER))).body == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ async def test_no_retry_after_is_an_error_of_ours(connect: Connect, value: str) 
 
     async with answering(answer) as (template, _), connect(template) as client:
         with pytest.raises(ThrottledFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
 
 # -- the size of a body -------------------------------------------------------------------------------------------
@@ -335,10 +336,10 @@ async def test_the_body_limit_holds_with_and_without_an_announced_length(
 
     async with answering(answer) as (template, _), connect(template, replace(QUICK, body=1_000)) as client:
         if length <= 1_000:
-            assert (await client.fetch(ORDER)).body == body
+            assert (await client.fetch(FetchRequest(ORDER))).body == body
         else:
             with pytest.raises(PermanentFault, match="larger than 1000 bytes") as fault:
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
             assert fault.value.reason is DeadReason.INVALID_ORDER
 
 
@@ -348,7 +349,7 @@ async def test_a_body_that_is_too_large_is_not_read(connect: Connect) -> None:
 
     async with answering(answer, then_close=False) as (template, _), connect(template) as client:
         with pytest.raises(PermanentFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
 
 async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
@@ -356,7 +357,7 @@ async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
 
     async with answering(answer) as (template, asked), connect(template) as client:
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
 
     assert b"gzip" in asked[0]
 
@@ -369,7 +370,7 @@ async def test_a_gzip_bomb_is_refused_without_unpacking_it(connect: Connect) -> 
         tracemalloc.start()
         try:
             with pytest.raises(PermanentFault, match="larger"):
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -384,7 +385,7 @@ async def test_a_redirect_is_followed_with_the_token(api: SimulatedApi, connect:
     api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
 
     assert api.stats().requests == 2
 
@@ -394,7 +395,7 @@ async def test_a_circle_of_redirects_ends(api: SimulatedApi, connect: Connect) -
 
     async with connect(api.url_template) as client:
         with pytest.raises(TransientFault, match="more than 5 redirects"):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert api.stats().requests == 6
 
@@ -402,7 +403,7 @@ async def test_a_circle_of_redirects_ends(api: SimulatedApi, connect: Connect) -
 async def test_the_token_is_in_no_traceback(connect: Connect) -> None:
     async with answering(b"nonsense\r\n\r\n") as (template, _), connect(template, token=TOKEN) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert TOKEN not in "".join(traceback.format_exception(fault.value))
 
@@ -411,7 +412,7 @@ async def test_cookies_of_one_order_are_not_sent_with_another(connect: Connect) 
     answer = http(b"{}", "Set-Cookie: seen=1", "Content-Length: 2")
 
     async with answering(answer) as (template, asked), connect(template) as client:
-        await client.fetch(ORDER)
-        await client.fetch(OTHER)
+        await client.fetch(FetchRequest(ORDER))
+        await client.fetch(FetchRequest(OTHER))
 
     assert b"seen" not in asked[1]

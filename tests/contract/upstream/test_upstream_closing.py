@@ -13,6 +13,7 @@ from raw_http import DOCUMENT, IMPATIENT, LIMITS, ORDER, Connect, http, serving
 from support import eventually
 
 from ingest.domain.errors import TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 
 
@@ -35,7 +36,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
     api.behave(latency="600")
 
     async with connect(api.url_template) as client:
-        fetching = [asyncio.create_task(client.fetch(ORDER)) for _ in range(10)]
+        fetching = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(10)]
         await eventually(lambda: concurrency_is(api, 10))
         for task in fetching:
             task.cancel()
@@ -43,7 +44,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
         api.behave(latency="0")
 
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
         await eventually(lambda: concurrency_is(api, 0))
 
 
@@ -54,7 +55,7 @@ async def test_cancelling_ends_the_pause_between_quick_tries(api: SimulatedApi, 
     api.behave(error_rate=1)
 
     async with connect(api.url_template, replace(LIMITS, tries=10_000)) as client:
-        fetching = asyncio.create_task(client.fetch(ORDER))
+        fetching = asyncio.create_task(client.fetch(FetchRequest(ORDER)))
         await eventually(has_failed)
         cancelled_at = time.monotonic()
         fetching.cancel()
@@ -68,7 +69,7 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_does_no_harm_to_others(
     api: SimulatedApi, connect: Connect
 ) -> None:
     async def give_up(turns: int) -> None:
-        fetching = asyncio.create_task(client.fetch(ORDER))
+        fetching = asyncio.create_task(client.fetch(FetchRequest(ORDER)))
         for _ in range(turns):
             await asyncio.sleep(0)
         fetching.cancel()
@@ -76,7 +77,7 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_does_no_harm_to_others(
 
     async with connect(api.url_template) as client:
         for turns in range(12):
-            _, *fetched = await asyncio.gather(give_up(turns), *(client.fetch(ORDER) for _ in range(5)))
+            _, *fetched = await asyncio.gather(give_up(turns), *(client.fetch(FetchRequest(ORDER)) for _ in range(5)))
 
             assert {document.body for document in fetched} == {DOCUMENT}
 
@@ -94,7 +95,7 @@ async def test_nothing_is_left_of_many_requests_however_they_ended(
     connect: Connect, answer: bytes, *, then_close: bool
 ) -> None:
     async def wave() -> None:
-        fetching = [asyncio.create_task(client.fetch(ORDER)) for _ in range(20)]
+        fetching = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(20)]
         await asyncio.wait(fetching, timeout=0.02)
         for task in fetching:
             task.cancel()
@@ -125,7 +126,7 @@ async def test_closing_ends_what_is_under_way(api: SimulatedApi, connect: Connec
     api.behave(latency="600")
 
     async with connect(api.url_template) as client:
-        fetching = [asyncio.create_task(client.fetch_once(ORDER)) for _ in range(10)]
+        fetching = [asyncio.create_task(client.fetch_once(FetchRequest(ORDER))) for _ in range(10)]
         await eventually(lambda: concurrency_is(api, 10))
 
     async with asyncio.timeout(15):
@@ -141,30 +142,32 @@ async def test_connections_are_kept_for_as_many_requests_as_there_were_at_once(
 
     async with connect(api.url_template) as client:
         for _ in range(3):
-            await asyncio.gather(*(client.fetch(ORDER) for _ in range(100)))
+            await asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(100)))
 
         assert api.stats().open_connections == 100
-        await client.fetch(ORDER)
+        await client.fetch(FetchRequest(ORDER))
         assert api.stats().open_connections == 100
 
 
 async def test_a_connection_that_the_api_closed_meanwhile_is_no_fault(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
-        await client.fetch(ORDER)
+        await client.fetch(FetchRequest(ORDER))
         api.behave(reset_rate=1)
         with pytest.raises(TransientFault):
-            await client.fetch_once(ORDER)
+            await client.fetch_once(FetchRequest(ORDER))
         api.behave(reset_rate=0)
 
-        assert (await client.fetch_once(ORDER)).body == DOCUMENT
+        assert (await client.fetch_once(FetchRequest(ORDER))).body == DOCUMENT
 
 
 async def test_a_client_that_timed_out_often_goes_on(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template, replace(IMPATIENT, total=0.1)) as client:
         api.behave(hang_rate=1)
-        results = await asyncio.gather(*(client.fetch_once(ORDER) for _ in range(50)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(client.fetch_once(FetchRequest(ORDER)) for _ in range(50)), return_exceptions=True
+        )
         api.behave(hang_rate=0)
 
         assert all(isinstance(result, TransientFault) for result in results)
     async with connect(api.url_template) as client:
-        assert (await client.fetch(ORDER)).body == DOCUMENT
+        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT

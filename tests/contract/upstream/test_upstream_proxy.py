@@ -11,6 +11,7 @@ import pytest
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.upstream.proxy import proxy_for
 
 
@@ -52,7 +53,7 @@ async def test_a_plain_request_goes_through_the_proxy(connect: Connect) -> None:
         proxying() as (proxy, heads),
         connect(template, LIMITS, TOKEN, proxy) as client,
     ):
-        body = (await client.fetch("shop:1")).body
+        body = (await client.fetch(FetchRequest("shop:1"))).body
 
     assert body == b"{}"
     assert heads[0].startswith(b"GET " + template.replace("{order_id}", "shop%3A1").encode() + b" HTTP/1.1\r\n")
@@ -70,7 +71,7 @@ async def test_a_request_under_tls_goes_through_a_tunnel_that_does_not_see_the_t
         proxying() as (proxy, heads),
         connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN, proxy) as client,
     ):
-        body = (await client.fetch(ORDER)).body
+        body = (await client.fetch(FetchRequest(ORDER))).body
 
     assert body == b"{}"
     assert heads[0].startswith(f"CONNECT localhost:{port} HTTP/1.1\r\n".encode())
@@ -83,7 +84,7 @@ async def test_a_proxy_is_given_its_password_and_no_fault_tells_it(connect: Conn
         with_password = proxy.replace("http://", "http://us%65r:s3cr3t@")
         async with connect("https://shop.example/{order_id}", LIMITS, None, with_password) as client:
             with pytest.raises(CredentialFault, match="HTTP 407: the proxy") as fault:
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
 
     assert base64.b64encode(b"user:s3cr3t") in heads[0]
     assert "s3cr3t" not in str(fault.value)
@@ -97,7 +98,7 @@ async def test_a_proxy_that_refuses_to_connect_has_not_reached_the_api(connect: 
         connect("https://shop.example/{order_id}", LIMITS, None, proxy) as client,
     ):
         with pytest.raises(TransientFault, match="the proxy refuses the connection with HTTP 502") as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -108,7 +109,7 @@ async def test_a_proxy_that_is_away_is_a_passing_fault(connect: Connect) -> None
 
     async with connect("http://shop.example/{order_id}", LIMITS, None, proxy) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -120,7 +121,7 @@ async def test_the_environment_does_not_decide_behind_the_clients_back(
     async with proxying() as (proxy, heads), answering(http(b"{}", "Content-Length: 2")) as (template, _):
         monkeypatch.setenv(name, proxy)
         async with connect(template) as client:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert heads == []
 

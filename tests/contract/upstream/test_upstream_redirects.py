@@ -13,6 +13,7 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import _opener
 from ingest.upstream.transport import Declined, Kind, NoAnswer, Options
 
@@ -28,10 +29,10 @@ async def test_five_redirects_are_followed_and_no_more(connect: Connect, redirec
 
     async with serving(count_down) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}") as client:
         if redirects == 5:
-            assert (await client.fetch("5")).body == b"{}"
+            assert (await client.fetch(FetchRequest("5"))).body == b"{}"
         else:
             with pytest.raises(TransientFault):
-                await client.fetch("6")
+                await client.fetch(FetchRequest("6"))
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 Other", "307 Temporary", "308 Permanent"])
@@ -48,7 +49,7 @@ async def test_each_kind_of_redirect_is_followed_within_the_origin(connect: Conn
         )
 
     async with serving(lead_on) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}", LIMITS, TOKEN) as client:
-        body = (await client.fetch(ORDER)).body
+        body = (await client.fetch(FetchRequest(ORDER))).body
 
     assert body == b"{}"
     assert asked[1].startswith(b"GET /a%20b?c=%20 HTTP/1.1\r\n")
@@ -62,7 +63,7 @@ async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent
             moved = http(b"", location, "Content-Length: 0", status="302 Found")
             async with answering(moved) as (template, _), connect(template, LIMITS, TOKEN) as client:
                 with pytest.raises(TransientFault, match="HTTP 302: a redirect that leads to another origin") as fault:
-                    await client.fetch(ORDER)
+                    await client.fetch(FetchRequest(ORDER))
             assert "s3cr3t" not in str(fault.value)
 
     assert asked_there == []
@@ -80,7 +81,7 @@ async def test_a_redirect_from_https_to_http_is_refused(connect: Connect, server
             connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN) as client,
         ):
             with pytest.raises(TransientFault, match="leads to another origin, http://localhost:"):
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
 
     assert asked_there == []
 
@@ -106,7 +107,7 @@ async def test_a_redirect_out_of_http_connects_nowhere(connect: Connect, scheme:
         moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, _), connect(template) as client:
             with pytest.raises(TransientFault, match="leads to what is no URL of HTTP"):
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
 
     assert connected == []
 
@@ -137,7 +138,7 @@ async def test_a_redirect_to_a_file_is_refused(connect: Connect, tmp_path: Path)
 
     async with answering(moved) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault):
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
 
 async def test_a_redirect_to_nowhere_is_a_request_that_was_refused(connect: Connect) -> None:
@@ -146,7 +147,7 @@ async def test_a_redirect_to_nowhere_is_a_request_that_was_refused(connect: Conn
         connect(template) as client,
     ):
         with pytest.raises(PermanentFault, match="302") as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reason is DeadReason.REJECTED
 
@@ -158,7 +159,7 @@ async def test_the_status_counts_and_not_the_body_that_comes_with_it(connect: Co
 
     async with answering(gone) as (template, _), connect(template, replace(LIMITS, body=1_000)) as client:
         with pytest.raises(PermanentFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reason is DeadReason.NOT_FOUND
 
@@ -180,6 +181,6 @@ async def test_a_key_in_the_url_is_in_no_fault(connect: Connect, answer: bytes) 
         connect(template.replace("http://", "http://user:s3cr3t@") + "?key=s3cr3t") as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert "s3cr3t" not in str(fault.value)

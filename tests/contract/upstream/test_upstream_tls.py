@@ -12,6 +12,7 @@ import trustme
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
+from ingest.domain.fetching import FetchRequest
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -22,7 +23,7 @@ async def test_a_certificate_of_an_authority_that_is_trusted_is_accepted(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
     async with serving(answer, server_tls) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
-        assert (await client.fetch(ORDER)).body == b"{}"
+        assert (await client.fetch(FetchRequest(ORDER))).body == b"{}"
 
 
 @pytest.mark.usefixtures("server_tls")
@@ -39,7 +40,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_before_anything_
         connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN) as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
     assert asked == []
@@ -48,7 +49,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_before_anything_
 async def test_a_certificate_for_another_name_is_refused(connect: Connect, server_tls: ssl.SSLContext) -> None:
     async with serving(answer, server_tls) as port, connect(f"https://127.0.0.1:{port}/{{order_id}}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -59,7 +60,7 @@ async def test_a_plain_server_is_no_server_of_tls(connect: Connect) -> None:
         connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, connect=0.3)) as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -78,7 +79,7 @@ async def test_requests_at_once_do_not_wait_for_each_other(connect: Connect, ser
         serving(when_all_are_there, server_tls) as port,
         connect(f"https://localhost:{port}/{{order_id}}") as client,
     ):
-        fetching = asyncio.gather(*(client.fetch(ORDER) for _ in range(10)))
+        fetching = asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(10)))
         for _ in range(10):
             await asyncio.wait_for(waiting.acquire(), 15)
         everybody.set()
@@ -118,8 +119,8 @@ async def test_libcurl_shares_a_connection_of_http_2(connect: Connect, server_tl
     async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_tls) as server:
         port = server.sockets[0].getsockname()[1]
         async with connect(f"https://localhost:{port}/{{order_id}}") as client:
-            await client.fetch(ORDER)
-            fetched = await asyncio.gather(*(client.fetch(f"o{number}") for number in range(50)))
+            await client.fetch(FetchRequest(ORDER))
+            fetched = await asyncio.gather(*(client.fetch(FetchRequest(f"o{number}")) for number in range(50)))
 
     assert sorted(int(document.body) for document in fetched) == list(range(3, 103, 2))
     assert len(connections) == 1

@@ -12,6 +12,7 @@ import uvloop
 from raw_http import LIMITS, ORDER, Connect
 
 from ingest.domain.errors import TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import Behaviour, SimulatedApi
 
 REQUESTS = 6_000
@@ -39,7 +40,7 @@ def test_requests_that_hang_do_no_harm_to_others(loaded_api: SimulatedApi, conne
         async def one_after_the_other() -> None:
             for _ in left:
                 try:
-                    await client.fetch(ORDER)
+                    await client.fetch(FetchRequest(ORDER))
                     ended["answered"] += 1
                 except TransientFault as fault:
                     ended[str(fault).partition(" (")[0]] += 1

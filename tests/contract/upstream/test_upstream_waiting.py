@@ -13,6 +13,7 @@ import pytest
 from raw_http import LIMITS, ORDER, QUICK, Connect, answering, counted, http, serving
 
 from ingest.domain.errors import ThrottledFault, TransientFault
+from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 
@@ -39,7 +40,7 @@ async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(
     with deaf_port() as port:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=0.2)) as client:
             with pytest.raises(TransientFault, match="no answer in time") as fault:
-                await asyncio.wait_for(client.fetch(ORDER), 15)
+                await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert not fault.value.reached
     assert counted(shared_metrics) == {"timeout": 1}
@@ -50,7 +51,7 @@ async def test_waiting_for_a_connection_is_no_silence(connect: Connect) -> None:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=1, read=0.1)) as client:
             started = asyncio.get_running_loop().time()
             with pytest.raises(TransientFault):
-                await asyncio.wait_for(client.fetch(ORDER), 15)
+                await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert asyncio.get_running_loop().time() - started > 0.9
 
@@ -64,7 +65,7 @@ async def test_silence_ends_a_request_long_before_its_time_is_up(
         connect(template, replace(LIMITS, read=0.2, total=600)) as client,
     ):
         with pytest.raises(TransientFault, match="no answer in time") as fault:
-            await asyncio.wait_for(client.fetch(ORDER), 15)
+            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert fault.value.reached
     assert counted(shared_metrics) == {"timeout": 1}
@@ -74,11 +75,11 @@ async def test_silence_on_a_connection_that_was_used_before_ends_a_request_too(
     api: SimulatedApi, connect: Connect
 ) -> None:
     async with connect(api.url_template, replace(LIMITS, read=0.2, total=600)) as client:
-        await client.fetch(ORDER)
+        await client.fetch(FetchRequest(ORDER))
         api.behave(hang_rate=1)
 
         with pytest.raises(TransientFault, match="no answer in time"):
-            await asyncio.wait_for(client.fetch(ORDER), 15)
+            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
 
 async def test_an_answer_may_take_longer_than_a_silence_may_last(connect: Connect) -> None:
@@ -92,7 +93,7 @@ async def test_an_answer_may_take_longer_than_a_silence_may_last(connect: Connec
         serving(trickle) as port,
         connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, read=1)) as client,
     ):
-        body = (await client.fetch(ORDER)).body
+        body = (await client.fetch(FetchRequest(ORDER))).body
 
     assert body == b"1111111111"
 
@@ -112,7 +113,7 @@ async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(
         connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, read=30, total=0.5)) as client,
     ):
         with pytest.raises(TransientFault, match="no answer in time"):
-            await asyncio.wait_for(client.fetch(ORDER), 15)
+            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert counted(shared_metrics) == {"timeout": 1}
 
@@ -122,7 +123,7 @@ async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) ->
         bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
         async with connect(f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}") as client:
             with pytest.raises(TransientFault) as fault:
-                await client.fetch(ORDER)
+                await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -130,7 +131,7 @@ async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) ->
 async def test_an_unknown_host_has_not_reached_the_api(connect: Connect) -> None:
     async with connect("http://no-such-host.invalid/{order_id}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
 
@@ -139,7 +140,7 @@ async def test_an_unknown_host_has_not_reached_the_api(connect: Connect) -> None
 async def test_a_connection_that_ends_early_has_reached_the_api(connect: Connect, sent: bytes) -> None:
     async with answering(sent) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.reached
 
@@ -153,6 +154,6 @@ async def test_a_date_to_wait_for_is_by_the_clock_of_the_api(connect: Connect, s
     answer = http(b"", *headers, "Content-Length: 0", status=status)
     async with answering(answer) as (template, _), connect(template, QUICK) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(ORDER)
+            await client.fetch(FetchRequest(ORDER))
 
     assert fault.value.after == 30
