@@ -135,11 +135,11 @@ async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(
     second = place.workers.start(**settings)
     await second.says("process_started", process="worker-0")
     first.ask_group(signal.SIGKILL)
-    await second.says("taken_over", reason="dead_consumer")
+    await second.says("entries_reclaimed", reason="dead_consumer")
     # Stopped in a hurry, the second gives everything back; the third stores it, retries, and buries.
     second.ask(signal.SIGTERM)
     assert await second.exit_code() == 0
-    assert second.events("stopped", given_back=30)
+    assert second.events("stopped", released=30)
     scene.api.behave(hang_rate=0.0)
     place.workers.start(**settings)
     await scene.stored_at_least(len(stored))

@@ -111,7 +111,7 @@ async def test_asked_while_redis_is_frozen_it_says_what_it_could_not_give_back(
         await ends_well(command)
 
     assert counted(command, "orphans") == 20
-    assert counted(command, "given_back") == 0
+    assert counted(command, "released") == 0
     await others_finish(scene, workers)
 
 
@@ -183,7 +183,7 @@ async def test_asked_while_postgresql_is_frozen_it_gives_back_the_batch(
         command.ask(signal.SIGTERM)
         await ends_well(command)
 
-    assert counted(command, "given_back") == 60
+    assert counted(command, "released") == 60
     await others_finish(scene, workers)
 
 
@@ -246,7 +246,7 @@ async def test_asked_all_at_once_and_again_and_again_it_still_gives_everything_b
     await eventually(ended, within=30, every=0.2)
 
     await ends_well(command)
-    assert (counted(command, "given_back"), counted(command, "orphans")) == (20, 0)
+    assert (counted(command, "released"), counted(command, "orphans")) == (20, 0)
     assert {entry.deliveries for entry in await scene.pending()} == {0}
     await others_finish(scene, workers)
 

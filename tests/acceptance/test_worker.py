@@ -108,7 +108,7 @@ async def test_a_stop_while_the_api_hangs_gives_back_what_is_in_hand_for_others_
 
     assert {entry.deliveries for entry in await scene.pending()} == {0}
     assert len(await scene.pending()) == 20
-    assert sum(event["given_back"] for event in first.events("stopped", component="worker")) == 20
+    assert sum(event["released"] for event in first.events("stopped", component="worker")) == 20
     scene.api.behave(hang_rate=0.0)
     second = workers.start(processes=1, claim_idle=3600)
     await all_finished_right(scene, ids(30))
@@ -168,7 +168,7 @@ async def test_a_killed_process_is_replaced_and_its_messages_run_again_at_once(s
 
     await all_finished_right(scene)
     assert command.events("process_died", process="worker-0", code=-signal.SIGKILL, restart_in=0.0)
-    assert command.events("taken_over", reason="restart")
+    assert command.events("entries_reclaimed", reason="restart")
     assert not command.events("process_died", process="worker-1")
     assert await command.stop() == 0
 
@@ -188,7 +188,7 @@ async def test_when_the_whole_command_is_killed_another_one_finishes_as_soon_as_
 
     second = workers.start(processes=2, heartbeat_ttl=2)
     await all_finished_right(scene)
-    assert second.events("taken_over", reason="dead_consumer")
+    assert second.events("entries_reclaimed", reason="dead_consumer")
     assert await second.stop() == 0
 
 

@@ -159,7 +159,7 @@ async def _writes(dsn: str) -> list[asyncpg.Record]:
 def _redeliveries(events: list[dict[str, Any]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for event in events:
-        if event["event"] == "taken_over":
+        if event["event"] == "entries_reclaimed":
             total[event["reason"]] += event["entries"]
     return dict(total)
 

@@ -186,7 +186,7 @@ async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Sc
         async with scene.worker(upstream_url=api.url, claim_idle=1, max_deliveries=20) as worker:
             await until(lambda: api.under_way == set(others))
             # It is taken while the others are in flight.
-            await until(lambda: any(entry["event"] == "suspect_runs_alone" for entry in logs))
+            await until(lambda: any(entry["event"] == "entry_isolated" for entry in logs))
             await until(lambda: worker.metric("ingest_in_flight") == 11)
             assert api.asked["suspect"] == 0
             held_until = time.monotonic() + 0.5
@@ -218,10 +218,10 @@ async def test_an_outage_is_a_few_lines_in_the_log_however_long_it_lasts(scene: 
             api.status_of = lambda _: 200
             await all_stored_at_the_first_attempt(scene, [*good, *ids(200)])
             # One of the two may have processed everything before the other's next probe.
-            await until(lambda: sum(entry["event"] == "given_back" for entry in logs) == 2)
+            await until(lambda: sum(entry["event"] == "entries_released" for entry in logs) == 2)
 
     said = Counter(entry["event"] for entry in logs)
     assert said.pop("circuit_opened") == said.pop("circuit_closed") == 2
-    assert said.pop("given_back") == 2
+    assert said.pop("entries_released") == 2
     assert not said
-    assert sum(entry.get("entries", 0) for entry in logs if entry["event"] == "given_back") >= 20
+    assert sum(entry.get("entries", 0) for entry in logs if entry["event"] == "entries_released") >= 20

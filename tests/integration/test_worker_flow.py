@@ -442,10 +442,10 @@ async def test_a_message_that_was_delivered_too_often_is_taken_for_poison_and_no
 
 async def test_a_bug_met_by_one_order_stops_no_other_and_keeps_its_entry(scene: Scene) -> None:
     class Buggy(UpstreamClient):
-        async def fetch(self, order_id: str) -> Fetched:
-            if order_id == "order-3":
+        async def fetch(self, request: FetchRequest) -> Fetched:
+            if request.order_id == "order-3":
                 raise ZeroDivisionError
-            return await super().fetch(order_id)
+            return await super().fetch(request)
 
     await scene.enqueue(*ids(40))
 

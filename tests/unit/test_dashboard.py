@@ -36,7 +36,8 @@ RULES = [(name, rule["expr"]) for name, rule in rules()]
 
 # What Prometheus itself puts on every series.
 ON_ALL = {"job", "instance"}
-VALUES = {spec.label: spec.values for spec in WORKER_METRICS if spec.label}
+LABELS = {spec.label for spec in WORKER_METRICS if spec.label}
+VALUES = {label: {value for spec in WORKER_METRICS if spec.label == label for value in spec.values} for label in LABELS}
 
 
 @cache
