@@ -13,7 +13,7 @@ from support import eventually
 
 from ingest.assembly import Classes
 from ingest.domain.delivery import Effect, EntryRef, OrderRow
-from ingest.domain.fetching import Fetched
+from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
