@@ -1,4 +1,4 @@
-"""Dead letters as burying leaves them, for tests that need many."""
+"""The fields of dead letters, for tests that need many."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -29,8 +29,8 @@ def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
-def chunks(letters: Iterable[Fields]) -> Iterator[list[Any]]:
+def chunks(entries: Iterable[Fields]) -> Iterator[list[Any]]:
     """So many at a time that a pipeline holds them."""
-    rest = iter(letters)
+    rest = iter(entries)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk

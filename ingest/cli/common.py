@@ -1,4 +1,4 @@
-"""What several commands share: reading the settings, and saying so when one looks mistyped."""
+"""What all commands need: the settings, the logs, and messages to the user."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from ingest.telemetry.logs import get_logger, setup_logs
 
 
 def start(**overrides: Any) -> Settings:
-    """Read the settings, with the command line's overrides, and set up the logs."""
+    """Read the settings, with the command line's overrides, and set up the logs; warn about unknown settings."""
     settings = load_settings(**overrides)
     setup_logs(settings.log_format, settings.log_level)
     for line in unknown_settings(os.environ, names_in_dot_env()):
@@ -19,5 +19,5 @@ def start(**overrides: Any) -> Settings:
 
 
 def say(line: str) -> None:
-    """A line for the person at the terminal; data goes to stdout, this to stderr."""
+    """Print a message for the user on stderr; stdout is for data."""
     sys.stderr.write(wrapped(line, sys.stderr) + "\n")

@@ -11,16 +11,19 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest config` lists every setting with its effective value; passwords and tokens are masked.
+`ingest config` lists every setting with its effective value. Passwords and tokens are masked.
 
-`ingest config --json` is the same for a script.
+`ingest config --json` is for scripts.
 
-`INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads one of them from a file.
+`INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 """
 
 
 def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the effective settings, secrets masked; fails like every other command if one is wrong."""
+    """Show the effective settings, with secrets masked.
+
+    The exit code is 2 if a setting is invalid.
+    """
     from ingest.cli.common import start
     from ingest.cli.terminal import width_of
     from ingest.settings import effective
@@ -34,7 +37,7 @@ def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 
 def _lines(values: dict[str, Any], width: int) -> Iterator[str]:
-    """A line for each setting; where the width is too small for that, what it does goes below. No value is ever broken."""
+    """A line for each setting; if that is too wide, its description is on lines below. No value is broken."""
     from ingest.settings import PREFIX, Settings
 
     about = {name: Settings.model_fields[name.removeprefix(PREFIX).lower()].description or "" for name in values}

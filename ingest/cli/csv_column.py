@@ -1,33 +1,33 @@
-"""The IDs in a column of a CSV file.
+"""Reads the IDs in a column of a CSV file.
 
-A quote that is never closed makes everything up to the next quote, or to the end of the file, one field. A reader that takes
-this for a long text loses orders silently. So fields of several lines are checked, and reading ends where one cannot be right.
-A record is bounded: memory does not grow with the file.
+A quote that is never closed makes everything up to the next quote, or to the end of the file, one field. A reader that accepts
+such a field loses orders without an error. So fields of several lines are checked, and reading stops at one that cannot be
+right. The length of a record is limited: memory does not grow with the file.
 """
 
 import csv
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from ingest.cli.dead.texts import printable
 from ingest.cli.found import LONGEST_LINE, Found, UnreadableSource
+from ingest.cli.text import printable
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
-# So many lines in a row, each an order by itself, are not the text of one quoted field.
+# N lines in a row that are orders by themselves are not the text of one quoted field.
 _ALIKE = 3
 _NAMES_SHOWN = 10
 
 
 def read_column(lines: Iterator[Found], column: str, name: str) -> Iterator[Found]:
-    """What stands in the column, record by record.
+    """Yield the values of the column, record by record.
 
     Args:
         lines: the file's lines.
-        column: its name in the header.
-        name: the file's, for messages.
+        column: the column's name in the header.
+        name: the file's name, for messages.
 
     Raises:
-        UnreadableSource: there is no such column; or a quote is not closed, with the line where it opens.
+        UnreadableSource: there is no such column, or a quote is not closed; the message has the line where it opens.
     """
     csv.field_size_limit(LONGEST_LINE)
     feed = _Feed(lines, name)
@@ -42,7 +42,7 @@ def read_column(lines: Iterator[Found], column: str, name: str) -> Iterator[Foun
         except csv.Error as error:
             if feed.opened:
                 raise feed.unclosed() from error
-            # The reader starts afresh with the next line.
+            # The reader starts again with the next line.
             yield feed.found(None, f"malformed CSV: {error}")
             continue
         if row is None:
@@ -72,7 +72,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class _Feed:
-    """Hands lines to the CSV reader, and knows in which of them the quote opened that is still open.
+    """Passes lines to the CSV reader, and knows on which line an open quote was opened.
 
     The reader asks for a second line of a record only if the first ended within quotes.
 
@@ -80,7 +80,7 @@ class _Feed:
         width: how many fields the header has.
         column: which of them holds the ID.
         line: the number of the last line.
-        opened: of a record of several lines, where the last field opened that goes on to the next line; else 0.
+        opened: for a record of several lines, the line of the last quote that is not closed on its line; else 0.
         problem: why a line of this record cannot be read.
     """
 
@@ -94,68 +94,68 @@ class _Feed:
         self._name = name
         self._text = ""
         self._position = 0
-        self._began_at: int | None = None
+        self._started_at: int | None = None
         self._inside = self._alike = 0
 
     def start_record(self) -> None:
-        """What is asked for from here on belongs to another record."""
+        """Begin the next record."""
         self.opened = self._inside = self._alike = 0
         self.problem = ""
-        self._began_at = None
+        self._started_at = None
 
     def found(self, text: str | None, problem: str) -> Found:
-        """What the record says."""
+        """What was found in the record."""
         return Found(self.line, text, problem, self._position)
 
     def check(self, row: Sequence[str]) -> None:
-        """Refuse a record of several lines that two quotes of two records have made.
+        """Reject a record of several lines that begins and ends with quotes of two different records.
 
         Raises:
-            UnreadableSource: it has not as many fields as the header, or its lines are orders themselves.
+            UnreadableSource: it does not have as many fields as the header, or its lines are orders themselves.
         """
         self._check_inside()
         if self.opened and len(row) != self.width:
             raise self.unclosed()
 
     def unclosed(self) -> UnreadableSource:
-        """The error for the quote that is open."""
+        """The error for the open quote."""
         return UnreadableSource(
-            f"line {self.opened} of {self._name}: a quote opens there and is not closed before line {self.line + 1}"
-            " (a quote that is part of a text is written twice)"
+            f"line {self.opened} of {self._name}: a quote opens here and is not closed before line {self.line + 1}"
+            " (a quote within a text has to be doubled)"
         )
 
     def __iter__(self) -> "_Feed":
         return self
 
     def __next__(self) -> str:
-        if self._began_at is None:
-            self._began_at = self._position
+        if self._started_at is None:
+            self._started_at = self._position
         else:
-            self._went_on()
+            self._continue_record()
         found = next(self._lines)
         self.line, self._position = found.line, found.position
-        if found.position - self._began_at > LONGEST_LINE and self.opened:
+        if found.position - self._started_at > LONGEST_LINE and self.opened:
             raise self.unclosed()
-        # A line that is no text counts as empty, and its record is told of.
+        # A line that is not text counts as empty; its record is reported.
         self.problem = self.problem or found.problem
         self._text = found.text or ""
         return self._text + "\n"
 
-    def _went_on(self) -> None:
-        """The last line ended within quotes."""
-        # Without the doubled ones, a quote ends the field in which the line began; so another has opened.
+    def _continue_record(self) -> None:
+        """Handle a line that ended within quotes."""
+        # A quote that is not doubled ends the field in which the line began; so another field has opened.
         if not self.opened or '"' in self._text.replace('""', ""):
             self._check_inside()
             self.opened, self._inside, self._alike = self.line, 0, 0
         else:
             self._inside += 1
-            self._alike += self._is_an_order(self._text)
+            self._alike += self._is_order(self._text)
 
     def _check_inside(self) -> None:
         if self._inside >= _ALIKE and self._inside == self._alike:
             raise self.unclosed()
 
-    def _is_an_order(self, line: str) -> bool:
+    def _is_order(self, line: str) -> bool:
         try:
             (row,) = csv.reader([line])
             return len(row) == self.width and bool(parse_order_id(row[self.column].strip()))

@@ -1,25 +1,25 @@
-"""What a source of IDs yields, and how it fails."""
+"""What a source of IDs yields, and the error it raises."""
 
 from dataclasses import dataclass
 
 from ingest.domain.errors import UserError
 
-# No line with an ID is longer; a file of another kind may be one line of a gigabyte.
+# No line with an ID is longer; a file that is not a list of IDs may be one line of a gigabyte.
 LONGEST_LINE = 1024 * 1024
 
 
 class UnreadableSource(UserError):
-    """A file that cannot be opened, or is not what it should be."""
+    """A file that cannot be opened, or is not a list of IDs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One place where an ID should be.
+    """One place where an ID is expected.
 
     Attributes:
-        line: its number, from 1; of arguments, their position.
-        text: what stands there; None if nothing can be read from it.
-        problem: why not.
+        line: its number, from 1; for an argument, its position.
+        text: what was read there; None if it cannot be read.
+        problem: why it cannot be read.
         position: bytes read so far, for progress.
     """
 

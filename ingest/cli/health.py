@@ -1,6 +1,5 @@
-"""`ingest health`: asks the worker of this host whether it lives."""
+"""`ingest health`: asks the worker on this host whether it is alive."""
 
-from http.client import HTTPConnection, HTTPException
 from typing import Annotated
 
 import typer
@@ -8,41 +7,26 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest health` prints `ok`, and exits with 0, if the worker of this host (or container) lives.
+`ingest health` prints `ok` and exits with 0 if the worker on this host (or in this container) is alive.
 
-`HEALTHCHECK CMD ["ingest", "health"]` is what the image has; the same as `curl -f localhost:9464/healthz`.
+`HEALTHCHECK CMD ["ingest", "health"]` is the health check of the image. `curl -f localhost:9464/healthz` does the same.
 """
-
-# Who listens on every address is asked on the loopback.
-_EVERYWHERE = ("0.0.0.0", "")  # noqa: S104  asked, not bound
 
 
 def health(
     *,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.", min=0.1)] = 3.0,
 ) -> None:
-    """Ask the `ingest worker` of this host whether its processes live.
+    """Ask the `ingest worker` on this host whether its processes are alive.
 
-    The exit code is 1 if one of them is silent for longer than INGEST_HEARTBEAT_TTL, or nobody answers at
-    INGEST_METRICS_PORT. Whether Redis, PostgreSQL and the external API can be reached is another question:
-    see `ingest status`.
+    The exit code is 1 if a process has not reported for longer than INGEST_HEARTBEAT_TTL, or if nothing answers on
+    INGEST_METRICS_PORT. `ingest status` tells whether Redis, PostgreSQL and the external API are available.
     """
     from ingest.cli.common import start
-    from ingest.domain.errors import ConfigError, UserError
+    from ingest.domain.errors import ConfigError
+    from ingest.operations.health import check_worker
 
     settings = start()
     if not settings.metrics_port:
-        raise ConfigError("INGEST_METRICS_PORT is 0: nobody listens who could be asked")
-    host = "127.0.0.1" if settings.metrics_host in _EVERYWHERE else settings.metrics_host
-    connection = HTTPConnection(host, settings.metrics_port, timeout=timeout)
-    try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        text = answer.read(1000).decode(errors="replace").strip()
-    except (OSError, HTTPException) as error:
-        raise UserError(f"no answer at {host}:{settings.metrics_port}: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
-    if answer.status != 200:
-        raise UserError(f"{text} (HTTP {answer.status})")
-    typer.echo(text)
+        raise ConfigError("INGEST_METRICS_PORT is 0: the worker does not listen")
+    typer.echo(check_worker(settings.metrics_host, settings.metrics_port, timeout=timeout))

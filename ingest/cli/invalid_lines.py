@@ -1,4 +1,4 @@
-"""What stands where an ID should be, checked; what is no ID is told, up to a number."""
+"""Checks the IDs of a source; reports invalid lines one by one, up to a limit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,24 +6,24 @@ from dataclasses import dataclass
 from ingest.cli.found import Found
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
-# So many bad lines are shown one by one; a file of another kind would fill the screen.
+# At most N invalid lines are shown; a file that is not a list of IDs would fill the screen.
 _SHOWN = 100
 
 
 @dataclass(slots=True)
 class InvalidLines:
-    """Counts the lines of one source that hold no ID.
+    """Counts the invalid lines of one source.
 
     Attributes:
-        name: the source's, for messages.
-        count: how many there were.
+        name: the source's name, for messages.
+        count: invalid lines so far.
     """
 
     name: str
     count: int = 0
 
     def checked(self, found: Found, say: Callable[[str], None]) -> str | None:
-        """The ID that was found; None if it is none, which is counted and said."""
+        """The ID that was found; None if it is invalid, which is counted and reported."""
         problem = found.problem
         if found.text is not None:
             try:
@@ -34,5 +34,5 @@ class InvalidLines:
         if self.count <= _SHOWN:
             say(f"{self.name}, line {found.line}: {problem}")
         elif self.count == _SHOWN + 1:
-            say(f"{self.name}: more than {_SHOWN} invalid lines; only their number is shown from here on")
+            say(f"{self.name}: more than {_SHOWN} invalid lines; from here on, they are only counted")
         return None

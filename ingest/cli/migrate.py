@@ -1,4 +1,4 @@
-"""`ingest migrate`: brings the database's schema up to date."""
+"""`ingest migrate`: creates or updates the database schema."""
 
 import asyncio
 from typing import Annotated
@@ -10,20 +10,20 @@ Examples:
 
 `ingest migrate` creates or updates the tables in the database of INGEST_POSTGRES_DSN.
 
-`ingest migrate --runtime-role ingest` also lets the role `ingest` do what workers do (read and write orders, no more), so that
-they need not run as the tables' owner.
+`ingest migrate --runtime-role ingest` also grants the role `ingest` the rights that workers need (to read and write orders,
+nothing more), so that workers need not run as the owner of the tables.
 
-Run it before the first start and after each update; running it twice, or on many hosts at once, is safe.
+Run it before the first start and after each update. Running it twice, or on many hosts at once, is safe.
 """
 
 
 def migrate(
     *,
     runtime_role: Annotated[
-        str | None, typer.Option(help="Grant this role what the workers need.", metavar="ROLE")
+        str | None, typer.Option(help="Grant this role the rights that workers need.", metavar="ROLE")
     ] = None,
 ) -> None:
-    """Create or update the tables. Does nothing if they are up to date."""
+    """Create or update the database tables. Does nothing if they are up to date."""
     from ingest.cli.common import start
     from ingest.store import schema
 

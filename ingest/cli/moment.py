@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.cli.dead.texts import printable
+from ingest.cli.text import printable
 
 # Of more, the table shows these; those in trouble first.
 _MOST_CONSUMERS = 20

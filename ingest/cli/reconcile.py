@@ -1,4 +1,4 @@
-"""`ingest reconcile`: whether any accepted order is missing, and which."""
+"""`ingest reconcile`: reports where accepted orders are, and which are missing."""
 
 from typing import Annotated
 
@@ -7,17 +7,17 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest reconcile --file accepted.txt` says where the orders on the list are: stored, dead letters, on the way, or nowhere.
+`ingest reconcile --file accepted.txt` reports where the orders on the list are: stored, dead letters, queued, or nowhere.
 
-`ingest reconcile --file accepted.txt --missing missing.txt` names all those that are nowhere in a file, one a line.
+`ingest reconcile --file accepted.txt --missing missing.txt` also writes the missing orders to a file, one ID per line.
 
-`ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` announces them again.
+`ingest reconcile --file orders.csv --column order_no --missing - | ingest enqueue -` announces the missing orders again.
 
-`psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list has all orders there ever
-were, so others are reported, too.
+`psql -Atc 'select no from orders' | ingest reconcile - --complete --json` is for scripts. The list is complete, so orders
+that are not on it are reported as unexpected.
 
-It changes nothing, and may run while workers do. The list may be long: it is kept in a temporary file, up to 100 bytes an
-order (`SQLITE_TMPDIR` says in which folder), and memory does not grow with it.
+The command may run while workers do. The list may be long: it is kept in a temporary file with up to 100 bytes per order, in
+the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
 """
 
 
@@ -28,34 +28,37 @@ def reconcile(
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
+        typer.Option("--format", help="lines, csv or jsonl; by default, by the file's name.", metavar="FORMAT"),
     ] = None,
     complete: Annotated[
-        bool, typer.Option("--complete", help="The list has all orders ever accepted: report others as well.")
+        bool, typer.Option("--complete", help="The list has all orders ever accepted: report others as unexpected.")
     ] = False,
     missing: Annotated[
         str | None,
-        typer.Option(help="Write the IDs of all missing orders there, one a line; `-` is stdout.", metavar="FILE"),
+        typer.Option(
+            help="Write the IDs of all missing orders to this file, one per line; `-` is stdout.", metavar="FILE"
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Tell where accepted orders are now, and which of them are missing. Changes nothing.
+    """Report where accepted orders are now, and which of them are missing. Changes nothing.
 
-    The report goes to stderr, with --json to stdout.
+    The report goes to stderr, or with --json to stdout.
 
-    The exit code is 1 if an order is missing, with --complete also if there are orders that are not on the list, and if a line
-    of the list is no order ID.
+    The exit code is 1 if an order is missing, if a line of the list is not an order ID, and with --complete also if there
+    are orders that are not on the list.
     """
     import asyncio
 
     from ingest.cli.common import start
-    from ingest.cli.reconciling import reconcile_source, report, require_fitting
+    from ingest.cli.reconciling import check_options, print_report, reconcile_source
     from ingest.cli.sources import pick_source
+    from ingest.operations.service import Service
 
-    require_fitting(missing, force=force, as_json=as_json)
-    settings = start()
+    check_options(missing, force=force, as_json=as_json)
+    service = Service.of(start())
     source = pick_source(ids or [], file, None, column, file_format)
-    found = asyncio.run(reconcile_source(settings, source, missing, complete=complete, replace=force))
-    report(found, missing, as_json=as_json)
+    found = asyncio.run(reconcile_source(service, source, missing, complete=complete, replace=force))
+    print_report(found, missing, as_json=as_json)
     raise typer.Exit(0 if found.is_sound else 1)

@@ -1,4 +1,4 @@
-"""A source of IDs reconciled with the service, with progress, and the report of it."""
+"""Reconciles a source of IDs with progress, and prints the report."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -9,13 +9,13 @@ from pathlib import Path
 import typer
 
 from ingest.cli.common import say
-from ingest.cli.dead.output import new_file, standard_output
-from ingest.cli.dead.progress import Display
 from ingest.cli.invalid_lines import InvalidLines
+from ingest.cli.output import new_file, standard_output
+from ingest.cli.progress import ProgressDisplay
 from ingest.cli.sources import Source
+from ingest.cli.text import counted
 from ingest.domain.errors import ConfigError
 from ingest.operations.reconcile import ReconciliationReport, Service, reconcile
-from ingest.settings import Settings
 
 _STDOUT = "-"
 _SHOW_EVERY = 1_000
@@ -23,68 +23,68 @@ _SHOW_EVERY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What was found.
+    """The result.
 
     Attributes:
-        account: where the orders are.
+        report: where the orders are.
         invalid: lines of the list without a valid ID.
     """
 
-    account: ReconciliationReport
+    report: ReconciliationReport
     invalid: int
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is missing, and the list was one of orders."""
-        return self.account.is_sound and not self.invalid
+        """Whether the report is sound and every line of the list was an order ID."""
+        return self.report.is_sound and not self.invalid
 
 
-def require_fitting(missing: str | None, *, force: bool, as_json: bool) -> None:
-    """Refuse options that do not go together.
+def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:
+    """Reject options that contradict each other.
 
     Raises:
-        ConfigError: naming them.
+        ConfigError: the message names them.
     """
     if missing == _STDOUT and as_json:
         raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
     if force and missing in {None, _STDOUT}:
-        raise ConfigError("--force goes with --missing FILE")
+        raise ConfigError("--force requires --missing FILE")
 
 
 async def reconcile_source(
-    settings: Settings, source: Source, missing: str | None, *, complete: bool, replace: bool
+    service: Service, source: Source, missing: str | None, *, complete: bool, replace: bool
 ) -> Reconciled:
-    """Look for all orders of the source, and write those that are nowhere to `missing`."""
+    """Reconcile all orders of the source, and write the missing ones to `missing`."""
     invalid = InvalidLines(source.name)
     with _missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
-        display: Display | None = None
+        display: ProgressDisplay | None = None
 
         def show(done: int, total: int) -> None:
             nonlocal display
-            display = display or stack.enter_context(Display("looking", total))
-            display.update(done)
+            display = display or stack.enter_context(ProgressDisplay("searching"))
+            display.update(done, total)
 
-        account = await reconcile(
-            _read(source, invalid), Service.of(settings), partial=not complete, on_lost=on_lost, on_progress=show
+        report = await reconcile(
+            _read(source, invalid), service, partial=not complete, on_lost=on_lost, on_progress=show
         )
-    return Reconciled(account, invalid.count)
+    return Reconciled(report, invalid.count)
 
 
-def report(found: Reconciled, missing: str | None, *, as_json: bool) -> None:
-    """Say what was found: people on stderr, scripts on stdout."""
+def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> None:
+    """Print the report: for people on stderr, for scripts on stdout."""
     if as_json:
-        typer.echo(json.dumps(found.account.as_dict() | {"invalid": found.invalid}))
+        typer.echo(json.dumps(found.report.as_dict() | {"invalid": found.invalid}))
     else:
-        say(str(found.account))
-    count = found.account.lost.count
+        say(str(found.report))
+    count = found.report.lost.count
     if missing not in {None, _STDOUT}:
-        say(f"{count:,} missing order{'' if count == 1 else 's'} in {missing}")
-    elif missing is None and count > len(found.account.lost.examples):
-        say("--missing FILE names all that are missing")
+        say(f"{counted(count, 'missing order')} in {missing}")
+    elif missing is None and count > len(found.report.lost.examples):
+        say("--missing FILE writes all missing orders to a file")
 
 
 def _read(source: Source, invalid: InvalidLines) -> Iterator[str]:
-    with Display("reading the list", None) as display:
+    with ProgressDisplay("reading the list") as display:
         for count, found in enumerate(source.read(), 1):
             if (order_id := invalid.checked(found, display.say)) is not None:
                 yield order_id
@@ -94,7 +94,7 @@ def _read(source: Source, invalid: InvalidLines) -> Iterator[str]:
 
 @contextmanager
 def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
-    """Writes an ID a line; a file appears under its name when all are written."""
+    """Write one ID per line; a file appears under its name when all are written."""
     if target is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Where `ingest enqueue` reads IDs from: arguments, lines, a CSV column, a member of JSON lines."""
+"""The sources of IDs for `ingest enqueue` and `ingest reconcile`: arguments, lines, a CSV column, a member of JSON lines."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,12 +21,12 @@ _BY_SUFFIX: dict[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "j
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something to read IDs from.
+    """A source of IDs.
 
     Attributes:
         name: for messages.
-        size: in bytes, or in IDs where they are arguments; None if unknown.
-        read: yields what it finds, one at a time, however large the source is.
+        size: in bytes, or the number of arguments; None if unknown.
+        read: yields what it finds one at a time, however large the source is.
     """
 
     name: str
@@ -40,14 +40,14 @@ def pick_source(
     """The source that the command line names.
 
     Raises:
-        ConfigError: if it names none, or several, or options that do not fit.
+        ConfigError: if it names none or several, or has options that do not fit.
     """
     if ids == ["-"]:
         ids, file = [], "-"
     if [bool(ids), file is not None, sample is not None].count(True) != 1:
         raise ConfigError("give order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`")
     if file is None and (column is not None or file_format is not None):
-        raise ConfigError("--column and --format go with --file or `-`")
+        raise ConfigError("--column and --format require --file or `-`")
     if sample is not None:
         return Source("the sample orders", sample, lambda: _arguments(_samples(sample)))
     if ids:
@@ -55,9 +55,9 @@ def pick_source(
     path = str(file)
     chosen = _format(path, file_format)
     if chosen != "lines" and column is None:
-        raise ConfigError(f"--column says which {'column' if chosen == 'csv' else 'member'} holds the ID")
+        raise ConfigError(f"--column is required: the {'column' if chosen == 'csv' else 'member'} that holds the ID")
     if chosen == "lines" and column is not None:
-        raise ConfigError("--column goes with --format csv or jsonl")
+        raise ConfigError("--column requires --format csv or jsonl")
     return Source(_name(path), _size(path), lambda: _read(path, chosen, str(column)))
 
 
@@ -69,7 +69,7 @@ def _format(path: str, given: str | None) -> Format:
     if given is None:
         return _BY_SUFFIX.get(Path(path).suffix.lower(), "lines")
     if given not in _FORMATS:
-        raise ConfigError(f"--format is lines, csv or jsonl, not {given!r}")
+        raise ConfigError(f"--format must be lines, csv or jsonl, not {given!r}")
     return _FORMATS[given]
 
 
@@ -83,7 +83,7 @@ def _size(path: str) -> int | None:
 
 
 def _samples(count: int) -> Iterator[str]:
-    # Imported here, as only trying things out needs it.
+    # Imported here, as only --sample needs it.
     from ingest.lab.upstream.samples import sample_orders
 
     return islice(cycle(sample_orders()), count)
@@ -111,7 +111,7 @@ def _opened(path: str) -> Iterator[IO[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        stream = Path(path).open("rb")  # noqa: SIM115  closed below; only opening it may fail so
+        stream = Path(path).open("rb")  # noqa: SIM115  closed below; only opening may fail with this error
     except OSError as error:
         raise UnreadableSource(f"cannot read {path}: {error.strerror}") from error
     with stream:
@@ -126,10 +126,10 @@ def _lines(stream: IO[bytes], name: str) -> Iterator[Found]:
             number += 1
             if len(raw) == LONGEST_LINE:
                 raise UnreadableSource(
-                    f"line {number} of {name} is longer than {LONGEST_LINE} bytes: this is no list of IDs"
+                    f"line {number} of {name} is longer than {LONGEST_LINE} bytes: this is not a list of IDs"
                 )
             try:
-                # The mark that spreadsheets put in front of UTF-8 is no part of the first line.
+                # Spreadsheets write a byte order mark before UTF-8; it is not part of the first line.
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                 yield Found(number, text.strip() if "," not in text else text, position=position)
             except UnicodeDecodeError:
@@ -160,5 +160,5 @@ def _member(line: str, member: str) -> tuple[str | None, str]:
         return None, f"no member {member!r}"
     identifier = value[member]
     if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
-        return None, f"{member!r} is neither a text nor a whole number"
+        return None, f"{member!r} is neither a string nor an integer"
     return str(identifier), ""

@@ -4,7 +4,6 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -39,49 +38,33 @@ def status(
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
     """
     from ingest.cli.common import start
+    from ingest.operations.service import Service
 
-    settings = start()
-    moment = asyncio.run(_watch(settings, interval, as_json=as_json) if watch else _look(settings))
+    service = Service.of(start())
+    moment = asyncio.run(_watch(service, interval, as_json=as_json) if watch else _look(service))
     if not watch:
         _show(moment, as_json=as_json)
     raise typer.Exit(1 if moment.errors else 0)
 
 
-async def _look(settings: Any) -> Status:
-    from ingest.domain.errors import Unavailable, UserError
-    from ingest.queue.connection import control_client
-    from ingest.queue.monitor import Monitor
-    from ingest.store.overview import overview
+async def _look(service: Any) -> Status:
+    from ingest.operations.status import read_status
 
-    errors: dict[str, str] = {}
-    queue = consumers = orders = None
-    try:
-        async with control_client(settings.redis_url.get_secret_value()) as client:
-            monitor = Monitor(client, settings.stream, settings.group)
-            queue = asdict(await monitor.state())
-            consumers = [asdict(state) for state in await monitor.consumers()]
-    except (Unavailable, UserError) as error:
-        errors["redis"] = str(error)
-    try:
-        orders = asdict(await overview(settings.postgres_dsn.get_secret_value()))
-    except (Unavailable, UserError) as error:
-        errors["postgres"] = str(error)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Status(now, settings.stream, settings.group, queue, consumers, orders, errors)
+    return Status(**asdict(await read_status(service)))
 
 
-async def _watch(settings: Any, interval: float, *, as_json: bool) -> Status:
+async def _watch(service: Any, interval: float, *, as_json: bool) -> Status:
     from rich.live import Live
     from rich.text import Text
 
     if as_json or not sys.stdout.isatty():
         while True:
-            _show(await _look(settings), as_json=as_json)
+            _show(await _look(service), as_json=as_json)
             await asyncio.sleep(interval)
     console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            moment = await _look(settings)
+            moment = await _look(service)
             live.update(Text("\n".join(lines_of(moment, width_of(sys.stdout)))), refresh=True)
             await asyncio.sleep(interval)
 

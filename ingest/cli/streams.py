@@ -1,7 +1,7 @@
-"""The standard streams of a command: always open, and an output that cannot be written is an error of one line.
+"""The standard streams of a command: always open, and with an error of one line where output cannot be written.
 
-A program that starts with one of them closed gets its number for the next file or connection that it opens, and then writes into
-that. So a closed one is put in place of first; using it fails as it should.
+If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number, and the
+program writes into that. So a closed stream is replaced first; using the replacement fails, as it should.
 """
 
 import io
@@ -13,11 +13,11 @@ from ingest.domain.errors import UserError
 
 
 class CannotWrite(UserError):
-    """The data cannot be written there."""
+    """The output cannot be written."""
 
 
 class _Output(io.FileIO):
-    """Standard output. A reader who has enough is no error of this kind."""
+    """Standard output. A reader that closes its pipe is not an error of this kind."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -29,15 +29,15 @@ class _Output(io.FileIO):
 
 
 def secure() -> None:
-    """Open what is closed, and let failures of standard output be `CannotWrite`."""
-    # In this order each gets its own number, the lowest that is free. Nothing can be read from or written to the first two.
+    """Open closed streams, and make failures of standard output raise `CannotWrite`."""
+    # In this order each gets its own number, the lowest free one. The first two can be neither read nor written.
     sys.stdin = sys.stdin or _open_nothing(0, os.O_WRONLY, "r")
     sys.stdout = _output(sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))
     sys.stderr = sys.stderr or _open_nothing(2, os.O_WRONLY, "w")
 
 
 def discard_output() -> None:
-    """Let what is still buffered for standard output go nowhere; Python would complain about it once more at its exit."""
+    """Discard what is still buffered for standard output; otherwise Python would report the error again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

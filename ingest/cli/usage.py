@@ -1,6 +1,6 @@
-"""How the commands' help names what people type: `N`, `TEXT` or the choices, and nothing for a flag.
+"""How help texts name the values of options: `N`, `TEXT` or the choices, and nothing for a flag.
 
-Typer, as of 0.29, shows Python's types instead (`<bool>`, `<list[str]>`), and brackets around the brackets of an argument.
+Typer 0.29 shows Python's types instead (`<bool>`, `<list[str]>`), and double brackets around an argument.
 """
 
 from collections.abc import Iterable
@@ -12,23 +12,23 @@ _WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 class Command(TyperCommand):
-    """A command with such a help."""
+    """A command with such a help text."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options and arguments, named for people."""
+        """The options and arguments, with readable names."""
         return _named(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What follows the command's name in its first line: `[OPTIONS] ID...`."""
+        """What follows the command's name in its usage line: `[OPTIONS] ID...`."""
         arguments = [_usage(parameter) for parameter in self.get_params(ctx) if isinstance(parameter, TyperArgument)]
         return ["[OPTIONS]", *arguments]
 
 
 class Group(TyperGroup):
-    """Commands of which each has such a help."""
+    """A group of commands with such help texts."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options, named for people."""
+        """The options, with readable names."""
         return _named(super().get_params(ctx))
 
 
@@ -36,7 +36,7 @@ def _named(parameters: Iterable[Any]) -> list[Any]:
     named = list(parameters)
     for parameter in named:
         if isinstance(parameter, TyperArgument):
-            # Its name and its help say it all.
+            # Its name and its help are enough.
             parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]  # noqa: ARG005
         elif isinstance(parameter, TyperOption) and parameter.metavar is None:
             parameter.metavar = _word(parameter)

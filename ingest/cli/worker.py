@@ -7,29 +7,31 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest worker` runs with the settings of the environment.
+`ingest worker` runs with the settings from the environment.
 
 `ingest worker --processes 4 --concurrency 250` has up to 1,000 orders in flight.
 
-`INGEST_LOG_FORMAT=json ingest worker --metrics-port 9464` logs for machines, and shows /metrics.
+`INGEST_LOG_FORMAT=json ingest worker --metrics-port 9464` logs JSON lines and serves /metrics.
 
-Stop it with SIGTERM or Ctrl-C: it finishes what it has in hand within INGEST_SHUTDOWN_GRACE, gives the rest back,
-and exits with 0. A second signal makes it hurry.
+Stop it with SIGTERM or Ctrl-C: it finishes the orders in flight within INGEST_SHUTDOWN_GRACE, releases the rest to the
+queue, and exits with 0. A second signal shortens this.
 """
 
 
 def worker(
     *,
-    processes: Annotated[int | None, typer.Option(help="Worker processes. [INGEST_PROCESSES]")] = None,
+    processes: Annotated[int | None, typer.Option(help="Number of worker processes. [INGEST_PROCESSES]")] = None,
     concurrency: Annotated[
         int | None, typer.Option(help="Orders in flight in each process. [INGEST_CONCURRENCY]")
     ] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics; 0: none. [INGEST_METRICS_PORT]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_METRICS_PORT]")
+    ] = None,
 ) -> None:
-    """Fetch the queued orders and store them, until told to stop.
+    """Fetch queued orders and store them, until stopped.
 
-    Waits for Redis and PostgreSQL if they are away, now or later. Any number of these commands, on any
-    number of hosts, share the work.
+    If Redis or PostgreSQL is unavailable, at the start or later, the worker waits. Any number of workers on any number
+    of hosts share the work.
     """
     from ingest.app import run_worker
     from ingest.cli.common import start

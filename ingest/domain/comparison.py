@@ -16,7 +16,7 @@ _EXACT = Context(prec=200)
 
 @dataclass(frozen=True, slots=True)
 class StoredOrder:
-    """One row of `orders`, as read back; `lines` is JSON text."""
+    """One row of `orders`, as read back: the fields are its columns; `lines` is JSON text."""
 
     order_id: str
     status: str
@@ -37,26 +37,27 @@ class _Line(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-class _Document(msgspec.Struct, frozen=True):
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
     """An order as the external API serves it; what it leaves out is null."""
 
     id: str
     status: str
     currency: str
-    placed_at: datetime
-    lines: list[_Line]
-    updated_at: datetime | None = None
     customer_id: str | None = None
     country: str | None = None
+    placed_at: datetime
+    updated_at: datetime | None = None
+    lines: list[_Line]
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
 _decode_lines = msgspec.json.Decoder(list[_Line]).decode
-_FIELDS = ("status", "currency", "customer_id", "country", "placed_at", "updated_at")
+# What stands in the row as it stands in the document.
+_FIELDS = [name for name in _Document.__struct_fields__ if name not in {"id", "lines"}]
 
 
 def differences(row: StoredOrder, document: bytes) -> list[str]:
-    """Where a row differs from its document, as names such as `total` and `lines[3].unit_price`; empty if nowhere.
+    """Where a row differs from its document, as names such as `total` and `lines[3].unit_price`; empty if it does not.
 
     A price has to be the same digit by digit: `2.50` is not `2.5`.
     """
@@ -69,7 +70,7 @@ def differences(row: StoredOrder, document: bytes) -> list[str]:
     found += [name for name in _FIELDS if getattr(row, name) != getattr(wanted, name)]
     for index, (stored, line) in enumerate(zip_longest(lines, wanted.lines)):
         found += _line_differences(index, stored, line)
-    # These two are the service's own arithmetic.
+    # The service computes these two itself.
     if row.line_count != len(wanted.lines):
         found.append("line_count")
     if row.total != _total(wanted):

@@ -1,4 +1,4 @@
-"""A dead letter, and which of them are meant."""
+"""A dead letter, and a selection of dead letters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from datetime import datetime
 
 
 class InvalidSelection(ValueError):
-    """A selection that names nothing, or contradicts itself."""
+    """A selection without criteria, or with criteria that contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterEntry:
-    """One buried entry. Texts come from outside; bytes that are not UTF-8 stand in them as backslash escapes.
+    """One dead letter. Its texts come from outside; in them, bytes that are not UTF-8 are backslash escapes.
 
     Attributes:
-        entry_id: its ID among the dead letters, `milliseconds-sequence`.
-        order_id: as the entry names it, valid or not; None if it names none.
-        reason: a `DeadReason`, unless another program buried it.
+        entry_id: its ID in the dead-letter stream, `milliseconds-sequence`.
+        order_id: as in the entry, valid or not; None if the entry has none.
+        reason: a `DeadReason`, unless another program wrote it.
         error: what went wrong, for people.
-        attempts: how many tries at the order came before.
-        dead_at: when it was buried, by Redis' clock.
+        attempts: how many attempts were made at the order.
+        dead_at: when it was dead-lettered, by Redis' clock.
         first_enqueued_at: when the order was first announced.
-        worker: the consumer that buried it.
-        replays: how often it was put back into the queue before this.
-        replayed_at: when it was, the last time.
-        fields: all others, which its producers wrote, as they stand there.
+        worker: the consumer that dead-lettered it.
+        replays: how often it had been put back into the queue before.
+        replayed_at: when it was last put back.
+        fields: all other fields, unchanged, as producers wrote them.
     """
 
     entry_id: str
@@ -42,17 +42,17 @@ class DeadLetterEntry:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which dead letters are meant: those that meet every criterion given.
+    """The dead letters that match every given criterion.
 
     Attributes:
         ids: IDs of entries or of orders, any of them; order IDs may look like entry IDs.
         reasons: any of them.
-        since: buried at this moment or later.
-        until: buried before this moment.
-        everything: all there are. Has to be said, so that an empty list of criteria is never taken for it.
+        since: dead-lettered at this time or later.
+        until: dead-lettered before this time.
+        everything: all dead letters. It has to be explicit, so that an empty list of criteria never means everything.
 
     Raises:
-        InvalidSelection: if there is no criterion, one beside `everything`, or no time between `since` and `until`.
+        InvalidSelection: if there is no criterion, a criterion beside `everything`, or no time between `since` and `until`.
     """
 
     ids: frozenset[str] = frozenset()
@@ -64,19 +64,19 @@ class Selection:
     def __post_init__(self) -> None:
         criteria = bool(self.ids or self.reasons or self.since or self.until)
         if criteria == self.everything:
-            raise InvalidSelection("a selection is by criteria, or everything")
+            raise InvalidSelection("a selection has either criteria or everything")
         if self.since and self.until and self.since >= self.until:
-            raise InvalidSelection("nothing was buried at or after a moment and before an earlier one")
+            raise InvalidSelection("since has to be before until")
 
-    def names(self, letter: DeadLetterEntry) -> frozenset[str]:
-        """Those of the IDs that stand for this dead letter: none, one, or both of its own."""
-        return self.ids & {letter.entry_id, letter.order_id or letter.entry_id}
+    def names(self, entry: DeadLetterEntry) -> frozenset[str]:
+        """The IDs of the selection that name this dead letter: by its own ID, by its order's, by both, or none."""
+        return self.ids & {entry.entry_id, entry.order_id or entry.entry_id}
 
-    def matches(self, letter: DeadLetterEntry) -> bool:
-        """Whether this dead letter is meant."""
+    def matches(self, entry: DeadLetterEntry) -> bool:
+        """Whether this dead letter matches."""
         return (
-            (not self.ids or bool(self.names(letter)))
-            and (not self.reasons or letter.reason in self.reasons)
-            and (self.since is None or letter.dead_at >= self.since)
-            and (self.until is None or letter.dead_at < self.until)
+            (not self.ids or bool(self.names(entry)))
+            and (not self.reasons or entry.reason in self.reasons)
+            and (self.since is None or entry.dead_at >= self.since)
+            and (self.until is None or entry.dead_at < self.until)
         )

@@ -1,15 +1,15 @@
-"""The account of accepted orders: what has become of each of them, in numbers, and by name where something is wrong."""
+"""The report of a reconciliation: what has become of the accepted orders, in numbers, and by name where something is wrong."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-MOST_NAMED = 20
+MAX_EXAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """How many, and the first of them by name."""
+    """How many orders, and the first of them by name."""
 
     count: int = 0
     examples: tuple[str, ...] = ()
@@ -24,22 +24,22 @@ class ReconciliationReport:
     """Where the accepted orders are.
 
     Attributes:
-        accepted: orders that were accepted for certain, each counted once; the sum of the six that follow.
+        accepted: orders that were certainly accepted, each counted once; the sum of the six that follow.
         stored: of them, those with a row in `orders`.
         dead: those in the dead letters.
         both: those with a row and a dead letter.
-        erased: those that were erased, and are not stored again.
-        under_way: those that are in none of these places, but in the queue.
+        erased: those that were erased, and not stored again.
+        queued: those that are in the queue, and in none of these locations.
         lost: those that are nowhere.
-        unconfirmed: orders whose announcement failed or was cut off, so that they may be anywhere or nowhere.
+        unconfirmed: orders whose announcement failed or was cut off, so that they may have arrived or not.
         arrived: of them, those that are somewhere.
-        waiting: entries of the stream that no worker has been given yet.
-        pending: entries that a worker has, or had when it died.
+        waiting: entries of the stream that have not been delivered yet.
+        pending: entries that were delivered to a worker, alive or dead.
         retrying: entries in the retry set.
         dead_letters: entries of the dead-letter stream by reason.
-        compared: orders of which it is known what should have become.
-        wrong: those of them that became something else, with what differs.
-        strangers: orders with a row or a dead letter that nobody accepted.
+        compared: orders for which the expected result is known.
+        wrong: those of them whose result differs, with what differs.
+        unexpected: orders with a row or a dead letter that nobody accepted.
     """
 
     accepted: int
@@ -47,7 +47,7 @@ class ReconciliationReport:
     dead: int
     both: int
     erased: int
-    under_way: int
+    queued: int
     lost: Listed
     unconfirmed: int
     arrived: int
@@ -61,28 +61,29 @@ class ReconciliationReport:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is lost, nothing is wrong, and nothing came from nowhere."""
+        """Whether no order is lost, wrong or unexpected."""
         return not (self.lost.count or self.wrong.count or self.unexpected.count)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the queue is empty, so that the account is final."""
+        """Whether the queue is empty, so that the report is final."""
         return not (self.waiting or self.pending or self.retrying)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it for a script."""
-        return {"sound": self.is_sound, "settled": self.is_settled, **asdict(self)}
+        """The report for a script. `queued` is called `under_way` there, as it always was."""
+        fields = {"under_way" if name == "queued" else name: value for name, value in asdict(self).items()}
+        return {"sound": self.is_sound, "settled": self.is_settled, **fields}
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.dead_letters.items()))
-        queued = f"in the queue: {self.waiting:,} waiting, {self.pending:,} pending, {self.retrying:,} to be retried"
+        queued = f"entries: {self.waiting:,} waiting, {self.pending:,} pending, {self.retrying:,} scheduled for retry"
         rows = [
             ("accepted", self.accepted, ""),
             ("stored", self.stored, ""),
             ("dead letters", self.dead, reasons and f"entries: {reasons}"),
             ("stored and dead", self.both, ""),
             ("erased", self.erased, ""),
-            ("on the way", self.under_way, "" if self.is_settled else queued),
+            ("queued", self.queued, "" if self.is_settled else queued),
             ("LOST", self.lost.count, str(self.lost)),
             ("wrong", self.wrong.count, str(self.wrong) or f"of {self.compared:,} compared"),
             ("unexpected", self.unexpected.count, str(self.unexpected)),

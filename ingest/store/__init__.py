@@ -1,1 +1,1 @@
-"""PostgreSQL: the only room that knows SQL."""
+"""PostgreSQL: the only package with SQL."""

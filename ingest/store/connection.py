@@ -1,9 +1,9 @@
 """Connections to PostgreSQL, with its errors translated into ours, directly or through PgBouncer.
 
-A connection that keeps refusing is not kept: after a failover it may lead to the server that was the primary before. The next
-attempt resolves the name anew and connects to whoever answers there now.
+A connection that keeps refusing statements is closed: after a failover it may lead to the former primary. The next attempt
+resolves the host name again and connects to the server that answers there now.
 
-When the process dies here, the server ends what it was asked for by itself, at the latest when its own timeout is over.
+When the process dies here, the server ends the running statement by itself, at the latest after its own timeout.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUn
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
-# A batch takes milliseconds; on a connection that was cut off silently, an answer is waited for so long.
+# A batch takes milliseconds; on a connection that was cut off without a word from the network, we wait this long.
 BATCH_TIMEOUT = 15.0
 # The server's own timeout, as a share of ours: it ends a statement just before we stop waiting for it, even if nothing that we send
-# arrives any more. Else each attempt at a locked table would leave a server process that waits.
+# arrives any more. Otherwise each attempt at a locked table would leave a waiting server process behind.
 _SERVERS_SHARE = 14 / 15
 # For the server to confirm that it has cancelled a statement.
 _CANCEL_TIMEOUT = 2.0
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
 # 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
-# are for a person to put right.
+# need a person to fix them.
 _ROW_CLASSES = ("22", "23", "54")
 _SETUP_CLASSES = ("28", "3D", "42")
-# Texts that the database cannot hold in its encoding, NUL among them: no table could.
+# Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
 _CANCELLED = "57014"
 # The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
@@ -49,7 +49,7 @@ class StoreRefused(UserError, StoreUnavailable):
 def translated() -> Iterator[None]:
     """Turn asyncpg's exceptions into `StoreUnavailable`, `RowsRefused` or `StoreRefused`.
 
-    What is not known to be a row's fault counts as `StoreUnavailable`: a batch is better held than buried.
+    What is not known to be a row's fault counts as `StoreUnavailable`: retrying a batch is better than dead-lettering it.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def translated() -> Iterator[None]:
 
 def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     sqlstate = _sqlstate(error)
-    # The message alone: the detail quotes the row, which is a customer's.
+    # The message alone: the detail quotes the row, which holds customer data.
     message = str(error.args[0]) if error.args else type(error).__name__
     if sqlstate.startswith(_ROW_CLASSES):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
@@ -108,9 +108,9 @@ async def connect(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
     """Connect to the first of the DSN's hosts that answers and, with several, takes writes, unless the DSN asks otherwise.
 
-    One by one, each with its own time: together, a host that is gone without a word would use up the time of all.
+    One after the other, each with its own timeout: with a shared one, a host that does not answer would use up all of it.
     """
-    hosts = _one_by_one(dsn)
+    hosts = _single_hosts(dsn)
     if len(hosts) == 1:
         return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
     if _SESSION_ATTRS not in dsn and "PGTARGETSESSIONATTRS" not in os.environ:
@@ -127,7 +127,7 @@ async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
     raise StoreUnavailable("; ".join(failed))
 
 
-def _one_by_one(dsn: str) -> list[tuple[str, str]]:
+def _single_hosts(dsn: str) -> list[tuple[str, str]]:
     """The hosts in the DSN's authority, each with a DSN of its own."""
     parts = urlsplit(dsn)
     account, at, hosts = parts.netloc.rpartition("@")
@@ -135,10 +135,10 @@ def _one_by_one(dsn: str) -> list[tuple[str, str]]:
 
 
 async def is_behind_pooler(dsn: str) -> bool:
-    """Whether something like PgBouncer hands our transactions to changing server processes.
+    """Whether something like PgBouncer assigns our transactions to changing server processes.
 
-    A pooler greets us with a process ID of its own making. Prepared statements then do not outlive a transaction,
-    so the store works without a cache of them.
+    A pooler reports a process ID of its own. Prepared statements then do not outlive a transaction, so the store
+    keeps no cache of them.
     """
     async with connect(dsn) as connection:
         with translated():
@@ -147,14 +147,14 @@ async def is_behind_pooler(dsn: str) -> bool:
 
 
 class Reconnecting:
-    """One connection for one statement at a time, made when it is needed, and anew when it was lost or keeps refusing.
+    """One connection for one statement at a time, opened when needed, and again when it was lost or keeps refusing.
 
     A pool would cost a batch of one order a tenth more.
 
     Args:
         dsn: where to.
-        pooled: whether each statement may meet another server process: then nothing is prepared beforehand.
-        timeout: seconds in which a statement has to be done.
+        pooled: whether each statement may run in another server process; if so, no prepared statements are kept.
+        timeout: seconds within which a statement has to finish.
     """
 
     def __init__(self, dsn: str, *, pooled: bool, timeout: float = BATCH_TIMEOUT) -> None:
@@ -163,19 +163,19 @@ class Reconnecting:
         self._timeout = timeout
         self._servers_timeout = str(int(timeout * _SERVERS_SHARE * 1000))
         self._connection: asyncpg.Connection | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run a statement in a transaction of its own; return its rows.
 
         Raises:
-            StoreTooSlow: if it was not done in time.
+            StoreTooSlow: if it did not finish in time.
             StoreUnavailable: if PostgreSQL cannot be used now.
             StoreRefused: if it refuses us.
             RowsRefused: if it refuses an argument.
         """
         with translated():
-            async with self._turn:
+            async with self._lock:
                 connection = await self._connected()
                 try:
                     return await self._run(connection, statement, arguments)
@@ -183,7 +183,7 @@ class Reconnecting:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
                 except asyncio.CancelledError:
-                    # Whoever cancels is in a hurry; the server ends the statement when its own timeout is over.
+                    # A cancellation must not wait; the server ends the statement when its own timeout is over.
                     connection.terminate()
                     raise
                 except asyncpg.PostgresError as error:
@@ -191,7 +191,7 @@ class Reconnecting:
                         connection.terminate()
                     raise
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close the connection at once."""
         if self._connection is not None:
             self._connection.terminate()
@@ -216,16 +216,16 @@ class Reconnecting:
                 self._dsn,
                 command_timeout=self._timeout,
                 statement_cache_size=0 if self._pooled else 100,
-                # A pooler takes no settings with the greeting.
+                # A pooler accepts no settings at start-up.
                 server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
             )
         return self._connection
 
 
 async def _abandon(connection: asyncpg.Connection) -> None:
-    """Leave a connection that does not answer, once its server has been asked to cancel what it does.
+    """Close a connection that does not answer, after asking its server to cancel the statement.
 
-    To terminate it at once would take back that request, which asyncpg sends on a connection of its own.
+    Terminating it at once would withdraw that request, which asyncpg sends on a separate connection.
     """
     with suppress(TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         await connection.close(timeout=_CANCEL_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What the orders table holds, for people."""
+"""A summary of the orders table."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from ingest.store.connection import connect, translated
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The table at a glance.
+    """What the table holds.
 
     Attributes:
         stored: rows of `orders`.

@@ -1,7 +1,8 @@
-"""Reads stored orders back, many at a time; changes nothing."""
+"""Reads stored orders back in bulk; changes nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Any, Self
 
 import asyncpg
@@ -10,14 +11,11 @@ from ingest.domain.comparison import StoredOrder
 from ingest.store.connection import connect, translated
 
 _PAGE = 1000
-_CONTENT = """
-SELECT order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines
-FROM orders WHERE order_id = ANY ($1)
-"""
+_CONTENT = ", ".join(field.name for field in fields(StoredOrder))
 
 
 class Rows:
-    """The stored orders, each look seeing what is committed by then.
+    """The stored orders; each query sees what is committed by then.
 
     Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
     """
@@ -28,7 +26,7 @@ class Rows:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """With a connection of its own."""
+        """Open with a connection of its own."""
         async with connect(dsn) as connection:
             yield cls(connection)
 
@@ -44,7 +42,8 @@ class Rows:
 
     async def content(self, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
         """The rows of those orders that have one."""
-        return {row["order_id"]: StoredOrder(**row) for row in await self._fetch(_CONTENT, order_ids)}
+        query = f"SELECT {_CONTENT} FROM orders WHERE order_id = ANY ($1)"  # noqa: S608  names of our own columns
+        return {row["order_id"]: StoredOrder(**row) for row in await self._fetch(query, order_ids)}
 
     async def all_ids(self) -> AsyncIterator[list[str]]:
         """The IDs of all rows, in their order, page by page."""
@@ -54,7 +53,7 @@ class Rows:
             yield page
 
     async def _fetch(self, query: str, argument: Any) -> list[asyncpg.Record]:
-        # A pooler may give each statement to another server process; a transaction keeps prepare and execute together.
+        # A pooler may run each statement in another server process; a transaction keeps prepare and execute together.
         with translated():
             async with self._connection.transaction(readonly=True):
                 return list(await self._connection.fetch(query, argument))

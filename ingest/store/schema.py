@@ -1,7 +1,7 @@
 """The schema's versions: numbered SQL files, each applied once.
 
-All pending files are applied in one transaction under an advisory lock. Whoever comes second waits, and finds nothing
-left to do; a crash in between leaves the schema as it was.
+All pending files are applied in one transaction under an advisory lock. A second process waits, then finds nothing left
+to do; a crash in between leaves the schema as it was.
 """
 
 import re
@@ -16,7 +16,7 @@ from ingest.store.connection import connect, translated
 
 # Any constant will do; this one is "ingest" in ASCII.
 _LOCK = 0x696E67657374
-# What a runtime role may do; it owns nothing, so it cannot change the schema.
+# What a runtime role may do. It owns nothing, so it cannot change the schema.
 RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "orders"),
     ("SELECT", "order_lines"),
@@ -55,11 +55,11 @@ async def migrate(dsn: str, known: Sequence[Migration], runtime_role: str | None
     Args:
         dsn: with a role that owns the tables, or may create them.
         known: all migrations of this release, in order.
-        runtime_role: a role that is to have what the workers and `ingest status` need, and nothing more.
+        runtime_role: a role to be granted what the workers and `ingest status` need, and nothing more.
 
     Raises:
         SchemaMismatch: if the database is newer than `known`, or a migration fails.
-        StoreRefused: if there is no such role, or the tables are not ours to grant.
+        StoreRefused: if there is no such role, or the DSN's role may not grant rights on the tables.
         StoreUnavailable: if PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:
@@ -97,7 +97,7 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
             "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
         )
     except asyncpg.PostgresError as error:
-        # Connection lost, out of resources, stopped by an operator, deadlock: no fault of the migration.
+        # Connection lost, out of resources, stopped by an operator, deadlock: not the migration's fault.
         if str(error.sqlstate)[:2] in {"08", "53", "57", "40"}:
             raise
         raise SchemaMismatch(
@@ -106,10 +106,10 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
 
 
 async def check_schema(dsn: str, known: Sequence[Migration]) -> None:
-    """Make sure that the database has this release's schema.
+    """Check that the database has this release's schema.
 
     Raises:
-        SchemaMismatch: saying what to do.
+        SchemaMismatch: the message says what to do.
         StoreUnavailable: if PostgreSQL cannot be reached.
     """
     async with connect(dsn) as connection:

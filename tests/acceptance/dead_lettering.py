@@ -15,7 +15,7 @@ from support import Cli
 
 from ingest.queue.keys import Keys
 
-# What makes a terminal that process' own, so that Ctrl-C reaches it.
+# Makes the terminal the controlling one of that process, so that Ctrl-C reaches it.
 _OWN = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 
 
@@ -26,14 +26,14 @@ class StoredDeadLetters:
         self.redis = redis
         self.keys = keys
 
-    def add(self, *letters: Fields) -> list[str]:
-        """Bury them; their IDs among the dead."""
-        return self.add_many(letters)
+    def add(self, *entries: Fields) -> list[str]:
+        """Write dead letters; return their IDs."""
+        return self.add_many(entries)
 
-    def add_many(self, letters: Iterable[Fields]) -> list[str]:
-        """Bury any number; their IDs among the dead."""
+    def add_many(self, entries: Iterable[Fields]) -> list[str]:
+        """Write any number of dead letters; return their IDs."""
         entry_ids: list[str] = []
-        for chunk in chunks(letters):
+        for chunk in chunks(entries):
             with self.redis.pipeline(transaction=False) as pipe:
                 for fields in chunk:
                     pipe.xadd(self.keys.dead, fields)
@@ -42,7 +42,7 @@ class StoredDeadLetters:
 
     @property
     def dead(self) -> list[str]:
-        """The orders that are buried, oldest first."""
+        """The orders of the dead letters, oldest first."""
         return self._orders(self.keys.dead)
 
     @property
@@ -57,7 +57,7 @@ class StoredDeadLetters:
 def on_a_terminal(
     cli: Cli, *arguments: str, answer: bytes = b"", env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a command on a terminal of its own, answering its question; its exit code and all that it wrote there."""
+    """Run a command on a terminal of its own and answer its question; return its exit code and its output."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", _OWN, sys.executable, "-m", "ingest", *arguments],
@@ -83,7 +83,7 @@ def on_a_terminal(
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
-    """A failure as a person should see it."""
+    """Check that a failure is reported in one line."""
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr
@@ -91,5 +91,5 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
 
 
 def lines(text: str) -> list[Any]:
-    """JSON lines, read."""
+    """Parse JSON lines."""
     return [json.loads(line) for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""`ingest dead …` as real processes: what they show, ask, change, and with which exit code they end."""
+"""`ingest dead …` as real processes: output, confirmation, changes and exit codes."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from ingest.cli.dead import COMMANDS
 from ingest.queue.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
-STEERING = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"
+CONTROL = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters
 # -- list and show ------------------------------------------------------------------------------------------------
 
 
-def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_list_shows_one_line_per_dead_letter_newest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     now = int(time.time() * 1000)
     first, second = dead_lettered.add(
         letter("a", "not_found", dead_at=now - 3 * 3_600_000),
@@ -50,7 +50,7 @@ def test_list_shows_a_line_for_each_the_newest_first(cli: Cli, dead_lettered: St
     assert rows[1].split() == [first, "a", "not_found", "3", "3", "h", "ago", "HTTP", "404"]
 
 
-def test_list_as_json_is_an_object_a_line_with_all_there_is(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_list_as_json_prints_one_object_per_line_with_all_fields(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     [entry_id] = dead_lettered.add(
         letter("a", dead_at=1_700_000_000_123, first_enqueued_at=1_600_000_000_001, tenant=b"\xffo", replays=1,
                replayed_at=1_650_000_000_000)
@@ -85,8 +85,8 @@ def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, dead_lettered: 
 
     assert len(by_default.stdout.splitlines()) == 51
     assert [line.split()[1] for line in three.stdout.splitlines()[1:]] == ["o-59", "o-58", "o-57"]
-    assert "newest 50 of more" in by_default.stderr
-    assert "newest 3 of more" in three.stderr
+    assert "more than these 50" in by_default.stderr
+    assert "more than these 3" in three.stderr
     assert [found["order_id"] for found in lines(all_of_them.stdout)] == [f"o-{n}" for n in range(59, -1, -1)]
     assert all_of_them.stderr == ""
 
@@ -105,7 +105,7 @@ def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, dead_lettered: 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_list_shows_those_that_meet_every_criterion(
+def test_list_shows_dead_letters_that_meet_every_criterion(
     cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str], listed: str
 ) -> None:
     now = int(time.time() * 1000)
@@ -123,7 +123,7 @@ def test_list_shows_those_that_meet_every_criterion(
     assert done.returncode == (1 if arguments[0] == "a" else 0), done.stderr
 
 
-def test_without_dead_letters_list_and_export_are_done_at_once(cli: Cli) -> None:
+def test_list_and_export_without_dead_letters_succeed(cli: Cli) -> None:
     table, json_lines, export = cli.run("dead", "list"), cli.run("dead", "list", "--json"), cli.run("dead", "export")
 
     assert [done.returncode for done in (table, json_lines, export)] == [0, 0, 0]
@@ -131,7 +131,7 @@ def test_without_dead_letters_list_and_export_are_done_at_once(cli: Cli) -> None
     assert (json_lines.stdout, json_lines.stderr, export.stdout, export.stderr) == ("", "", "", "")
 
 
-def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_show_prints_every_detail_by_either_id(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     first, second, _ = dead_lettered.add(
         letter("a", error="HTTP 404", dead_at=1_700_000_000_123, replays=3, replayed_at=1_650_000_000_000, tenant="x"),
         letter("a", "rejected", document=b"{" + b"x" * 5_000),
@@ -155,7 +155,7 @@ def test_show_tells_all_there_is_to_know_by_either_id(cli: Cli, dead_lettered: S
 
 
 @pytest.mark.parametrize("command", ["list", "show"])
-def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(
+def test_an_id_without_a_dead_letter_is_reported_and_the_others_are_shown(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
     dead_lettered.add(letter("a"))
@@ -174,11 +174,9 @@ def test_an_id_that_stands_for_nothing_is_told_and_the_others_are_shown(
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "1"], ["list", "--json"], ["export", "--format", "csv"], ["export"]], ids=" ".join)  # fmt: skip
-def test_nothing_that_a_field_says_steers_a_terminal(
-    cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]
-) -> None:
-    spoilt = {"order_id": "1", "reason": STEERING, "error": STEERING, "worker": STEERING, STEERING: STEERING}
-    dead_lettered.add({name.encode(): value.encode() for name, value in spoilt.items()})
+def test_no_field_can_control_the_terminal(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
+    entry = {"order_id": "1", "reason": CONTROL, "error": CONTROL, "worker": CONTROL, CONTROL: CONTROL}
+    dead_lettered.add({name.encode(): value.encode() for name, value in entry.items()})
 
     code, written = on_a_terminal(cli, "dead", *arguments, env={"COLUMNS": "300", "NO_COLOR": "1"})
 
@@ -189,7 +187,7 @@ def test_nothing_that_a_field_says_steers_a_terminal(
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export", "--format", "csv"]], ids=" ".join)
-def test_values_that_are_no_text_and_terminals_that_know_no_unicode_are_no_error(
+def test_binary_values_and_terminals_without_unicode_are_not_an_error(
     cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]
 ) -> None:
     dead_lettered.add(letter("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
@@ -200,10 +198,24 @@ def test_values_that_are_no_text_and_terminals_that_know_no_unicode_are_no_error
     assert "Zoë ☕\\xff" in done.stdout
 
 
+def test_dead_letters_are_those_of_the_group_in_the_settings(cli: Cli, redis_url: str, queue_name: str) -> None:
+    with Redis.from_url(redis_url) as redis:
+        StoredDeadLetters(redis, Keys.of(queue_name)).add(letter("first"))
+        StoredDeadLetters(redis, Keys.of(queue_name, "second")).add(letter("second"))
+
+    ours = cli.run("dead", "list", "--json")
+    others = cli.run("dead", "list", "--json", env={"INGEST_GROUP": "second"})
+
+    assert [entry["order_id"] for entry in lines(ours.stdout)] == ["first"]
+    assert [entry["order_id"] for entry in lines(others.stdout)] == ["second"]
+
+
 # -- replay and drop ----------------------------------------------------------------------------------------------
 
 
-def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_replay_puts_back_the_named_dead_letters_and_drop_deletes_them(
+    cli: Cli, dead_lettered: StoredDeadLetters
+) -> None:
     entry_ids = dead_lettered.add(*map(letter, "abcd"))
 
     replayed = cli.run("dead", "replay", entry_ids[0])
@@ -222,20 +234,20 @@ def test_replay_puts_back_what_is_named_and_drop_deletes_it(cli: Cli, dead_lette
     assert (dead_lettered.dead, dead_lettered.queued) == (["b", "d"], ["a"])
 
 
-@pytest.mark.parametrize(("command", "done_to"), [("replay", "replayed"), ("drop", "dropped")])
+@pytest.mark.parametrize(("command", "done"), [("replay", "replayed"), ("drop", "dropped")])
 def test_a_dry_run_counts_and_changes_nothing(
-    cli: Cli, dead_lettered: StoredDeadLetters, command: str, done_to: str
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str, done: str
 ) -> None:
     dead_lettered.add(letter("a"), letter("b", "rejected"), letter("c"))
 
-    told, as_json = cli.run("dead", command, "--all", "--dry-run"), cli.run("dead", command, "c", "x", "--dry-run", "--json")  # fmt: skip
+    text, as_json = cli.run("dead", command, "--all", "--dry-run"), cli.run("dead", command, "c", "x", "--dry-run", "--json")  # fmt: skip
 
-    assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout == f"would {command} 3 dead letters: 2 not_found, 1 rejected\n"
+    assert (text.returncode, text.stderr) == (0, "")
+    assert text.stdout == f"would {command} 3 dead letters: 2 not_found, 1 rejected\n"
     assert (as_json.returncode, as_json.stderr) == (1, "no dead letter for x\n")
     assert json.loads(as_json.stdout) == {
         "matched": 1,
-        done_to: 0,
+        done: 0,
         "gone": 0,
         "reasons": {"not_found": 1},
         "missing": ["x"],
@@ -245,7 +257,7 @@ def test_a_dry_run_counts_and_changes_nothing(
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_more_than_one_is_not_touched_where_nobody_can_be_asked(
+def test_several_dead_letters_are_not_changed_without_confirmation(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
     dead_lettered.add(letter("a"), letter("b"), letter("c", "rejected"))
@@ -276,7 +288,7 @@ def test_more_than_one_is_not_touched_where_nobody_can_be_asked(
         (b"\x03", 130, "stopped"),
     ],
 )
-def test_more_than_one_is_asked_for_on_a_terminal(
+def test_changing_several_dead_letters_asks_for_confirmation_on_a_terminal(
     cli: Cli, dead_lettered: StoredDeadLetters, answer: bytes, code: int, says: str
 ) -> None:
     dead_lettered.add(letter("a"), letter("b"))
@@ -284,14 +296,14 @@ def test_more_than_one_is_asked_for_on_a_terminal(
     ended, written = on_a_terminal(cli, "dead", "replay", "--all", answer=answer)
 
     assert ended == code, written
-    assert "Would replay 2 dead letters: 2 not_found. Go on? [y/N]" in written
+    assert "Would replay 2 dead letters: 2 not_found. Continue? [y/N]" in written
     assert says in written
     assert (dead_lettered.dead, dead_lettered.queued) == (([], ["a", "b"]) if code == 0 else (["a", "b"], []))
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ([], "--all"),
         (["--yes"], "--reason"),
@@ -305,20 +317,20 @@ def test_more_than_one_is_asked_for_on_a_terminal(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_selection_that_cannot_be_meant_is_one_line_and_exit_code_2(
-    cli: Cli, dead_lettered: StoredDeadLetters, command: str, arguments: list[str], told: str
+def test_an_invalid_selection_is_one_line_and_exit_code_2(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str, arguments: list[str], expected: str
 ) -> None:
     dead_lettered.add(letter("a", "rejected"))
 
     done = cli.run("dead", command, *arguments)
 
     assert_one_line(done, 2)
-    assert told.replace("{command}", command) in done.stderr
+    assert expected.replace("{command}", command) in done.stderr
     assert (dead_lettered.dead, dead_lettered.queued) == (["a"], [])
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_an_id_that_stands_for_nothing_fails_the_command_and_the_others_are_done(
+def test_an_id_without_a_dead_letter_fails_the_command_and_the_others_are_changed(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
     dead_lettered.add(letter("a"), letter("b", "rejected"))
@@ -332,7 +344,7 @@ def test_an_id_that_stands_for_nothing_fails_the_command_and_the_others_are_done
     assert dead_lettered.dead == ["b"]
 
 
-def test_criteria_that_nothing_meets_are_done_at_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_criteria_without_a_match_change_nothing(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     dead_lettered.add(letter("a"))
 
     done = cli.run("dead", "replay", "--reason", "rejected")
@@ -340,7 +352,7 @@ def test_criteria_that_nothing_meets_are_done_at_once(cli: Cli, dead_lettered: S
     assert (done.returncode, done.stdout, done.stderr) == (0, "replayed nothing: no dead letter matches\n", "")
 
 
-def test_a_replay_takes_no_notice_of_the_backlog_limit(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_a_replay_ignores_the_backlog_limit(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     dead_lettered.add_many(letter(f"o-{number}") for number in range(30))
 
     done = cli.run("dead", "replay", "--all", "--yes", env={"INGEST_BACKLOG_LIMIT": "5"})
@@ -348,7 +360,7 @@ def test_a_replay_takes_no_notice_of_the_backlog_limit(cli: Cli, dead_lettered: 
     assert (done.returncode, len(dead_lettered.queued)) == (0, 30)
 
 
-async def test_what_was_not_found_and_now_exists_is_stored_after_a_replay(
+async def test_an_order_that_was_not_found_and_now_exists_is_stored_after_a_replay(
     cli: Cli, redis_url: str, dsn: str, queue_name: str
 ) -> None:
     async with Scene.open(redis_url, dsn, queue_name) as scene:
@@ -393,7 +405,7 @@ async def _has(dead: Any, count: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
-def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
+def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
     cli: Cli, dead_lettered: StoredDeadLetters, number: signal.Signals
 ) -> None:
     count = 20_000
@@ -406,8 +418,8 @@ def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
     _, stderr = process.communicate(timeout=30)
     back, left = dead_lettered.queued, dead_lettered.dead
 
-    assert back + left == names, "each is in one place, in order"
-    assert 0 < len(back) < count, "it was interrupted in mid-run"
+    assert back + left == names, "each is in one location, in order"
+    assert 0 < len(back) < count, "it was interrupted while running"
     if number == signal.SIGINT:
         assert process.returncode == 130
         assert "stopped after" in stderr
@@ -418,7 +430,7 @@ def test_a_replay_that_is_interrupted_loses_nothing_and_puts_nothing_back_twice(
     assert dead_lettered.dead == []
 
 
-def test_two_replays_at_once_count_each_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_two_concurrent_replays_move_each_dead_letter_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     names = [f"o-{number}" for number in range(5_000)]
     dead_lettered.add_many(map(letter, names))
 
@@ -431,11 +443,11 @@ def test_two_replays_at_once_count_each_once(cli: Cli, dead_lettered: StoredDead
     assert dead_lettered.dead == []
 
 
-# -- Redis away, wrong use, help ----------------------------------------------------------------------------------
+# -- Redis unavailable, wrong use, help ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "a"], ["export"]], ids=" ".join)
-def test_looking_without_redis_fails_in_one_line(cli: Cli, arguments: list[str]) -> None:
+def test_reading_without_redis_fails_in_one_line(cli: Cli, arguments: list[str]) -> None:
     done = cli.run("dead", *arguments, env={"INGEST_REDIS_URL": NOWHERE_REDIS})
 
     assert_one_line(done, 1)
@@ -443,7 +455,7 @@ def test_looking_without_redis_fails_in_one_line(cli: Cli, arguments: list[str])
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_changing_without_redis_says_that_it_waits_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
+def test_changing_without_redis_waits_and_says_so_and_ctrl_c_ends_it(cli: Cli, command: str) -> None:
     process = cli.start("dead", command, "--all", "--yes", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
     assert process.stderr is not None
 
@@ -466,7 +478,7 @@ def test_the_help_of_each_command_has_examples(cli: Cli, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["nonsense"], "`ingest dead --help`"),
         (["--nonsense"], "`ingest dead --help`"),
@@ -479,14 +491,14 @@ def test_the_help_of_each_command_has_examples(cli: Cli, command: str) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], expected: str) -> None:
     done = cli.run("dead", *arguments)
 
     assert_one_line(done, 2)
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
+def test_without_a_command_the_help_is_printed(cli: Cli) -> None:
     done = cli.run("dead")
 
     assert done.returncode == 2
@@ -494,7 +506,7 @@ def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("where", [0, 1, 2, 3])
-def test_debug_may_stand_anywhere(cli: Cli, where: int) -> None:
+def test_debug_works_in_any_position(cli: Cli, where: int) -> None:
     arguments: Sequence[str] = ("dead", "list", "--since", "yesterday")
 
     done = cli.run(*arguments[:where], "--debug", *arguments[where:])

@@ -1,4 +1,4 @@
-"""`ingest dead export` as a real process, and what all of `ingest dead` does where its output goes nowhere."""
+"""`ingest dead export` as a real process, and all of `ingest dead` where its output cannot be written."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters
         yield StoredDeadLetters(redis, Keys.of(queue_name))
 
 
-# -- what it writes, and where ------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------
 
 
 def test_export_writes_json_lines_oldest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
@@ -59,7 +59,7 @@ def test_export_writes_csv_with_a_header_into_a_file(
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_a_file_of_dead_letters_is_for_its_owner_alone(
+def test_only_its_owner_can_read_an_exported_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path, umask: int
 ) -> None:
     path = tmp_path / "dead.jsonl"
@@ -95,7 +95,7 @@ def test_export_replaces_a_file_only_when_told_to(cli: Cli, dead_lettered: Store
 
 
 @pytest.mark.parametrize("where", ["folder", "folder/missing/dead", "folder/file/dead", "/dev/null", "folder/" + "x" * 300])  # fmt: skip
-def test_a_place_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, where: str) -> None:
+def test_a_path_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, where: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file").touch()
 
@@ -106,7 +106,7 @@ def test_a_place_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, wh
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_disk_that_fills_up_leaves_no_half_a_file(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
     dead_lettered.add_many(letter(f"o-{number}", error="x" * 1_000) for number in range(500))
     command = [sys.executable, "-m", "ingest", "dead", "export", "--output", str(tmp_path / "dead.jsonl")]
 
@@ -141,7 +141,7 @@ def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, dead_lettered: S
         assert done.stderr == "ingest: cannot write to standard output: No space left on device\n"
 
 
-def test_an_export_that_is_interrupted_leaves_no_half_a_file(
+def test_an_interrupted_export_leaves_no_partial_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
     dead_lettered.add_many(letter(f"o-{number}", error="x" * 300) for number in range(60_000))
@@ -155,7 +155,7 @@ def test_an_export_that_is_interrupted_leaves_no_half_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
-# -- readers who leave --------------------------------------------------------------------------------------------
+# -- closed pipes ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_export_that_is_interrupted_leaves_no_half_a_file(
     [["list"], ["list", "--json"], ["export"], ["export", "--format", "csv"], ["show", "o-1"], ["--help"], ["list", "--help"]],
     ids=" ".join,
 )  # fmt: skip
-def test_a_reader_who_has_enough_is_no_error(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
     dead_lettered.add_many(letter(f"o-{number}") for number in range(2_000))
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -181,7 +181,9 @@ def test_a_reader_who_has_enough_is_no_error(cli: Cli, dead_lettered: StoredDead
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_reader_of_one_line_gets_it_and_the_command_ends_well(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+def test_a_reader_that_closes_after_one_line_gets_it_and_the_command_succeeds(
+    cli: Cli, dead_lettered: StoredDeadLetters
+) -> None:
     dead_lettered.add_many(letter(f"o-{number}", error="x" * 500) for number in range(5_000))
     command = f"{sys.executable} -m ingest dead export | head -1; echo ${{PIPESTATUS[0]}}"
 

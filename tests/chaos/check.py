@@ -69,9 +69,9 @@ class Findings:
         checks = {
             f"{account.lost.count} orders are lost: {account.lost}": account.lost.count,
             f"{account.wrong.count} orders are wrong: {account.wrong}": account.wrong.count,
-            f"{account.unexpected.count} strangers: {account.unexpected}": account.unexpected.count,
+            f"{account.unexpected.count} unexpected orders: {account.unexpected}": account.unexpected.count,
             f"{account.both} orders are stored and dead": account.both,
-            f"{account.under_way} orders are under way still": account.under_way,
+            f"{account.queued} orders are still queued": account.queued,
             "the queue is not empty": not account.is_settled,
             **{
                 f"{letters[reason]} dead letters for {reason}, which only an outage can have caused": letters[reason]

@@ -60,7 +60,7 @@ async def store(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[Order
     else:
         connection = Reconnecting(dsn, pooled=True)
         yield OrderStore(connection)
-        connection.hang_up()
+        connection.close()
 
 
 async def test_behind_a_pooler_nothing_is_prepared_that_another_server_process_would_not_know(dsn: str) -> None:
@@ -71,7 +71,7 @@ async def test_behind_a_pooler_nothing_is_prepared_that_another_server_process_w
 
     prepared = await connection.fetch("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''")
 
-    connection.hang_up()
+    connection.close()
     assert prepared[0][0] == 0
 
 
@@ -512,7 +512,7 @@ async def test_attempts_at_a_locked_table_leave_no_server_process_behind(dsn: st
 
     assert most <= 1
     assert await store.upsert([row()]) == [INSERTED]
-    connection.hang_up()
+    connection.close()
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -543,7 +543,7 @@ async def test_a_statement_ends_by_itself_though_nobody_can_ask_the_server_to_ca
                 await upserting
 
             await eventually(is_over)
-        connection.hang_up()
+        connection.close()
 
 
 async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql: Any) -> None:

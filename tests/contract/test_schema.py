@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,9 +14,11 @@ import asyncpg
 import pytest
 from support import connected
 
+from ingest.domain.comparison import StoredOrder
 from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import UserError
 from ingest.domain.order import decode_order
+from ingest.store.columns import COLUMNS
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
@@ -53,6 +56,17 @@ async def test_an_empty_database_gets_everything_and_then_nothing_more(empty_dsn
     assert (first, second) == (KNOWN, [])
     assert {"orders", "erased_orders", "schema_migrations"} <= await tables(empty_dsn)
     await check_schema(empty_dsn, KNOWN)
+
+
+async def test_the_declared_columns_are_those_of_the_table(dsn: str) -> None:
+    async with connected(dsn) as sql:
+        found = await sql.fetch(
+            "SELECT attname FROM pg_attribute WHERE attrelid = 'orders'::regclass AND attnum > 0 AND NOT attisdropped"
+            " ORDER BY attnum"
+        )
+
+    assert [record["attname"] for record in found] == [column.name for column in COLUMNS]
+    assert {field.name for field in fields(StoredOrder)} <= {column.name for column in COLUMNS}
 
 
 async def test_a_database_of_an_older_release_gets_what_is_new(dsn: str) -> None:

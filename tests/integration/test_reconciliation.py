@@ -1,4 +1,4 @@
-"""The account of accepted orders, on real servers: each kind of finding is planted, and found."""
+"""Reconciling accepted orders on real servers: each kind of finding is planted, and found."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ async def take(consumer: Consumer, count: int = 1) -> list[Any]:
 
 async def dead_letter(scene: Scene, order_id: str, reason: DeadReason = DeadReason.NOT_FOUND) -> None:
     await scene.enqueue(order_id)
-    async with scene.consumer("gravedigger") as consumer:
+    async with scene.consumer("c0") as consumer:
         (delivery,) = await take(consumer)
         assert await consumer.dead_letter(delivery, reason, "as planned")
 
@@ -69,38 +69,38 @@ async def test_each_accepted_order_is_counted_where_it_is(scene: Scene) -> None:
         await consumer.reschedule(retried, 3600.0, 2)
         await scene.enqueue("waiting")
 
-        account = await reconciled(
+        report = await reconciled(
             scene,
             ["stored-1", "stored-2", "both", "dead-1", "dead-2", "erased", "retried", "pending", "waiting", "lost"],
         )
 
-    assert account.accepted == 10
-    assert (account.stored, account.dead, account.both, account.erased) == (2, 2, 1, 1)
-    assert (account.under_way, account.waiting, account.pending, account.retrying) == (3, 1, 1, 1)
-    assert account.dead_letters == {"not_found": 2, "invalid_order": 1}
-    assert (account.lost.count, account.lost.examples) == (1, ("lost",))
-    assert (account.unexpected.count, account.wrong.count, account.unconfirmed) == (0, 0, 0)
-    assert not account.is_sound
-    assert not account.is_settled
+    assert report.accepted == 10
+    assert (report.stored, report.dead, report.both, report.erased) == (2, 2, 1, 1)
+    assert (report.queued, report.waiting, report.pending, report.retrying) == (3, 1, 1, 1)
+    assert report.dead_letters == {"not_found": 2, "invalid_order": 1}
+    assert (report.lost.count, report.lost.examples) == (1, ("lost",))
+    assert (report.unexpected.count, report.wrong.count, report.unconfirmed) == (0, 0, 0)
+    assert not report.is_sound
+    assert not report.is_settled
 
 
-async def test_an_account_without_findings_is_sound_and_says_so(scene: Scene) -> None:
+async def test_a_report_without_findings_is_sound_and_says_so(scene: Scene) -> None:
     await store(scene, "a")
     await dead_letter(scene, "b")
 
-    account = await reconciled(scene, ["a", "b", "a"], expected={"a": document("a"), "b": DeadReason.NOT_FOUND})
+    report = await reconciled(scene, ["a", "b", "a"], expected={"a": document("a"), "b": DeadReason.NOT_FOUND})
 
-    assert account.is_sound
-    assert account.is_settled
-    assert (account.accepted, account.compared) == (2, 2)
-    assert account.as_dict()["sound"] is True
-    assert str(account).splitlines()[-1] == "sound"
+    assert report.is_sound
+    assert report.is_settled
+    assert (report.accepted, report.compared) == (2, 2)
+    assert report.as_dict()["sound"] is True
+    assert str(report).splitlines()[-1] == "sound"
 
 
-async def test_nothing_at_all_is_sound_before_the_first_entry(scene: Scene) -> None:
-    account = await reconciled(scene, [])
+async def test_an_empty_list_is_sound_before_the_first_entry(scene: Scene) -> None:
+    report = await reconciled(scene, [])
 
-    assert (account.accepted, account.is_sound, account.is_settled) == (0, True, True)
+    assert (report.accepted, report.is_sound, report.is_settled) == (0, True, True)
 
 
 async def test_an_order_acked_without_a_commit_is_lost(scene: Scene) -> None:
@@ -109,20 +109,20 @@ async def test_an_order_acked_without_a_commit_is_lost(scene: Scene) -> None:
         (delivery,) = await take(consumer)
         await consumer.ack([delivery.entry])
 
-        account = await reconciled(scene, ["a"])
+        report = await reconciled(scene, ["a"])
 
-    assert account.lost.examples == ("a",)
+    assert report.lost.examples == ("a",)
 
 
-async def test_an_entry_that_left_the_pending_list_without_an_ack_is_still_to_be_done(scene: Scene) -> None:
+async def test_an_entry_that_left_the_pending_list_without_an_ack_counts_as_pending(scene: Scene) -> None:
     async with scene.consumer("c") as consumer:
         await scene.enqueue("a")
         await take(consumer)
         await scene.redis.xgroup_delconsumer(scene.keys.stream, GROUP, "c")
 
-        account = await reconciled(scene, ["a"])
+        report = await reconciled(scene, ["a"])
 
-    assert (account.lost.count, account.pending, account.waiting) == (0, 1, 0)
+    assert (report.lost.count, report.pending, report.waiting) == (0, 1, 0)
 
 
 async def test_a_retry_without_a_time_is_lost(scene: Scene) -> None:
@@ -132,12 +132,12 @@ async def test_a_retry_without_a_time_is_lost(scene: Scene) -> None:
         await consumer.reschedule(delivery, 3600.0, 2)
         await scene.redis.delete(scene.keys.retry)
 
-        account = await reconciled(scene, ["a"])
+        report = await reconciled(scene, ["a"])
 
-    assert account.lost.examples == ("a",)
+    assert report.lost.examples == ("a",)
 
 
-async def test_what_is_finished_and_kept_for_another_group_is_not_under_way(scene: Scene) -> None:
+async def test_an_entry_that_is_settled_and_kept_for_another_group_is_not_queued(scene: Scene) -> None:
     await scene.redis.xgroup_create(scene.keys.stream, "other", id="0", mkstream=True)
     async with scene.consumer("c") as consumer:
         await scene.enqueue("finished", "pending")
@@ -145,50 +145,50 @@ async def test_what_is_finished_and_kept_for_another_group_is_not_under_way(scen
         await store(scene, "finished")
         await consumer.ack([finished.entry])
 
-        account = await reconciled(scene, ["finished", "pending"])
+        report = await reconciled(scene, ["finished", "pending"])
 
     assert await scene.redis.xlen(scene.keys.stream) == 2
-    assert (account.stored, account.under_way, account.pending, account.waiting) == (1, 1, 1, 0)
+    assert (report.stored, report.queued, report.pending, report.waiting) == (1, 1, 1, 0)
 
 
-async def test_without_a_group_everything_in_the_stream_waits(scene: Scene) -> None:
+async def test_without_a_group_everything_in_the_stream_is_waiting(scene: Scene) -> None:
     await scene.add(order_id="a")
 
-    account = await reconciled(scene, ["a"])
+    report = await reconciled(scene, ["a"])
 
-    assert (account.waiting, account.under_way) == (1, 1)
+    assert (report.waiting, report.queued) == (1, 1)
 
 
-async def test_fields_that_are_no_text_do_not_hide_a_retry(scene: Scene) -> None:
+async def test_fields_that_are_not_text_do_not_hide_a_retry(scene: Scene) -> None:
     async with scene.consumer("c") as consumer:
         await scene.add(order_id="a", note=b"\xff" * 40, body=b"\xfe" * 300, more=b"\xfd" * 70_000)
         (delivery,) = await take(consumer)
         await consumer.reschedule(delivery, 3600.0, 2)
 
-        account = await reconciled(scene, ["a"])
+        report = await reconciled(scene, ["a"])
 
-    assert (account.retrying, account.under_way) == (1, 1)
+    assert (report.retrying, report.queued) == (1, 1)
 
 
-async def test_rows_and_dead_letters_that_nobody_accepted_are_strangers(scene: Scene) -> None:
+async def test_rows_and_dead_letters_that_nobody_accepted_are_unexpected(scene: Scene) -> None:
     await store(scene, "mine", "row", "both")
     await dead_letter(scene, "letter")
     await dead_letter(scene, "both")
 
-    account = await reconciled(scene, ["mine"])
+    report = await reconciled(scene, ["mine"])
 
-    assert (account.unexpected.count, account.unexpected.examples) == (3, ("both", "row", "letter"))
-    assert not account.is_sound
+    assert (report.unexpected.count, report.unexpected.examples) == (3, ("both", "row", "letter"))
+    assert not report.is_sound
 
 
-async def test_others_are_no_strangers_to_a_part_of_what_was_accepted(scene: Scene) -> None:
+async def test_orders_missing_from_a_partial_list_are_not_unexpected(scene: Scene) -> None:
     await store(scene, "mine", "row")
     await dead_letter(scene, "letter")
 
-    account = await reconciled(scene, ["mine"], partial=True)
+    report = await reconciled(scene, ["mine"], partial=True)
 
-    assert account.is_sound
-    assert account.dead_letters == {"not_found": 1}
+    assert report.is_sound
+    assert report.dead_letters == {"not_found": 1}
 
 
 async def test_a_dead_letter_without_an_order_is_counted_by_its_reason(scene: Scene) -> None:
@@ -197,10 +197,10 @@ async def test_a_dead_letter_without_an_order_is_counted_by_its_reason(scene: Sc
         (delivery,) = await take(consumer)
         await consumer.dead_letter(delivery, DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
 
-    account = await reconciled(scene, [])
+    report = await reconciled(scene, [])
 
-    assert account.dead_letters == {"invalid_message": 1}
-    assert account.is_sound
+    assert report.dead_letters == {"invalid_message": 1}
+    assert report.is_sound
 
 
 async def test_an_unconfirmed_order_may_be_anywhere_or_nowhere(scene: Scene) -> None:
@@ -208,11 +208,11 @@ async def test_an_unconfirmed_order_may_be_anywhere_or_nowhere(scene: Scene) -> 
     await dead_letter(scene, "dead")
     await scene.enqueue("waiting")
 
-    account = await reconciled(scene, ["sure"], unconfirmed=["stored", "dead", "waiting", "nowhere", "sure"])
+    report = await reconciled(scene, ["sure"], unconfirmed=["stored", "dead", "waiting", "nowhere", "sure"])
 
-    assert (account.accepted, account.unconfirmed, account.arrived) == (1, 4, 3)
-    assert (account.stored, account.dead, account.unexpected.count) == (0, 0, 0)
-    assert account.lost.examples == ("sure",)
+    assert (report.accepted, report.unconfirmed, report.arrived) == (1, 4, 3)
+    assert (report.stored, report.dead, report.unexpected.count) == (0, 0, 0)
+    assert report.lost.examples == ("sure",)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +241,11 @@ async def test_a_row_that_differs_from_its_document_is_named_with_what_differs(
     await store(scene, "a", "b")
     await scene.sql(f"UPDATE orders SET {change} WHERE order_id = 'a'")
 
-    account = await reconciled(scene, ["a", "b"], expected={"a": document("a"), "b": document("b")})
+    report = await reconciled(scene, ["a", "b"], expected={"a": document("a"), "b": document("b")})
 
-    assert (account.wrong.count, account.wrong.examples) == (1, (f"a ({named})",))
-    assert account.compared == 2
-    assert not account.is_sound
+    assert (report.wrong.count, report.wrong.examples) == (1, (f"a ({named})",))
+    assert report.compared == 2
+    assert not report.is_sound
 
 
 async def test_totals_are_compared_exactly(scene: Scene) -> None:
@@ -254,13 +254,13 @@ async def test_totals_are_compared_exactly(scene: Scene) -> None:
     right = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
     await scene.sql("UPDATE orders SET total = total + 0.000000000000000000000000001")
 
-    account = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
+    report = await reconciled(scene, ["a"], expected={"a": document("a", price=price)})
 
     assert right.is_sound
-    assert account.wrong.examples == ("a (total)",)
+    assert report.wrong.examples == ("a (total)",)
 
 
-async def test_an_order_that_became_something_else_than_it_should_is_wrong(scene: Scene) -> None:
+async def test_an_order_with_another_result_than_expected_is_wrong(scene: Scene) -> None:
     await store(scene, "stored", "both")
     await dead_letter(scene, "both")
     await dead_letter(scene, "dead", DeadReason.ATTEMPTS_EXHAUSTED)
@@ -268,9 +268,9 @@ async def test_an_order_that_became_something_else_than_it_should_is_wrong(scene
     names = ["stored", "both", "dead", "otherwise"]
     expected = dict.fromkeys(names, DeadReason.NOT_FOUND) | {"dead": document("dead")}
 
-    account = await reconciled(scene, names, expected=expected)
+    report = await reconciled(scene, names, expected=expected)
 
-    assert account.wrong.examples == (
+    assert report.wrong.examples == (
         "both (stored, should be dead: not_found)",
         "dead (dead: attempts_exhausted)",
         "otherwise (dead: attempts_exhausted, should be: not_found)",
@@ -278,7 +278,7 @@ async def test_an_order_that_became_something_else_than_it_should_is_wrong(scene
     )
 
 
-async def test_expectations_may_be_asked_for(scene: Scene) -> None:
+async def test_expected_results_may_come_from_a_function(scene: Scene) -> None:
     names = ids(120)
     await store(scene, *names)
 
@@ -288,39 +288,39 @@ async def test_expectations_may_be_asked_for(scene: Scene) -> None:
             None if order_id == names[0] else document(order_id, status="shipped" if order_id == names[1] else "placed")
         )
 
-    account = await reconciled(scene, names, expected=expected)
+    report = await reconciled(scene, names, expected=expected)
 
-    assert account.compared == 119
-    assert account.wrong.examples == (f"{names[1]} (status)",)
+    assert report.compared == 119
+    assert report.wrong.examples == (f"{names[1]} (status)",)
 
 
 async def test_the_row_of_an_order_whose_next_version_is_queued_is_not_compared_yet(scene: Scene) -> None:
     await store(scene, "a")
     await scene.enqueue("a")
 
-    account = await reconciled(scene, ["a"], expected={"a": document("a", status="shipped")})
+    report = await reconciled(scene, ["a"], expected={"a": document("a", status="shipped")})
 
-    assert (account.compared, account.wrong.count, account.stored, account.waiting) == (0, 0, 1, 1)
+    assert (report.compared, report.wrong.count, report.stored, report.waiting) == (0, 0, 1, 1)
 
 
-async def test_of_many_findings_the_first_are_named_and_all_are_counted(scene: Scene) -> None:
+async def test_the_first_of_many_findings_are_named_and_all_are_counted(scene: Scene) -> None:
     names = sorted(ids(2500))
     await store(scene, *names[:2000])
 
-    account = await reconciled(scene, names[1500:])
+    report = await reconciled(scene, names[1500:])
 
-    assert (account.lost.count, account.lost.examples) == (500, tuple(names[2000:2020]))
-    assert (account.unexpected.count, account.unexpected.examples) == (1500, tuple(names[:20]))
-    assert "and 480 more" in str(account)
+    assert (report.lost.count, report.lost.examples) == (500, tuple(names[2000:2020]))
+    assert (report.unexpected.count, report.unexpected.examples) == (1500, tuple(names[:20]))
+    assert "and 480 more" in str(report)
 
 
-async def test_every_lost_order_is_told_by_name_however_many_they_are(scene: Scene) -> None:
+async def test_every_lost_order_is_named_however_many_there_are(scene: Scene) -> None:
     names = sorted(ids(4500))
     await store(scene, *names[1000:2000])
     told: list[str] = []
     looked: list[tuple[int, int]] = []
 
-    account = await reconciled(
+    report = await reconciled(
         scene,
         names,
         partial=True,
@@ -328,18 +328,18 @@ async def test_every_lost_order_is_told_by_name_however_many_they_are(scene: Sce
         on_progress=lambda done, total: looked.append((done, total)),
     )
 
-    assert account.lost.count == 3500
+    assert report.lost.count == 3500
     assert told == names[:1000] + names[2000:]
     assert looked[0] == (0, 4500)
     assert max(looked) == (4500, 4500)
 
 
-async def test_what_cannot_have_been_accepted_is_refused(scene: Scene) -> None:
+async def test_an_id_that_cannot_have_been_accepted_is_refused(scene: Scene) -> None:
     with pytest.raises(InvalidOrderId):
         await reconciled(scene, ["a\n"])
 
 
-async def test_memory_does_not_grow_with_what_was_accepted(scene: Scene) -> None:
+async def test_memory_does_not_grow_with_the_number_of_accepted_orders(scene: Scene) -> None:
     async def many(count: int) -> AsyncIterator[str]:
         for number in range(count):
             yield f"a-rather-long-order-id-that-takes-memory-{number:09}"
@@ -347,8 +347,8 @@ async def test_memory_does_not_grow_with_what_was_accepted(scene: Scene) -> None
     async def peak_of(count: int) -> int:
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        account = await reconciled(scene, many(count), partial=True)
-        assert (account.accepted, account.lost.count) == (count, count)
+        report = await reconciled(scene, many(count), partial=True)
+        assert (report.accepted, report.lost.count) == (count, count)
         return tracemalloc.get_traced_memory()[1] - before
 
     await peak_of(1)  # what is imported and cached once
@@ -361,9 +361,9 @@ async def test_memory_does_not_grow_with_what_was_accepted(scene: Scene) -> None
     assert more < few + 300_000
 
 
-async def test_an_order_that_goes_round_in_the_queue_is_never_taken_for_lost(scene: Scene) -> None:
-    # A thousand others make a look take a while, in which these two are read, put off and come back many times.
-    names = ["round-1", "round-2"]
+async def test_an_order_that_circulates_in_the_queue_is_never_reported_as_lost(scene: Scene) -> None:
+    # A thousand others make a look take a while, during which these two are read and rescheduled many times.
+    names = ["circulating-1", "circulating-2"]
     async with scene.consumer("c") as consumer:
         await scene.enqueue(*ids(3000))
         for _ in range(3):
@@ -371,7 +371,7 @@ async def test_an_order_that_goes_round_in_the_queue_is_never_taken_for_lost(sce
         await scene.enqueue(*names)
         rounds = 0
 
-        async def go_round() -> None:
+        async def circulate() -> None:
             nonlocal rounds
             while True:
                 for delivery in await consumer.read(2, 0.1):
@@ -379,29 +379,29 @@ async def test_an_order_that_goes_round_in_the_queue_is_never_taken_for_lost(sce
                     rounds += 1
                 await consumer.move_due(10)
 
-        moving = asyncio.create_task(go_round())
-        accounts = [await reconciled(scene, names, partial=True) for _ in range(15)]
+        moving = asyncio.create_task(circulate())
+        reports = [await reconciled(scene, names, partial=True) for _ in range(15)]
         moving.cancel()
         await asyncio.wait([moving])
 
     assert moving.cancelled()
     assert rounds > 15
-    assert [account.lost.examples for account in accounts if account.lost.count] == []
+    assert [report.lost.examples for report in reports if report.lost.count] == []
 
 
-async def test_an_account_taken_at_any_time_while_workers_run_finds_nothing_lost(scene: Scene) -> None:
+async def test_a_reconciliation_at_any_time_while_workers_run_finds_nothing_lost(scene: Scene) -> None:
     names = ids(200)
-    accounts = []
+    reports = []
     async with scene.worker("w1", max_attempts=30) as one, scene.worker("w2", max_attempts=30) as two:
         await scene.enqueue(*names)
-        while not accounts or not accounts[-1].is_settled:
-            accounts.append(await reconciled(scene, names))
+        while not reports or not reports[-1].is_settled:
+            reports.append(await reconciled(scene, names))
         await one.stop()
         await two.stop()
 
-    assert [account for account in accounts if not account.is_sound] == []
-    assert accounts[-1].stored == len(names)
-    assert len(accounts) > 2
+    assert [report for report in reports if not report.is_sound] == []
+    assert reports[-1].stored == len(names)
+    assert len(reports) > 2
 
 
 def test_the_example_in_the_documentation_runs(env: dict[str, str], tmp_path: Path) -> None:
@@ -423,7 +423,7 @@ def test_the_example_in_the_documentation_runs(env: dict[str, str], tmp_path: Pa
     assert "LOST                       2  lost-1, lost-2" in done.stdout
 
 
-def test_the_shown_text_is_what_an_account_prints() -> None:
+def test_the_text_in_the_documentation_is_what_a_report_prints() -> None:
     (shown, *_) = re.findall(r"```\n(accepted .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
     assert shown.strip() == str(_shown())
@@ -431,7 +431,7 @@ def test_the_shown_text_is_what_an_account_prints() -> None:
 
 def _shown() -> ReconciliationReport:
     return ReconciliationReport(
-        accepted=10_000, stored=9_940, dead=40, both=0, erased=0, under_way=20, lost=Listed(), unconfirmed=0, arrived=0,
+        accepted=10_000, stored=9_940, dead=40, both=0, erased=0, queued=20, lost=Listed(), unconfirmed=0, arrived=0,
         waiting=0, pending=20, retrying=0, dead_letters={"not_found": 30, "invalid_order": 10}, compared=0,
         wrong=Listed(), unexpected=Listed(),
     )  # fmt: skip

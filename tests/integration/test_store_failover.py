@@ -76,7 +76,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Callable[[str]
 
     yield open_store
     for connection in connections:
-        connection.hang_up()
+        connection.close()
 
 
 @pytest.fixture

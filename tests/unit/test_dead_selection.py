@@ -1,4 +1,4 @@
-"""Which dead letters are meant, when, and how they are shown."""
+"""Which dead letters a selection matches, and how times and dead letters are parsed and shown."""
 
 import csv
 import io
@@ -11,8 +11,11 @@ from dead_letter_entries import letter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.cli.dead.moments import InvalidMoment, age, parse_moment, shown
-from ingest.cli.dead.texts import COLUMNS, as_json, as_row, listed, printable
+from ingest.cli.dead.change import list_reasons
+from ingest.cli.dead.export import CSV_COLUMNS, csv_row
+from ingest.cli.dead.listing import json_line
+from ingest.cli.text import counted, printable
+from ingest.cli.times import InvalidTime, format_age, format_time, parse_time
 from ingest.domain.dead_letter import DeadLetterEntry, InvalidSelection, Selection
 from ingest.domain.delivery import DeadReason
 from ingest.queue.dead_entries import to_dead_letter
@@ -32,7 +35,7 @@ def dead(entry_id: str = "1-0", order_id: str = "a", reason: str = "not_found", 
 
 
 @pytest.mark.parametrize(
-    ("selection", "is_meant"),
+    ("selection", "matches"),
     [
         (Selection(everything=True), True),
         (Selection(ids=frozenset({"7-1"})), True),
@@ -53,8 +56,10 @@ def dead(entry_id: str = "1-0", order_id: str = "a", reason: str = "not_found", 
         (Selection(reasons=frozenset({"not_found"}), until=NOON), False),
     ],
 )
-def test_a_dead_letter_is_meant_when_it_meets_every_criterion(selection: Selection, *, is_meant: bool) -> None:
-    assert selection.matches(dead("7-1")) is is_meant
+def test_a_dead_letter_matches_a_selection_when_it_meets_every_criterion(
+    selection: Selection, *, matches: bool
+) -> None:
+    assert selection.matches(dead("7-1")) is matches
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_a_dead_letter_is_meant_when_it_meets_every_criterion(selection: Selecti
         {"since": NOON, "until": NOON - timedelta(days=1)},
     ],
 )
-def test_a_selection_of_nothing_or_against_itself_cannot_be_made(criteria: dict[str, Any]) -> None:
+def test_a_selection_without_or_with_contradicting_criteria_is_invalid(criteria: dict[str, Any]) -> None:
     with pytest.raises(InvalidSelection):
         Selection(**criteria)
 
@@ -80,11 +85,11 @@ def test_an_entry_without_an_order_id_is_found_by_its_own() -> None:
     assert not Selection(ids=frozenset({"", "None"})).matches(nameless)
 
 
-def test_both_ids_of_a_dead_letter_stand_for_it() -> None:
+def test_both_ids_of_a_dead_letter_match_it() -> None:
     assert Selection(ids=frozenset({"7-1", "a", "b"})).names(dead("7-1")) == {"7-1", "a"}
 
 
-# -- what an entry says -------------------------------------------------------------------------------------------
+# -- reading an entry ---------------------------------------------------------------------------------------------
 
 
 def test_an_entry_is_read_with_all_that_dead_lettering_and_replaying_wrote() -> None:
@@ -109,7 +114,7 @@ def test_an_entry_is_read_with_all_that_dead_lettering_and_replaying_wrote() -> 
 
 
 @pytest.mark.parametrize("nonsense", [b"", b"-1", b"1e3", b"9" * 40, b"\xff", "٣".encode(), None])
-def test_what_is_no_number_is_read_as_not_given(nonsense: bytes | None) -> None:
+def test_an_invalid_number_is_read_as_missing(nonsense: bytes | None) -> None:
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at"), nonsense)
 
     read = to_dead_letter(b"1700000000123-0", letter("a", **numbers))
@@ -125,13 +130,13 @@ def test_an_entry_with_nothing_in_it_and_an_id_beyond_all_dates_is_read() -> Non
     assert read.dead_at.year == 2286
 
 
-def test_bytes_that_are_no_utf_8_are_read_as_escapes() -> None:
+def test_bytes_that_are_not_utf_8_are_read_as_escapes() -> None:
     read = to_dead_letter(b"1-0", letter(b"\xff\x00", error=b"caf\xe9"))
 
     assert (read.error, read.order_id) == ("caf\\xe9", "\\xff\0")
 
 
-# -- moments ------------------------------------------------------------------------------------------------------
+# -- times --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -150,8 +155,8 @@ def test_bytes_that_are_no_utf_8_are_read_as_escapes() -> None:
         ("2026-01-01T08:30:00+02:00", datetime(2026, 1, 1, 6, 30, tzinfo=UTC)),
     ],
 )
-def test_a_moment_is_a_time_or_an_age(text: str, moment: datetime) -> None:
-    parsed = parse_moment(text, NOON)
+def test_a_time_is_iso_8601_or_an_age(text: str, moment: datetime) -> None:
+    parsed = parse_time(text, NOON)
 
     assert parsed == moment
     assert parsed.tzinfo is UTC
@@ -162,18 +167,18 @@ def test_a_moment_is_a_time_or_an_age(text: str, moment: datetime) -> None:
     ["", "h", "2", "-2h", "2 h", "2H", "2y", "9999999999d", "1e9d", "٣h", "yesterday", "2026-13-01", "10:00",
      "0001-01-01T00:00+10:00"],
 )  # fmt: skip
-def test_what_is_no_moment_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InvalidMoment, match="2h"):
-        parse_moment(text, NOON)
+def test_an_invalid_time_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidTime, match="2h"):
+        parse_time(text, NOON)
 
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001  hypothesis wants them so
-def test_what_is_shown_can_be_typed(moment: datetime) -> None:
-    assert parse_moment(shown(moment), NOON) == moment.replace(microsecond=0)
+def test_a_formatted_time_can_be_parsed(moment: datetime) -> None:
+    assert parse_time(format_time(moment), NOON) == moment.replace(microsecond=0)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "shown"),
     [
         (-5, "0 s ago"),
         (0, "0 s ago"),
@@ -183,15 +188,15 @@ def test_what_is_shown_can_be_typed(moment: datetime) -> None:
         (864_000, "10 d ago"),
     ],
 )
-def test_an_age_is_told_in_its_own_unit(seconds: int, told: str) -> None:
-    assert age(NOON - timedelta(seconds=seconds), NOON) == told
+def test_an_age_is_shown_in_a_fitting_unit(seconds: int, shown: str) -> None:
+    assert format_age(NOON - timedelta(seconds=seconds), NOON) == shown
 
 
 # -- texts --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("Zoë ☕", "Zoë ☕"),
         ("a\nb\tc\r\n", "a\\nb\\tc\\r\\n"),
@@ -202,25 +207,27 @@ def test_an_age_is_told_in_its_own_unit(seconds: int, told: str) -> None:
         ("[red]x[/red]", "[red]x[/red]"),
     ],
 )
-def test_what_could_steer_a_terminal_is_shown_as_an_escape(text: str, told: str) -> None:
-    assert printable(text) == told
+def test_text_that_could_control_a_terminal_is_shown_as_escapes(text: str, shown: str) -> None:
+    assert printable(text) == shown
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 20))
-def test_whatever_it_was_is_printable_on_one_line(text: str, most: int) -> None:
+def test_any_text_is_printable_on_one_line(text: str, most: int) -> None:
     assert printable(text).isprintable()
     assert printable(text, most).count("…") <= text.count("…") + 1
 
 
-def test_a_text_is_shortened_to_so_many_characters() -> None:
+def test_a_text_is_shortened_to_the_limit() -> None:
     assert (printable("abcd", 4), printable("abcde", 4)) == ("abcd", "abc…")
 
 
-def test_json_says_everything_in_ascii() -> None:
-    line = as_json(dead("7-1", error="é\x1b", tenant=b"\xffo", replays=1, replayed_at=at(NOON), first_enqueued_at=None))
+def test_json_has_all_fields_in_ascii() -> None:
+    line = json_line(
+        dead("7-1", error="é\x1b", tenant=b"\xffo", replays=1, replayed_at=at(NOON), first_enqueued_at=None)
+    )
 
     assert line.isascii()
-    assert line.isprintable()
+    assert line.removesuffix("\n").isprintable()
     assert json.loads(line) == {
         "id": "7-1",
         "order_id": "a",
@@ -236,17 +243,21 @@ def test_json_says_everything_in_ascii() -> None:
     }
 
 
-def test_a_csv_row_is_one_line_that_no_spreadsheet_runs() -> None:
+def test_a_csv_row_is_one_line_without_formulas() -> None:
     buffer = io.StringIO()
 
-    csv.writer(buffer).writerow(as_row(dead("7-1", "=1+1", error='@x\n"quoted", é', tenant="-y")))
+    csv.writer(buffer).writerow(csv_row(dead("7-1", "=1+1", error='@x\n"quoted", é', tenant="-y")))
 
     assert len(buffer.getvalue().splitlines()) == 1
     [cells] = csv.reader(io.StringIO(buffer.getvalue()))
-    row = dict(zip(COLUMNS, cells, strict=True))
+    row = dict(zip(CSV_COLUMNS, cells, strict=True))
     assert (row["id"], row["order_id"], row["error"]) == ("7-1", "'=1+1", '\'@x\\n"quoted", é')
     assert (row["replayed_at"], json.loads(row["fields"])) == ("", {"tenant": "-y"})
 
 
-def test_reasons_are_listed_by_how_many_there_are() -> None:
-    assert listed({"b": 1, "a": 1, "c": 2_000, "": 3}) == "2,000 c, 3 without a reason, 1 a, 1 b"
+def test_reasons_are_listed_the_most_frequent_first() -> None:
+    assert list_reasons({"b": 1, "a": 1, "c": 2_000, "": 3}) == "2,000 c, 3 without a reason, 1 a, 1 b"
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    assert (counted(1, "dead letter"), counted(2_000, "dead letter")) == ("1 dead letter", "2,000 dead letters")

@@ -1,16 +1,16 @@
-"""How dead letters are laid out: pure, from the widest terminal to the narrowest."""
+"""The layout of the table of dead letters, from the widest terminal to the narrowest."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ingest.cli.dead.table import lines_of
+from ingest.cli.dead.listing import lines_of
 
 ROW = ("1763629200123-0", "536365", "not_found", "3", "2 h ago", "", "HTTP 404")
 OTHER = ("1763629200124-0", "1", "attempts_exhausted", "10", "3 d ago", "2, 1 d ago", "HTTP 500 " * 12)
 
 
-def test_where_there_is_room_each_is_one_line() -> None:
+def test_on_a_wide_terminal_each_dead_letter_is_one_line() -> None:
     header, one, other = lines_of([ROW, OTHER], 200)
 
     assert header.split() == ["id", "order", "reason", "attempts", "dead", "since", "replays", "error"]
@@ -18,7 +18,7 @@ def test_where_there_is_room_each_is_one_line() -> None:
     assert other.endswith("2, 1 d ago  " + OTHER[-1].rstrip())
 
 
-def test_with_less_room_the_error_stands_below() -> None:
+def test_on_a_narrower_terminal_the_error_is_below() -> None:
     header, one, first, _, second = lines_of([ROW, OTHER], 80)
 
     assert header.split() == ["id", "order", "reason", "attempts", "dead", "since"]
@@ -29,7 +29,7 @@ def test_with_less_room_the_error_stands_below() -> None:
     assert len(second) <= 80
 
 
-def test_a_long_order_id_is_whole_on_a_line_with_its_letters_id() -> None:
+def test_a_long_order_id_is_not_broken() -> None:
     order_id = "x" * 64
 
     lines = list(lines_of([(ROW[0], order_id, *ROW[2:])], 60))
@@ -41,9 +41,7 @@ cells = st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=30)
 
 
 @given(rows=st.lists(st.tuples(*[cells] * 7), min_size=1, max_size=5), width=st.integers(20, 300))
-def test_no_line_is_wider_than_the_terminal_but_for_what_is_to_be_copied(
-    rows: list[tuple[str, ...]], width: int
-) -> None:
+def test_no_line_is_wider_than_the_terminal_unless_its_ids_are(rows: list[tuple[str, ...]], width: int) -> None:
     longest = max(cell_len(f"{row[0]}  {row[1]}") for row in rows)
     facts = sum(max(cell_len(row[column]) for row in rows) + 2 for column in (2, 3, 4))
 

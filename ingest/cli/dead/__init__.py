@@ -1,23 +1,23 @@
-"""`ingest dead`: the dead letters, for the people who see to them."""
+"""`ingest dead`: manages the dead letters."""
 
 COMMANDS = ("list", "show", "replay", "drop", "export")
 
 EPILOG = """
 Examples:
 
-`ingest dead list --since 2h` shows what was buried in the last two hours, newest first.
+`ingest dead list --since 2h` lists the dead letters of the last two hours, newest first.
 
-`ingest dead show 536365` shows all there is to know about one, by its order's ID or its own.
+`ingest dead show 536365` shows every detail of a dead letter. The ID is that of the order or of the dead letter.
 
-`ingest dead replay --reason not_found --dry-run` says what would go back into the queue; without `--dry-run` it does.
+`ingest dead replay --reason not_found --dry-run` shows what would go back into the queue. Without `--dry-run`, it goes back.
 
-`ingest dead drop --reason rejected --until 30d` deletes what was buried more than thirty days ago.
+`ingest dead drop --reason rejected --until 30d` deletes dead letters that are more than 30 days old.
 
-`ingest dead export --format csv --output dead.csv` writes all of them into a file.
+`ingest dead export --format csv --output dead.csv` writes all dead letters to a file.
 
-Each command has more: `ingest dead replay --help`.
+Each command has its own help: `ingest dead replay --help`.
 """
 
 
 def dead() -> None:
-    """See what was buried and why; put it back into the queue, drop it, or export it."""
+    """Manage dead letters: list and show them, put them back into the queue, delete or export them."""

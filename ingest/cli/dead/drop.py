@@ -1,4 +1,4 @@
-"""`ingest dead drop`: dead letters that nobody needs any more."""
+"""`ingest dead drop`: deletes dead letters."""
 
 import typer
 
@@ -7,9 +7,9 @@ from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Si
 EPILOG = """
 Examples:
 
-`ingest dead drop 1763629200123-0` deletes one, by its own ID as `ingest dead list` prints it.
+`ingest dead drop 1763629200123-0` deletes one dead letter, by its ID as `ingest dead list` prints it.
 
-`ingest dead drop --until 30d` deletes what was buried more than thirty days ago; it asks before.
+`ingest dead drop --until 30d` deletes dead letters that are more than 30 days old, after asking for confirmation.
 
 `ingest dead drop --reason rejected --dry-run` counts them, and changes nothing.
 
@@ -28,15 +28,17 @@ def drop(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete dead letters, for good.
+    """Delete dead letters permanently.
 
-    Orders that are stored stay as they are. Waits, and says so, while Redis is away.
+    Stored orders do not change. If Redis is unavailable, the command says so and waits.
 
-    The exit code is 1 if an ID stands for none; all others are deleted.
+    The exit code is 1 if an ID has no dead letter; all others are deleted.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import DROP, carry_out
-    from ingest.cli.dead.options import required
+    from ingest.cli.dead.options import required_selection
+    from ingest.operations.service import Service
 
-    selection = required(ids, reason, since, until, everything=everything)
-    raise typer.Exit(carry_out(start(), DROP, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    selection = required_selection(ids, reason, since, until, everything=everything)
+    service = Service.of(start())
+    raise typer.Exit(carry_out(service, DROP, selection, dry_run=dry_run, yes=yes, as_json=as_json))

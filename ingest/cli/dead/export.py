@@ -1,30 +1,39 @@
-"""`ingest dead export`: all dead letters, or some, for other programs."""
+"""`ingest dead export`: writes dead letters to a file or to standard output, for other programs."""
 
 import asyncio
+import csv
+import json
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 
 from ingest.cli.dead.options import Ids, Reasons, Since, Until
+from ingest.domain.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
 
 EPILOG = """
 Examples:
 
-`ingest dead export > dead.jsonl` writes one JSON object a line, oldest first.
+`ingest dead export > dead.jsonl` writes one JSON object per line, oldest first.
 
-`ingest dead export --format csv --output dead.csv --since 7d` writes last week's for a spreadsheet.
+`ingest dead export --format csv --output dead.csv --since 7d` writes those of the last week, for a spreadsheet.
 
-`ingest dead export --reason not_found | jq -r .order_id | sort -u` is what the external API does not know.
+`ingest dead export --reason not_found | jq -r .order_id | sort -u` prints the orders that the external API does not have.
 
-In JSON, bytes that are not UTF-8 stand as backslash escapes such as `\\xff`; in CSV, all that is not printable does.
+In JSON, bytes that are not UTF-8 become backslash escapes such as `\\xff`; in CSV, all characters that are not printable do.
 """
+
+CSV_COLUMNS = ("id", "order_id", "reason", "error", "attempts", "dead_at", "first_enqueued_at", "worker", "replays", "replayed_at", "fields")  # fmt: skip
+_FORMULA = ("=", "+", "-", "@")
+
+Write = Callable[[Sequence[DeadLetterEntry]], None]
 
 
 class Format(StrEnum):
-    """How dead letters are written."""
+    """The format of the exported dead letters."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -37,23 +46,62 @@ def export(
     since: Since = None,
     until: Until = None,
     file_format: Annotated[Format | None, typer.Option("--format", help="By default jsonl.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write into this file.", metavar="FILE")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.", metavar="FILE")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
     """Write dead letters as JSON lines or CSV, oldest first. Changes nothing.
 
-    A file appears under its name only when it is whole. The exit code is 1 if an ID stands for none.
+    The file appears under its name only when it is complete. The exit code is 1 if an ID has no dead letter.
     """
-    from ingest.cli.common import start
-    from ingest.cli.dead.options import chosen_or_all
-    from ingest.cli.dead.writing import csv_rows, json_lines, write
+    from ingest.cli.common import say, start
+    from ingest.cli.dead.listing import report_missing
+    from ingest.cli.dead.options import selection_or_all
+    from ingest.cli.output import new_file, standard_output
+    from ingest.cli.progress import ProgressDisplay
+    from ingest.cli.text import counted
+    from ingest.operations import dead_letters
+    from ingest.operations.service import Service
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
     if force and output is None:
-        raise ConfigError("--force goes with --output")
-    selection = chosen_or_all(ids, reason, since, until)
-    form = csv_rows if file_format is Format.CSV else json_lines
-    is_complete = asyncio.run(write(start(), selection, form, output, replace=force))
-    raise typer.Exit(0 if is_complete else 1)
+        raise ConfigError("--force requires --output")
+    selection = selection_or_all(ids, reason, since, until)
+    service = Service.of(start())
+    with standard_output() if output is None else new_file(output, replace=force) as stream:
+        write = (_csv_writer if file_format is Format.CSV else _json_writer)(stream)
+        with ProgressDisplay("exporting") as display:
+            done = asyncio.run(dead_letters.export(service, selection, write, on_progress=display.update))
+    if output is not None:
+        say(f"wrote {counted(done.count, 'dead letter')} to {output}")
+    report_missing(done.missing)
+    raise typer.Exit(1 if done.missing else 0)
+
+
+def csv_row(entry: DeadLetterEntry) -> list[str]:
+    """The cells of a dead letter in a CSV file, in the order of `CSV_COLUMNS`."""
+    from ingest.operations.dead_letters import as_object
+
+    facts = as_object(entry)
+    facts["fields"] = json.dumps(facts["fields"])
+    return [_cell("" if facts[column] is None else str(facts[column])) for column in CSV_COLUMNS]
+
+
+def _json_writer(stream: IO[str]) -> Write:
+    from ingest.cli.dead.listing import json_line
+
+    return lambda entries: stream.writelines(map(json_line, entries))
+
+
+def _csv_writer(stream: IO[str]) -> Write:
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    return lambda entries: writer.writerows(map(csv_row, entries))
+
+
+def _cell(text: str) -> str:
+    from ingest.cli.text import printable
+
+    # Spreadsheets run a cell that looks like a formula.
+    return printable(f"'{text}" if text.startswith(_FORMULA) else text)

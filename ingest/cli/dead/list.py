@@ -1,4 +1,4 @@
-"""`ingest dead list`: the dead letters, newest first."""
+"""`ingest dead list`: lists dead letters, newest first."""
 
 import asyncio
 from typing import Annotated
@@ -10,15 +10,15 @@ from ingest.cli.dead.options import AsJson, Ids, Reasons, Since, Until
 EPILOG = """
 Examples:
 
-`ingest dead list` shows the newest fifty.
+`ingest dead list` lists the newest 50.
 
-`ingest dead list --reason not_found --reason rejected --since 2h` shows what the external API refused lately.
+`ingest dead list --reason not_found --reason rejected --since 2h` lists what the external API refused in the last two hours.
 
-`ingest dead list 536365` shows what was buried of one order.
+`ingest dead list 536365` lists the dead letters of one order.
 
-`ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object a line.
+`ingest dead list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
 
-For all of them, however many: `ingest dead export`.
+`ingest dead export` writes all of them, without a limit.
 """
 
 
@@ -28,21 +28,26 @@ def list_(
     reason: Reasons = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(help="Show at most so many.", min=1, max=10_000)] = 50,
+    limit: Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, newest first. Changes nothing.
 
-    The exit code is 1 if an ID stands for none.
+    The exit code is 1 if an ID has no dead letter.
     """
-    from ingest.cli.common import start
-    from ingest.cli.dead.listing import look, show_json, show_table
-    from ingest.cli.dead.options import chosen_or_all
+    from ingest.cli.common import say, start
+    from ingest.cli.dead.listing import print_json, print_table, search
+    from ingest.cli.dead.options import selection_or_all
+    from ingest.operations.service import Service
 
-    settings = start()
-    found = asyncio.run(look(settings, chosen_or_all(ids, reason, since, until), limit))
+    service = Service.of(start())
+    found = asyncio.run(search(service, selection_or_all(ids, reason, since, until), limit))
     if as_json:
-        show_json(found.letters)
+        print_json(found.entries)
+    elif found.entries:
+        print_table(found.entries)
     else:
-        show_table(found, limit)
-    raise typer.Exit(found.exit_code)
+        say("no dead letters")
+    if found.has_more and not as_json:
+        say(f"there are more than these {limit:,}: --limit lists more, `ingest dead export` writes all")
+    raise typer.Exit(1 if found.missing else 0)

@@ -1,4 +1,4 @@
-"""`ingest dead replay`: dead letters back into the queue."""
+"""`ingest dead replay`: puts dead letters back into the queue."""
 
 import typer
 
@@ -7,9 +7,9 @@ from ingest.cli.dead.options import AsJson, DryRun, Everything, Ids, Reasons, Si
 EPILOG = """
 Examples:
 
-`ingest dead replay 536365 536366` puts two orders back into the queue; so do the IDs of their dead letters.
+`ingest dead replay 536365 536366` puts two orders back into the queue. The IDs of their dead letters do the same.
 
-`ingest dead replay --reason not_found --since 2h` asks before it puts back more than one.
+`ingest dead replay --reason not_found --since 2h` asks for confirmation if more than one dead letter matches.
 
 `ingest dead replay --all --dry-run` counts them by reason, and changes nothing.
 
@@ -30,15 +30,17 @@ def replay(
 ) -> None:
     """Put dead letters back into the queue, with fresh attempts.
 
-    Whatever the backlog is. They keep all their fields and the time when they were first announced, and remember how
-    often and when they were replayed. Waits, and says so, while Redis is away or out of memory. Interrupted or repeated, it
-    loses nothing and puts nothing back twice.
+    INGEST_BACKLOG_LIMIT does not apply. The orders keep all their fields and the time of their first announcement, and
+    record how often and when they were replayed. If Redis is unavailable or out of memory, the command says so and waits.
+    If you interrupt or repeat it, no order is lost or put back twice.
 
-    The exit code is 1 if an ID stands for none; all others are put back.
+    The exit code is 1 if an ID has no dead letter; all others are put back.
     """
     from ingest.cli.common import start
     from ingest.cli.dead.change import REPLAY, carry_out
-    from ingest.cli.dead.options import required
+    from ingest.cli.dead.options import required_selection
+    from ingest.operations.service import Service
 
-    selection = required(ids, reason, since, until, everything=everything)
-    raise typer.Exit(carry_out(start(), REPLAY, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    selection = required_selection(ids, reason, since, until, everything=everything)
+    service = Service.of(start())
+    raise typer.Exit(carry_out(service, REPLAY, selection, dry_run=dry_run, yes=yes, as_json=as_json))

@@ -1,43 +1,96 @@
-"""`ingest dead show`: all there is to know about a dead letter."""
+"""`ingest dead show`: shows every detail of dead letters."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from ingest.cli.dead.options import AsJson
+from ingest.domain.dead_letter import DeadLetterEntry
+
+_LONGEST_FIELD = 2_000
 
 EPILOG = """
 Examples:
 
-`ingest dead show 1763629200123-0` shows one, by its own ID as `ingest dead list` prints it.
+`ingest dead show 1763629200123-0` shows one dead letter, by its ID as `ingest dead list` prints it.
 
-`ingest dead show 536365` shows every one of an order.
+`ingest dead show 536365` shows every dead letter of an order.
 
-`ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object for each, on a line of its own.
+`ingest dead show 536365 --json | jq -r .fields.document` is for scripts: one JSON object per line.
 """
 
 
 def show(
     ids: Annotated[
         list[str],
-        typer.Argument(help="Dead letters by their own IDs, or all those of an order by its ID.", metavar="ID"),
+        typer.Argument(help="IDs of dead letters, or of orders: all dead letters of the order.", metavar="ID"),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters with all their fields. Changes nothing.
 
-    The exit code is 1 if an ID stands for none.
+    The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import start
-    from ingest.cli.dead.listing import look, show_facts, show_json
+    from ingest.cli.dead.listing import print_json, search
     from ingest.domain.dead_letter import Selection
+    from ingest.operations.service import Service
 
-    settings = start()
-    found = asyncio.run(look(settings, Selection(ids=frozenset(ids)), None))
+    service = Service.of(start())
+    found = asyncio.run(search(service, Selection(ids=frozenset(ids)), None))
     if as_json:
-        show_json(found.letters)
+        print_json(found.entries)
     else:
-        show_facts(found.letters)
-    raise typer.Exit(found.exit_code)
+        _print_details(found.entries)
+    raise typer.Exit(1 if found.missing else 0)
+
+
+def _print_details(entries: Sequence[DeadLetterEntry]) -> None:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from ingest.cli.output import standard_output
+    from ingest.cli.terminal import console_on
+    from ingest.cli.text import printable
+    from ingest.operations.dead_letters import texts
+
+    now = datetime.now(UTC)
+    for entry in entries:
+        details = Table(box=None, show_header=False, pad_edge=False)
+        details.add_column(style="dim", no_wrap=True)
+        details.add_column(overflow="fold")
+        for name, value in [*_details(entry, now), *texts(entry.fields).items()]:
+            details.add_row(Text(printable(name, 64)), Text(_shortened(value)))
+        with standard_output() as stream:
+            console_on(stream).print(details if entry is entries[0] else Group("", details))
+
+
+def _details(entry: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]:
+    from ingest.cli.times import format_age, format_time
+
+    def with_age(moment: datetime | None) -> str:
+        return "" if moment is None else f"{format_time(moment)} ({format_age(moment, now)})"
+
+    yield "id", entry.entry_id
+    yield "order", entry.order_id or ""
+    yield "reason", entry.reason
+    yield "error", entry.error
+    yield "attempts", "" if entry.attempts is None else str(entry.attempts)
+    yield "first enqueued", with_age(entry.first_enqueued_at)
+    yield "dead since", with_age(entry.dead_at)
+    yield "worker", entry.worker or ""
+    yield "replays", str(entry.replays)
+    if entry.replayed_at:
+        yield "last replay", with_age(entry.replayed_at)
+
+
+def _shortened(value: str) -> str:
+    from ingest.cli.text import printable
+
+    rest = len(value) - _LONGEST_FIELD
+    return printable(value[:_LONGEST_FIELD]) + (f"… and {rest:,} characters: --json shows all" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Where data goes: standard output, or a file that appears under its name only when it is whole."""
+"""Where data is written: standard output, or a file that appears under its name only when it is complete."""
 
 import os
 import secrets
@@ -25,12 +25,12 @@ def standard_output() -> Iterator[IO[str]]:
 
 @contextmanager
 def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
-    """A file written beside its place, and put there at the end; if anything goes wrong before, it is removed.
+    """A file that is written under a temporary name and renamed at the end; if anything fails before, it is removed.
 
-    It is its owner's alone, whatever was there before.
+    Only its owner may read it, whatever the permissions of a file that it replaces.
 
     Raises:
-        CannotWrite: also if there is one and `replace` does not allow to replace it.
+        CannotWrite: also if the file exists and may not be replaced.
     """
     try:
         is_folder = path.is_dir()
@@ -41,11 +41,11 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
     temporary = path.with_name(f".export-{secrets.token_hex(4)}.part")
     try:
         _require_free(path, replace=replace)
-        with open(temporary, "x", encoding="utf-8", newline="\n", opener=_for_its_owner) as stream:
+        with open(temporary, "x", encoding="utf-8", newline="\n", opener=_owner_only) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # Somebody else may have made one in the meantime.
+        # Another program may have created one in the meantime.
         _require_free(path, replace=replace)
         temporary.replace(path)
     except OSError as error:
@@ -55,13 +55,13 @@ def new_file(path: Path, *, replace: bool) -> Iterator[IO[str]]:
             temporary.unlink()
 
 
-def _for_its_owner(path: str, flags: int) -> int:
-    # Customers' data is in it: whoever else may read it has to be let in by a person.
+def _owner_only(path: str, flags: int) -> int:
+    # It holds customer data: a person has to decide who else may read it.
     return os.open(path, flags, 0o600)
 
 
 def _require_free(path: Path, *, replace: bool) -> None:
     if path.exists() and not path.is_file():
-        raise CannotWrite(f"cannot write {path}: it is no file")
+        raise CannotWrite(f"cannot write {path}: it is not a regular file")
     if path.exists() and not replace:
-        raise CannotWrite(f"{path} is there already: choose another name, or replace it with --force")
+        raise CannotWrite(f"{path} exists: choose another name, or replace it with --force")

@@ -1,0 +1,47 @@
+"""Times as people type and read them: ISO 8601, or an age such as `2h`."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
+_SHOWN = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+class InvalidTime(ValueError):
+    """A text that is not a time."""
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Parse a time; without an offset it is in UTC, like every time that we show.
+
+    Args:
+        text: ISO 8601 (`2026-01-31`, `2026-01-31T08:00Z`), or an age (`90s`, `30m`, `2h`, `7d`, `1w`).
+        now: the time from which an age counts back.
+
+    Raises:
+        InvalidTime: the message names what is allowed.
+    """
+    try:
+        if age := _AGE.fullmatch(text):
+            return now - timedelta(seconds=float(age[1]) * _UNITS[age[2]])
+        parsed = datetime.fromisoformat(text)
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidTime(
+            f"{text!r} is not a time: use one such as 2026-01-31 or 2026-01-31T08:00Z, or an age such as 30m, 2h or 7d"
+        ) from None
+
+
+def format_time(moment: datetime) -> str:
+    """A time as `--since` takes it, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def format_age(moment: datetime, now: datetime) -> str:
+    """How long ago a time was."""
+    seconds = max(0.0, (now - moment).total_seconds())
+    for unit, length in _SHOWN:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

@@ -1,0 +1,176 @@
+"""Operations on the dead letters of a service: find, survey, replay, drop and export them.
+
+Changing and surveying wait while Redis is unavailable or full; finding and exporting raise `QueueUnavailable`. When the
+process dies here, each dead letter is either moved or untouched.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.operations.service import Service
+from ingest.queue.dead_letters import PAGE, Change, DeadLetters, Survey
+
+__all__ = ["PAGE", "Change", "Exported", "Found", "Survey", "as_object", "drop", "export", "find", "replay", "survey"]
+
+OnProgress = Callable[[int, int], None]
+"""Called with how many dead letters were examined so far, and how many there are."""
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The dead letters that a search found.
+
+    Attributes:
+        entries: the newest first.
+        has_more: whether there are more than the limit.
+        missing: IDs of the selection without a matching dead letter; empty if there are more than the limit.
+    """
+
+    entries: Sequence[DeadLetterEntry]
+    has_more: bool
+    missing: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The result of an export.
+
+    Attributes:
+        count: dead letters written.
+        missing: IDs of the selection without a matching dead letter.
+    """
+
+    count: int
+    missing: frozenset[str]
+
+
+async def find(
+    service: Service, selection: Selection, *, limit: int | None = None, on_progress: OnProgress = _ignore
+) -> Found:
+    """Find the newest dead letters that match, at most `limit`."""
+    entries: list[DeadLetterEntry] = []
+    examined = 0
+    async with _open(service) as dead_letters:
+        total = await dead_letters.count()
+        async with aclosing(dead_letters.newest_first(selection)) as pages:
+            async for page in pages:
+                entries.extend(page.letters)
+                examined += page.examined
+                on_progress(examined, total)
+                if limit is not None and len(entries) > limit:
+                    return Found(entries[:limit], has_more=True, missing=frozenset())
+    return Found(entries, has_more=False, missing=selection.ids - _named(selection, entries))
+
+
+async def export(
+    service: Service,
+    selection: Selection,
+    write: Callable[[Sequence[DeadLetterEntry]], None],
+    *,
+    on_progress: OnProgress = _ignore,
+) -> Exported:
+    """Pass all dead letters that match to `write`, page by page, oldest first.
+
+    Entries that are dead-lettered after the start are left out: an export of a queue that fails as fast as this writes
+    would never end.
+    """
+    named: set[str] = set()
+    count = examined = 0
+    async with _open(service) as dead_letters:
+        newest, total = await dead_letters.newest(), await dead_letters.count()
+        async with aclosing(dead_letters.oldest_first(selection, newest=newest)) as pages:
+            async for page in pages:
+                write(page.letters)
+                named |= _named(selection, page.letters)
+                count += len(page.letters)
+                examined += page.examined
+                on_progress(examined, total)
+    return Exported(count, selection.ids - named)
+
+
+async def survey(
+    service: Service,
+    selection: Selection,
+    *,
+    on_progress: Callable[[int], None] = _ignore,
+    on_wait: Callable[[str], None] = _ignore,
+) -> Survey:
+    """Count the dead letters that match, by reason."""
+    async with _open(service, on_wait) as dead_letters:
+        return await dead_letters.survey(selection, on_progress=on_progress)
+
+
+async def replay(
+    service: Service,
+    selection: Selection,
+    *,
+    newest: str | None = None,
+    on_progress: Callable[[Change], None] = _ignore,
+    on_wait: Callable[[str], None] = _ignore,
+) -> Change:
+    """Put the dead letters that match back into the queue, up to `newest`; see `DeadLetters.replay`."""
+    async with _open(service, on_wait) as dead_letters:
+        return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
+
+
+async def drop(
+    service: Service,
+    selection: Selection,
+    *,
+    newest: str | None = None,
+    on_progress: Callable[[Change], None] = _ignore,
+    on_wait: Callable[[str], None] = _ignore,
+) -> Change:
+    """Delete the dead letters that match, up to `newest`; see `DeadLetters.drop`."""
+    async with _open(service, on_wait) as dead_letters:
+        return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
+
+
+def as_object(entry: DeadLetterEntry) -> dict[str, Any]:
+    """A dead letter as JSON shows it; the entry's other fields are together in `fields`."""
+    return {
+        "id": entry.entry_id,
+        "order_id": entry.order_id,
+        "reason": entry.reason,
+        "error": entry.error,
+        "attempts": entry.attempts,
+        "dead_at": _time(entry.dead_at),
+        "first_enqueued_at": _time(entry.first_enqueued_at),
+        "worker": entry.worker,
+        "replays": entry.replays,
+        "replayed_at": _time(entry.replayed_at),
+        "fields": texts(entry.fields),
+    }
+
+
+def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """An entry's fields as text; bytes that are not UTF-8 become backslash escapes."""
+    return {_text(name): _text(value) for name, value in fields.items()}
+
+
+@asynccontextmanager
+async def _open(service: Service, on_wait: Callable[[str], None] = _ignore) -> AsyncIterator[DeadLetters]:
+    async with DeadLetters.connect(
+        service.redis_url, service.stream, group=service.group, on_wait=on_wait
+    ) as dead_letters:
+        yield dead_letters
+
+
+def _named(selection: Selection, entries: Sequence[DeadLetterEntry]) -> frozenset[str]:
+    return frozenset[str]().union(*(selection.names(entry) for entry in entries))
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="backslashreplace")

@@ -1,0 +1,112 @@
+"""Reconciles accepted orders with what became of them: where each of them is now, and whether its row is right.
+
+    accepted IDs ──▶ ledger ◀── stream, retry set, dead letters (Redis) ◀── orders, erased orders (PostgreSQL)
+
+It may run while workers do. Locations are read in the direction in which orders move, so that an order that moves is met
+again; an order that is found nowhere, or with a wrong row, is looked for several times before the report says so. Nothing
+is changed: when the process dies here, no trace is left.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from itertools import islice
+
+from ingest.domain.order import parse_order_id
+from ingest.domain.reconciliation import Listed, ReconciliationReport
+from ingest.operations.reconcile.ledger import Claim, Ledger, open_ledger
+from ingest.operations.reconcile.report import find_unexpected, report
+from ingest.operations.reconcile.scan import Ask, Expected, Scan
+from ingest.operations.service import Service
+from ingest.queue.connection import control_client
+from ingest.queue.scanner import QueueScanner
+from ingest.store.rows import Rows
+
+__all__ = ["Expected", "Listed", "ReconciliationReport", "Service", "reconcile"]
+
+_CHUNK = 1000
+_LOOKS = 4
+_BETWEEN_LOOKS = 0.2
+
+Ids = Iterable[str] | AsyncIterable[str]
+
+
+async def reconcile(
+    accepted: Ids,
+    service: Service,
+    *,
+    unconfirmed: Ids = (),
+    expected: Mapping[str, Expected] | Ask | None = None,
+    partial: bool = False,
+    on_lost: Callable[[str], None] | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> ReconciliationReport:
+    """Report where each accepted order is.
+
+    Args:
+        accepted: IDs for which `enqueue` has returned; duplicates are allowed. Read to the end before the first look.
+        service: where to look.
+        unconfirmed: IDs whose announcement failed or was cut off: they may have arrived or not.
+        expected: what should have become of an order, by its ID or as a function to ask; None where that is unknown.
+            An order that is still queued is not compared.
+        partial: `accepted` is only a part of what was ever accepted, so other orders are not unexpected.
+        on_lost: called with the ID of every lost order, in sorted order, once all looks are done.
+        on_progress: called with how many orders have been looked for so far, and how many there are.
+
+    Raises:
+        InvalidOrderId: one of the IDs cannot have been accepted.
+        Unavailable: Redis or PostgreSQL cannot be used right now.
+        UserError: one of them refuses, or there is no room for the ledger.
+    """
+    with open_ledger() as ledger:
+        await _fill(ledger, accepted, Claim.ACCEPTED)
+        await _fill(ledger, unconfirmed, Claim.UNCONFIRMED)
+        async with control_client(service.redis_url) as client, Rows.open(service.postgres_dsn) as rows:
+            scanner = QueueScanner(client, service.stream, service.group)
+            scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
+            await _look_repeatedly(ledger, scan)
+            unexpected = Listed() if partial else await find_unexpected(ledger, rows)
+        if on_lost is not None:
+            for order_id in ledger.lost():
+                on_lost(order_id)
+        return report(ledger, scan, unexpected)
+
+
+async def _fill(ledger: Ledger, ids: Ids, claim: Claim) -> None:
+    async for chunk in _chunks(ids):
+        ledger.add([parse_order_id(order_id) for order_id in chunk], claim)
+
+
+async def _look_repeatedly(ledger: Ledger, scan: Scan) -> None:
+    """Look once, and again as long as an order seems lost or wrong."""
+    await scan.look()
+    for _ in range(_LOOKS - 1):
+        if not ledger.reset_findings():
+            return
+        await asyncio.sleep(_BETWEEN_LOOKS)
+        await scan.look()
+
+
+def _as_function(expected: Mapping[str, Expected] | Ask | None) -> Ask | None:
+    if not isinstance(expected, Mapping):
+        return expected
+
+    async def look_up(order_id: str) -> Expected | None:
+        return expected.get(order_id)
+
+    return look_up
+
+
+async def _chunks(ids: Ids) -> AsyncIterator[list[str]]:
+    if isinstance(ids, AsyncIterable):
+        chunk: list[str] = []
+        async for order_id in ids:
+            chunk.append(order_id)
+            if len(chunk) == _CHUNK:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+        return
+    rest = iter(ids)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk

@@ -1,0 +1,47 @@
+"""The report of a reconciliation, from the ledger and the last look."""
+
+from ingest.domain.reconciliation import MAX_EXAMPLES, Listed, ReconciliationReport
+from ingest.operations.reconcile.ledger import SOMEWHERE, Claim, Ledger, Seen
+from ingest.operations.reconcile.scan import Scan
+from ingest.queue.scanner import Location
+from ingest.store.rows import Rows
+
+
+def report(ledger: Ledger, scan: Scan, unexpected: Listed) -> ReconciliationReport:
+    """Count the orders by where they are."""
+    accepted, unconfirmed = ledger.tally(Claim.ACCEPTED), ledger.tally(Claim.UNCONFIRMED)
+    in_both = Seen.STORED | Seen.DEAD
+
+    def having(mask: Seen, seen: Seen) -> int:
+        return sum(count for what, count in accepted.items() if what & mask == seen)
+
+    return ReconciliationReport(
+        accepted=accepted.total(),
+        stored=having(in_both, Seen.STORED),
+        dead=having(in_both, Seen.DEAD),
+        both=having(in_both, in_both),
+        erased=having(in_both | Seen.ERASED, Seen.ERASED),
+        queued=having(SOMEWHERE, Seen.QUEUED),
+        lost=ledger.listed((Claim.ACCEPTED, Claim.ACCEPTED), SOMEWHERE, Seen(0)),
+        unconfirmed=unconfirmed.total(),
+        arrived=sum(count for what, count in unconfirmed.items() if what & SOMEWHERE),
+        waiting=scan.entries[Location.WAITING],
+        pending=scan.entries[Location.PENDING],
+        retrying=scan.entries[Location.RETRYING],
+        dead_letters=dict(scan.dead_letters),
+        compared=sum(count for what, count in (accepted + unconfirmed).items() if what & Seen.COMPARED),
+        wrong=ledger.listed((Claim.UNCONFIRMED, Claim.ACCEPTED), Seen.WRONG, Seen.WRONG),
+        unexpected=unexpected,
+    )
+
+
+async def find_unexpected(ledger: Ledger, rows: Rows) -> Listed:
+    """Find the orders with a row or a dead letter that nobody accepted: those with a row first."""
+    count, examples = 0, list[str]()
+    async for page in rows.all_ids():
+        unexpected = ledger.unexpected(page)
+        ledger.mark(unexpected, Seen.STORED)
+        count += len(unexpected)
+        examples += unexpected[: MAX_EXAMPLES - len(examples)]
+    without_row = ledger.listed((Claim.NONE, Claim.NONE), Seen.STORED, Seen(0))
+    return Listed(count + without_row.count, (*examples, *without_row.examples)[:MAX_EXAMPLES])

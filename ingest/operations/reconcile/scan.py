@@ -1,0 +1,96 @@
+"""One look into Redis and PostgreSQL, recorded in the ledger; changes nothing there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+
+from ingest.domain.comparison import StoredOrder, differences
+from ingest.domain.delivery import DeadReason
+from ingest.operations.reconcile.ledger import Ledger, Seen
+from ingest.queue.scanner import Location, QueueScanner
+from ingest.store.rows import Rows
+
+_ASKED_AT_ONCE = 50
+
+Expected = bytes | DeadReason
+"""What should have become of an order: the document that its row holds, or the reason of its dead letter."""
+
+Ask = Callable[[str], Awaitable[Expected | None]]
+"""Returns what should have become of an order; None if that is unknown."""
+
+
+class Scan:
+    """Looks in every location, in the direction in which orders move, and records in the ledger what is there.
+
+    Attributes:
+        entries: entries of the queue by location, as of the last look.
+        dead_letters: dead letters by reason, as of the last look.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        scanner: QueueScanner,
+        rows: Rows,
+        ask: Ask | None,
+        on_progress: Callable[[int, int], None],
+    ) -> None:
+        self.entries: Counter[Location] = Counter()
+        self.dead_letters: Counter[str] = Counter()
+        self._ledger = ledger
+        self._scanner = scanner
+        self._rows = rows
+        self._ask = ask
+        self._on_progress = on_progress
+
+    async def look(self) -> None:
+        """Look once: in the queue, then in the dead letters, then in PostgreSQL."""
+        self.entries.clear()
+        self.dead_letters.clear()
+        total, done = len(self._ledger), 0
+        self._on_progress(done, total)
+        async for page in self._scanner.queued():
+            self.entries.update(found.place for found in page)
+            self._ledger.mark((found.order_id for found in page if found.order_id), Seen.QUEUED)
+        async for page in self._scanner.dead():
+            self.dead_letters.update(found.reason for found in page)
+            self._ledger.mark_dead((found.order_id, found.reason) for found in page if found.order_id)
+        for known in self._ledger.to_look_up():
+            await self._look_up(known)
+            done += len(known)
+            self._on_progress(done, total)
+
+    async def _look_up(self, known: Mapping[str, tuple[int, str]]) -> None:
+        ids = list(known)
+        rows = await self._rows.content(ids) if self._ask else dict.fromkeys(await self._rows.present(ids))
+        self._ledger.mark(rows, Seen.STORED)
+        self._ledger.mark(await self._rows.erased([name for name in ids if name not in rows]), Seen.ERASED)
+        if self._ask is not None:
+            await self._compare(known, rows, self._ask)
+
+    async def _compare(
+        self, known: Mapping[str, tuple[int, str]], rows: Mapping[str, StoredOrder | None], ask: Ask
+    ) -> None:
+        # A queued order is not compared: a newer version of it may be on its way.
+        ended = [
+            name for name, (seen, _) in known.items() if (name in rows or seen & Seen.DEAD) and not seen & Seen.QUEUED
+        ]
+        for start in range(0, len(ended), _ASKED_AT_ONCE):
+            some = ended[start : start + _ASKED_AT_ONCE]
+            answers = zip(some, await asyncio.gather(*map(ask, some)), strict=True)
+            self._ledger.record_comparison(
+                {
+                    name: _problem(expected, rows.get(name), known[name][1])
+                    for name, expected in answers
+                    if expected is not None
+                }
+            )
+
+
+def _problem(expected: Expected, row: StoredOrder | None, reason: str) -> str:
+    """What is wrong with an order that is stored, or dead for a reason, or both; empty if nothing is."""
+    if isinstance(expected, bytes):
+        return f"dead: {reason}" if row is None else ", ".join(differences(row, expected))
+    if row is not None:
+        return f"stored, should be dead: {expected}"
+    return "" if reason == expected else f"dead: {reason}, should be: {expected}"

@@ -1,0 +1,26 @@
+"""Where a service's orders are: the servers and names that every operation needs."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+from ingest.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One queue with one of its consumer groups, and one database."""
+
+    redis_url: str = field(repr=False)
+    postgres_dsn: str = field(repr=False)
+    stream: str = "orders"
+    group: str = "ingest"
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The service with these settings."""
+        return cls(
+            settings.redis_url.get_secret_value(),
+            settings.postgres_dsn.get_secret_value(),
+            settings.stream,
+            settings.group,
+        )

@@ -1,0 +1,47 @@
+"""The state of a service at one moment: its queue, its consumers and its stored orders."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ingest.domain.errors import Unavailable, UserError
+from ingest.operations.service import Service
+from ingest.queue.connection import control_client
+from ingest.queue.monitor import ConsumerState, Monitor
+from ingest.store.overview import Overview, overview
+from ingest.telemetry.metrics import QueueState
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The service at one moment; a part whose server is unavailable is None, and its error says why.
+
+    Attributes:
+        at: when, ISO 8601 in UTC.
+        errors: by server, `redis` and `postgres`.
+    """
+
+    at: str
+    stream: str
+    group: str
+    queue: QueueState | None
+    consumers: list[ConsumerState] | None
+    orders: Overview | None
+    errors: dict[str, str]
+
+
+async def read_status(service: Service) -> ServiceStatus:
+    """Read the state; an unavailable server is reported, not raised."""
+    errors: dict[str, str] = {}
+    queue = consumers = orders = None
+    try:
+        async with control_client(service.redis_url) as client:
+            monitor = Monitor(client, service.stream, service.group)
+            queue, consumers = await monitor.state(), await monitor.consumers()
+    except (Unavailable, UserError) as error:
+        errors["redis"] = str(error)
+    try:
+        orders = await overview(service.postgres_dsn)
+    except (Unavailable, UserError) as error:
+        errors["postgres"] = str(error)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return ServiceStatus(now, service.stream, service.group, queue, consumers, orders, errors)
