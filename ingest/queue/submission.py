@@ -55,11 +55,16 @@ def submissions(orders: Orders, key: str | None, most: int) -> list[Submission]:
         Submission(
             [_argument(order) for order in part],
             sum(map(_size, part)),
-            None if key is None else f"{key}:{number}" if number else key,
+            _numbered(key, number),
             "" if key is None else _digest(part),
         )
         for number, part in zip(count(), _parts(listed, most), strict=False)
     ]
+
+
+def _numbered(key: str | None, number: int) -> str | None:
+    # The separator cannot be printed, so no caller's key is the key of another's part.
+    return f"{key}\x1f{number}" if key is not None and number else key
 
 
 def _parts(orders: Sequence[str | Announcement], most: int) -> Iterator[Sequence[str | Announcement]]:
