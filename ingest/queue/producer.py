@@ -50,14 +50,13 @@ class Producer:
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if idempotency_lifetime < _SHORTEST_LIFETIME:
-            raise ValueError(f"idempotency_lifetime must be at least {_SHORTEST_LIFETIME:.0f} seconds")
+        lifetime = checked_lifetime(idempotency_lifetime)
         self._most = min(BATCH, backlog_limit) if backlog_limit else BATCH
         keys = Keys.of(queue)
         name = secrets.token_hex(12)
 
         def lane(stream: str, producer: str) -> GroupCommit:
-            script = EnqueueScript(client, keys, stream, producer, limit=backlog_limit, lifetime=idempotency_lifetime)
+            script = EnqueueScript(client, keys, stream, producer, limit=backlog_limit, lifetime=lifetime)
             return GroupCommit(script.add, most=self._most, limit=backlog_limit, on_wait=on_wait)
 
         self._main = lane(keys.stream, name)
@@ -146,3 +145,10 @@ class Producer:
         """Stop; calls that still wait raise `QueueUnavailable`."""
         await self._main.close()
         await self._express.close()
+
+
+def checked_lifetime(lifetime: float) -> float:
+    """The lifetime of idempotency keys, if it is long enough."""
+    if not lifetime >= _SHORTEST_LIFETIME:
+        raise ValueError(f"idempotency_lifetime must be at least {_SHORTEST_LIFETIME:.0f} seconds")
+    return lifetime
