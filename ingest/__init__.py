@@ -1,7 +1,7 @@
 """Order ingestion on Redis Streams: announce orders from Python.
 
-`Producer` is for asyncio, `SyncProducer` for everything else; an order is announced by its ID or as an `Announcement`. What else is in
-this package is not public.
+`Producer` is for asyncio, `SyncProducer` for everything else; an order is announced by its ID or as an `Announcement`.
+What else is in this package is not public.
 """
 
 from importlib import import_module

@@ -21,8 +21,8 @@ Examples:
 
 `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
 
-Invalid IDs are reported with their line numbers; all others are accepted, and the exit code is 1. Where a file cannot be read
-any further (a quote that is not closed), the line is named, and everything before it is accepted. Announcing an
+Invalid IDs are reported with their line numbers; all others are accepted, and the exit code is 1. Where a file cannot
+be read any further (a quote that is not closed), the line is named, and everything before it is accepted. Announcing an
 order again is harmless: it is fetched again and stored once.
 """
 

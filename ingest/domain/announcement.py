@@ -1,4 +1,4 @@
-"""What a producer says about one order: its ID, and optionally the order itself and where the announcement comes from."""
+"""An announcement: one order's ID, and optionally the order itself and where the announcement comes from."""
 
 import re
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ class Announcement:
 
     Args:
         order_id: the order's ID.
-        document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent as they are, a
-            mapping or an `Order` is encoded. At most 4 MiB.
+        document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent
+            as they are, a mapping or an `Order` is encoded. At most 4 MiB.
         traceparent: the W3C trace context of the request that announces the order.
         source: which program or webhook announces it: up to 100 printable characters.
 

@@ -1,31 +1,30 @@
 """Lets concurrent calls of one producer share round trips to Redis.
 
-One batch is on its way at a time; what is submitted meanwhile goes with the next. There is no timer: a call that is alone is sent at
-once. A batch whose reply was lost is sent again under its number, by which Redis knows it. A caller that has given up is left out of
-what is sent again, and of nobody else's.
+One batch is on its way at a time; what is submitted meanwhile goes with the next. There is no timer: a call that is
+alone is sent at once. A batch whose reply was lost is sent again under its number, by which Redis knows it, without
+the calls that have been given up.
 
-When the process dies here, callers that have had no answer do not know, and announce again.
+When the process dies here, callers without an answer do not know whether their orders were accepted, and announce
+them again.
 """
 
 import asyncio
 import random
 import sys
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
 from ingest.queue.connection import QueueFull, QueueRefused
 from ingest.queue.enqueue_script import Added, NoRoom
+from ingest.queue.pending_calls import Call, PendingCalls
 from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
-from ingest.queue.submission import BATCH_BYTES, Submission
+from ingest.queue.submission import Submission
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
-# Bytes that may wait to be sent; who comes then waits before that.
-_MOST_PENDING = 32 * BATCH_BYTES
+_CLOSED = "the producer is closed"
 
 
 class Add(Protocol):
@@ -33,23 +32,6 @@ class Add(Protocol):
 
     def __call__(self, number: int, batch: list[Submission], /) -> Awaitable[Added | NoRoom]:
         """Add it, or say for how many orders there is room."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Call:
-    """A submission that somebody awaits; `waits` through outages and a full backlog, or wants to know."""
-
-    submission: Submission
-    waits: bool
-    answer: "asyncio.Future[None]"
-
-    @property
-    def is_open(self) -> bool:
-        return not self.answer.done()
-
-    def fail(self, error: Exception) -> None:
-        if self.is_open:
-            self.answer.set_exception(error)
 
 
 class GroupCommit:
@@ -64,15 +46,13 @@ class GroupCommit:
 
     def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
         self._add = add
-        self._most = most
         self._limit = limit
         self._on_wait = on_wait
         self._numbers = count()
-        self._pending: deque[_Call] = deque()
-        self._pending_bytes = 0
-        self._has_room = asyncio.Event()
+        self._pending = PendingCalls(most)
         self._sending: asyncio.Task[None] | None = None
-        self._batch: Sequence[_Call] = ()
+        self._batch: Sequence[Call] = ()
+        self._is_closed = False
         self._failures = 0
         self._reason = ""
         # While calls wait for Redis: until when, and what for.
@@ -86,9 +66,7 @@ class GroupCommit:
             QueueRefused: if Redis refuses us.
             IdempotencyKeyReused: if its key belongs to other orders.
         """
-        while self._pending_bytes >= _MOST_PENDING:
-            self._has_room.clear()
-            await self._has_room.wait()
+        await self._pending.room()
         await self._answer_to(submission, waits=True)
 
     async def try_submit(self, submission: Submission) -> None:
@@ -101,52 +79,43 @@ class GroupCommit:
         now = asyncio.get_running_loop().time()
         if self._waits_for is not None and now < self._resumes_at:
             raise _for_one_caller(self._waits_for, max(self._resumes_at - now, _FIRST_PAUSE))
-        if self._pending_bytes >= _MOST_PENDING:
+        if self._pending.is_full:
             raise QueueUnavailable("too many orders are waiting to be sent")
         await self._answer_to(submission, waits=False)
 
     async def close(self) -> None:
-        """Stop sending; calls without an answer raise `QueueUnavailable`."""
+        """Stop sending, for good; calls without an answer, and later ones, raise `QueueUnavailable`."""
+        self._is_closed = True
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
+            # Once more: a task that is cancelled before it has begun runs nothing of its own.
+            self._end(QueueUnavailable(_CLOSED))
 
     async def _answer_to(self, submission: Submission, *, waits: bool) -> None:
+        if self._is_closed:
+            raise QueueUnavailable(_CLOSED)
         answer = asyncio.get_running_loop().create_future()
-        self._pending.append(_Call(submission, waits, answer))
-        self._pending_bytes += submission.size
+        self._pending.add(Call(submission, waits, answer))
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
         await answer
 
     async def _send(self) -> None:
         try:
-            while batch := self._next_batch():
+            while batch := self._pending.take_batch():
                 await self._commit(batch)
         finally:
-            self._sending = None
-            # None, if all is sent. A bug reaches all callers.
-            failure = sys.exception()
-            error = failure if isinstance(failure, Exception) else QueueUnavailable("the producer is closed")
-            for call in (*self._batch, *self._pending):
-                call.fail(error)
-            self._pending.clear()
+            # No exception, if all is sent. A bug reaches all callers.
+            error = sys.exception()
+            self._end(error if isinstance(error, Exception) else QueueUnavailable(_CLOSED))
 
-    def _next_batch(self) -> list[_Call]:
-        batch: list[_Call] = []
-        orders = size = 0
-        while self._pending:
-            submission = self._pending[0].submission
-            orders, size = orders + len(submission.orders), size + submission.size
-            if batch and (orders > self._most or size > BATCH_BYTES):
-                break
-            batch.append(self._pending.popleft())
-            self._pending_bytes -= submission.size
-        if self._pending_bytes < _MOST_PENDING:
-            self._has_room.set()
-        return batch
+    def _end(self, error: Exception) -> None:
+        self._sending = None
+        for call in (*self._batch, *self._pending):
+            call.fail(error)
 
-    async def _commit(self, batch: Sequence[_Call]) -> None:
+    async def _commit(self, batch: Sequence[Call]) -> None:
         """Send a batch until it is added, refused, or nobody waits for it."""
         number, may_be_added = next(self._numbers), False
         while batch := [call for call in batch if call.is_open]:
@@ -169,7 +138,7 @@ class GroupCommit:
                 return
             await self._wait(self._full(), batch)
 
-    async def _commit_what_fits(self, batch: Sequence[_Call], room: int) -> None:
+    async def _commit_what_fits(self, batch: Sequence[Call], room: int) -> None:
         """Nothing of a batch was added: send as much of it as there is room for, from the front."""
         fitting = 0
         for call in batch:
@@ -177,16 +146,14 @@ class GroupCommit:
             if room < 0:
                 break
             fitting += 1
-        for call in reversed(batch[fitting:]):
-            self._pending.appendleft(call)
-            self._pending_bytes += call.submission.size
+        self._pending.put_back(batch[fitting:])
         self._batch = ()
         if fitting:
             await self._commit(batch[:fitting])
         else:
             await self._wait(self._full(), ())
 
-    async def _wait(self, error: Unavailable, batch: Sequence[_Call]) -> None:
+    async def _wait(self, error: Unavailable, batch: Sequence[Call]) -> None:
         """Answer those who do not wait; then pause, if somebody does."""
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
@@ -204,14 +171,14 @@ class GroupCommit:
         self._waits_for, self._resumes_at = error, asyncio.get_running_loop().time() + pause
         await asyncio.sleep(pause)
 
-    def _settle(self, batch: Sequence[_Call], added: Added) -> None:
+    def _settle(self, batch: Sequence[Call], added: Added) -> None:
         self._batch = ()
         self._failures, self._reason, self._waits_for = 0, "", None
         for index, call in enumerate(batch):
             if index in added.refused:
                 call.fail(IdempotencyKeyReused("the idempotency key was used for other orders"))
-            elif call.is_open:
-                call.answer.set_result(None)
+            else:
+                call.succeed()
 
     def _full(self) -> BacklogFull:
         return BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")

@@ -1,7 +1,7 @@
 """Announces orders: takes their IDs, or the orders themselves, into the queue.
 
-When a call returns, Redis has its orders. When it fails or the process dies before that, the caller may not know, and announces
-again: an order announced twice is fetched twice and stored once, and under one idempotency key it is queued once.
+When a call returns, Redis has its orders. When it fails, or the process dies before that, the caller may not know and
+announces again: an order announced twice is fetched twice and stored once; under one idempotency key it is queued once.
 """
 
 import asyncio
@@ -29,16 +29,16 @@ _SHORTEST_LIFETIME = 60.0
 class Producer:
     """Announces orders to one queue.
 
-    Concurrent calls share round trips, so that thousands of tasks may each announce one order. To be used by the tasks of one event
-    loop; see `SyncProducer` for threads.
+    Concurrent calls share round trips, so that thousands of tasks may each announce one order. For the tasks of one
+    event loop; see `SyncProducer` for threads.
 
     Args:
         client: a connection to Redis.
         queue: the queue's name.
         backlog_limit: entries of a lane above which nothing is accepted; 0 for no limit.
         idempotency_lifetime: seconds for which an idempotency key is remembered, at least 60.
-        on_wait: told, in words, why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its limit.
-            Called once for each spell of waiting.
+        on_wait: told, in words, why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its
+            limit. Called once for each reason.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Producer:
     ) -> int:
         """Announce orders; return how many, once Redis has them all.
 
-        Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several steps;
-        cancelled or timed out, the call has announced a number of them from the front.
+        Waits while Redis is unavailable, out of memory, or over the backlog limit. More than 500 orders go in several
+        steps; cancelled or timed out, the call has announced a number of them from the front.
 
         Args:
             orders: an order ID or `Announcement`, or several.
@@ -111,7 +111,8 @@ class Producer:
             InvalidIdempotencyKey: likewise.
             IdempotencyKeyReused: if the key belongs to other orders.
             EnqueueTimeout: if Redis has not confirmed in time; the orders may or may not have been accepted.
-            QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers is no Redis.
+            QueueRefused: if Redis refuses us (a credential, a right, a key of another type), or what answers is no
+                Redis.
         """
         parts = submissions(orders, idempotency_key, self._most)
         lane = self._express if express else self._main
@@ -133,7 +134,8 @@ class Producer:
 
         Raises:
             BacklogFull: if the backlog is at its limit; `retry_after` says when to try again.
-            QueueUnavailable: if Redis cannot be used right now, and when to try again; the orders may or may not have been accepted.
+            QueueUnavailable: if Redis cannot be used right now; `retry_after` says when to try again. The orders may or
+                may not have been accepted.
         """
         parts = submissions(orders, idempotency_key, self._most)
         lane = self._express if express else self._main

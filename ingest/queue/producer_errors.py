@@ -17,8 +17,8 @@ class BacklogFull(Unavailable):
 class EnqueueTimeout(QueueUnavailable, TimeoutError):
     """Redis has not confirmed the orders in time: they may or may not have been accepted.
 
-    To send them again is safe: with the same idempotency key they are accepted once, without one they are fetched twice and stored
-    once.
+    To send them again is safe: with the same idempotency key they are accepted once, without one they are fetched twice
+    and stored once.
     """
 
 

@@ -1,4 +1,4 @@
-"""A producer's orders in the form in which they are sent: checked, encoded, divided into parts that are accepted whole."""
+"""A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from ingest.domain.announcement import Announcement
 from ingest.domain.order import parse_order_id
 from ingest.queue.producer_errors import InvalidIdempotencyKey
 
-# The most orders, and the most bytes unless one order has more, that one script adds: it stops Redis for about a millisecond.
+# The most orders that one script adds, and the most bytes unless a single order has more: about 1 ms of Redis' time.
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 _KEY_LENGTH = 200

@@ -1,7 +1,7 @@
 """The producer for programs without asyncio: Django, Flask, scripts, threads, processes that fork.
 
-A thread of each process runs an event loop with a `Producer`, so that calls of all threads share round trips. The first call starts
-it. A process that was forked starts its own, with a connection of its own.
+A thread of each process runs an event loop with a `Producer`, so that calls of all threads share round trips. The first
+call starts it. A process that was forked starts its own, with a connection of its own.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ _Connect = Callable[[], AbstractAsyncContextManager[Producer]]
 class SyncProducer:
     """Announces orders to one queue, from any thread.
 
-    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects when it is first
-    used. Not for programs whose threads gevent or eventlet replaces.
+    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
+    when it is first used. Not for programs whose threads gevent or eventlet replaces.
 
     Args:
         url: of Redis.
@@ -56,8 +56,8 @@ class SyncProducer:
             )
 
         self._connect = connect
-        # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each process has its own
-        # of everything. The parent's stays referenced, as nothing of it must be closed here.
+        # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
+        # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
         self._by_process: dict[int, _ProducerThread] = {}
 
     def __enter__(self) -> Self:

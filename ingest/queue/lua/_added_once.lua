@@ -1,4 +1,4 @@
--- Whether a producer's batch is new. A producer sends one batch at a time, so the number of its last one is enough to remember.
+-- Whether a producer's batch was added before. A producer sends one batch at a time: the number of its last one is enough.
 local function was_added()
   return redis.call('GET', KEYS[2]) == ARGV[3]
 end

@@ -1,5 +1,5 @@
--- As _added_once.lua, where the stream itself remembers what a producer has added (Redis 8.6): the first entry stands for the whole
--- batch. It cannot be asked without adding: a batch that was added needs room for itself before it is recognized.
+-- As _added_once.lua, where the stream itself remembers what a producer has added (Redis 8.6): the first entry stands for
+-- the whole batch. It cannot be asked without adding: a batch that was added needs room before it is recognized.
 local function was_added()
   return false
 end

@@ -1,10 +1,10 @@
 -- Accepts one batch of a producer: all of it, or none, and never twice.
 -- KEYS: stream, the producer's record, then the idempotency record of each submission that has a key
--- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are without a
---   key, those orders; then for each submission with a key: its digest, how many orders it has, its orders
+-- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders have
+--   no key, those orders; then for each submission with a key: its digest, how many orders it has, its orders
 -- An order is its ID, or a MessagePack array of its fields' names and values.
--- returns: -1 and how many orders there is room for, if the batch would pass the limit; else how many orders were added, and which
---   submissions with a key (1: the first) were refused, because the key belongs to other orders
+-- returns: -1 and how many orders there is room for, if the batch would pass the limit; else how many orders were added,
+--   and which submissions with a key (1: the first) were refused, because the key belongs to other orders
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
 local function fields(order)
