@@ -1,4 +1,4 @@
-"""Feeds a source of IDs to the producer, with progress, and reports what could not be taken in."""
+"""Sends the IDs of a source to the queue, with progress, and reports what was not accepted."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ _BATCHES_A_SECOND = 10
 
 @dataclass(slots=True)
 class Result:
-    """What became of a source's IDs.
+    """The result of announcing a source's IDs.
 
     Attributes:
         accepted: IDs that Redis has.
@@ -51,13 +51,13 @@ class Result:
 
     @property
     def complete(self) -> bool:
-        """Whether every line was taken in."""
+        """Whether every line was accepted."""
         return not (self.invalid or self.error)
 
     def as_json(self) -> str:
         """One JSON object."""
-        told = {"accepted": self.accepted, "invalid": self.invalid, "seconds": round(self.seconds, 3)}
-        return json.dumps(told | ({"error": self.error} if self.error else {}))
+        fields = {"accepted": self.accepted, "invalid": self.invalid, "seconds": round(self.seconds, 3)}
+        return json.dumps(fields | ({"error": self.error} if self.error else {}))
 
     def as_line(self) -> str:
         """One line for people."""
@@ -66,35 +66,50 @@ class Result:
         return f"{self.accepted:,} accepted{invalid} in {self.seconds:.2f} s{rate}"
 
 
-async def announce(settings: Settings, source: Source, *, quiet: bool, rate: float | None = None) -> Result:
+async def announce(
+    settings: Settings, source: Source, *, quiet: bool, rate: float | None = None, express: bool = False
+) -> Result:
     """Enqueue all valid IDs of the source, batch by batch, whatever else is in it; at most `rate` of them a second.
 
     Where the source cannot be read any further, all that was read is accepted, and the result says why it ended.
-    Interrupted, it has taken in a whole number of batches from the front.
+    Interrupted, it has announced a whole number of batches from the front.
     """
     result = Result()
     started = time.monotonic()
+    pace = _Pace(rate)
     with _Display(source, quiet=quiet) as display:
         url = settings.redis_url.get_secret_value()
         async with Producer.connect(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
         ) as producer:
-            due: float | None = None
-            size = BATCH if rate is None else max(1, min(BATCH, round(rate / _BATCHES_A_SECOND)))
             try:
-                for batch, position in _batches(source, size, result, display):
-                    result.accepted += await producer.enqueue(batch)
+                for batch, position in _batches(source, pace.batch, result, display):
+                    result.accepted += await producer.enqueue(batch, express=express)
                     display.update(result, position)
-                    if rate is not None:
-                        now = time.monotonic()
-                        # What was held up, by an outage say, is not made up for by a burst.
-                        due = (now if due is None else max(due, now - 1.0)) + len(batch) / rate
-                        await asyncio.sleep(due - now)
+                    await pace.keep(len(batch))
             except asyncio.CancelledError:
-                display.say(f"stopped after {result.accepted:,} accepted; the next {size} may be in as well")
+                display.say(f"stopped after {result.accepted:,} accepted; the next {pace.batch} may be in as well")
                 raise
     result.seconds = time.monotonic() - started
     return result
+
+
+class _Pace:
+    """Keeps to a rate, if there is one."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._due: float | None = None
+        self.batch = BATCH if rate is None else max(1, min(BATCH, round(rate / _BATCHES_A_SECOND)))
+
+    async def keep(self, count: int) -> None:
+        """Wait until the next batch is due, after one of `count` IDs."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        # After a delay, such as an outage, no burst makes up for it.
+        self._due = (now if self._due is None else max(self._due, now - 1.0)) + count / self._rate
+        await asyncio.sleep(self._due - now)
 
 
 def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
@@ -127,11 +142,11 @@ class _Display:
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._quiet = quiet
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
         if console.is_terminal and not quiet:
             self._bar = Progress(
                 SpinnerColumn(),
-                TextColumn("{task.fields[accepted]:,} taken in"),
+                TextColumn("{task.fields[accepted]:,} accepted"),
                 BarColumn(),
                 TaskProgressColumn(),
                 TimeElapsedColumn(),
@@ -161,6 +176,6 @@ class _Display:
         """Show how far it has come."""
         if self._bar:
             self._bar.update(self._task, completed=position, accepted=result.accepted)
-        elif not self._quiet and time.monotonic() - self._told > _REPORT_EVERY:
-            self._told = time.monotonic()
+        elif not self._quiet and time.monotonic() - self._reported_at > _REPORT_EVERY:
+            self._reported_at = time.monotonic()
             _log.info("enqueueing", accepted=result.accepted, invalid=result.invalid)

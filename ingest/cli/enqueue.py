@@ -10,17 +10,19 @@ Examples:
 
 `ingest enqueue 536365 536366` announces two orders.
 
-`ingest enqueue --file ids.txt` takes one ID a line; empty lines are passed over.
+`ingest enqueue --file ids.txt` takes one ID per line; empty lines are skipped.
 
 `ingest enqueue --file orders.csv --column order_no` takes a column of a CSV file with a header; `--file orders.jsonl
 --column id` a member of each JSON object.
 
 `psql -Atc 'select no from orders' | ingest enqueue -` reads stdin; add `--format csv` or `jsonl` for a column.
 
+`ingest enqueue --express 536365` announces an order that somebody waits for: workers read it before the backlog.
+
 `ingest enqueue --sample 2000 --rate 50` announces sample orders, which `ingest upstream` has, for 40 seconds.
 
-Invalid IDs are reported with their line numbers; all others are taken in, and the exit code is 1. Where a file cannot be read
-any further (a quote that is not closed), the line is named, and everything before it is taken in. Announcing an
+Invalid IDs are reported with their line numbers; all others are accepted, and the exit code is 1. Where a file cannot
+be read any further (a quote that is not closed), the line is named, and everything before it is accepted. Announcing an
 order again is harmless: it is fetched again and stored once.
 """
 
@@ -35,15 +37,16 @@ def enqueue(
         typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(help="So many sample orders, from the beginning again after the last.", min=1)
+        int | None, typer.Option(help="Announce this many sample orders, from the first again after the last.", min=1)
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="At most so many IDs a second.", min=0.1)] = None,
+    rate: Annotated[float | None, typer.Option(help="At most this many IDs per second.", min=0.1)] = None,
+    express: Annotated[bool, typer.Option("--express", help="Into the lane that workers read first.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Take order IDs into the queue; returns when Redis has them all.
+    """Put order IDs into the queue; returns when Redis has them all.
 
-    Waits, and says so, while Redis is away or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
+    Waits, and says so, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
     """
     from ingest.cli.announce import announce
     from ingest.cli.common import start
@@ -52,7 +55,7 @@ def enqueue(
 
     settings = start()
     source: Source = pick_source(ids or [], file, sample, column, file_format)
-    result = asyncio.run(announce(settings, source, quiet=quiet, rate=rate))
+    result = asyncio.run(announce(settings, source, quiet=quiet, rate=rate, express=express))
     if as_json:
         typer.echo(result.as_json())
     else:

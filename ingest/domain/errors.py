@@ -100,9 +100,14 @@ class Unavailable(Exception):
 
 
 class QueueUnavailable(Unavailable):
-    """Redis cannot be used right now."""
+    """Redis cannot be used right now.
+
+    Attributes:
+        retry_after: seconds after which to try again.
+    """
 
     server = "Redis"
+    retry_after: float = 1.0
 
 
 class StoreUnavailable(Unavailable):

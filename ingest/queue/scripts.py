@@ -10,6 +10,7 @@ from ingest.queue.capabilities import Capabilities
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
+    "enqueue": ("added_once",),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
     "reschedule": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
     "dead_letter": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
@@ -56,6 +57,7 @@ def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) 
     """One script on `client`, with the parts that it uses before it."""
     role = {
         "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
+        "added_once": "added_once_idmp" if capabilities.adds_idempotently else "added_once",
         "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
         "put_back": "put_back_xnack" if capabilities.gives_back else "put_back",
     }

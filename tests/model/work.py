@@ -7,6 +7,7 @@ from model.steps import LOST, PICK, SOME, WHICH, step
 from redelivery import refs
 
 from ingest.domain.delivery import DeadReason, Delivery
+from ingest.queue.submission import BATCH, submissions
 
 _ENOUGH = 12
 
@@ -35,7 +36,8 @@ class Work(Machine):
     def enqueue_again(self) -> None:
         """The reply to the last batch was lost; maybe long ago."""
         self.is_batch_repeated = True
-        self.run(self.producer._add(len(self.batches) - 1, self.batches[-1]))
+        again = submissions(self.batches[-1], None, BATCH)
+        self.run(self.producer._main._add(len(self.batches) - 1, again))
 
     # -- reading --------------------------------------------------------------------------------------------
 

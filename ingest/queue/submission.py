@@ -1,0 +1,104 @@
+"""A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+
+from ingest.domain.announcement import Announcement
+from ingest.domain.order import parse_order_id
+from ingest.queue.producer_errors import InvalidIdempotencyKey
+
+# The most orders that one script adds, and the most bytes unless a single order has more: about 1 ms of Redis' time.
+BATCH = 500
+BATCH_BYTES = 1024 * 1024
+_KEY_LENGTH = 200
+# What an order costs beside its bytes, roughly.
+_OVERHEAD = 100
+
+Orders = str | Announcement | Iterable[str | Announcement]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Orders that are accepted in one step: all, or none.
+
+    Attributes:
+        orders: the arguments of the script, one for each order.
+        size: bytes, roughly.
+        key: the idempotency key; None if there is none.
+        digest: of what the orders are, where there is a key.
+    """
+
+    orders: Sequence[str | bytes]
+    size: int
+    key: str | None = None
+    digest: str = ""
+
+
+def submissions(orders: Orders, key: str | None, most: int) -> list[Submission]:
+    """The parts, of at most `most` orders each, of what one call announces.
+
+    With an idempotency key, each part after the first has a key of its own: the caller's with a number.
+
+    Raises:
+        InvalidOrderId: if one of the IDs is not valid.
+        InvalidIdempotencyKey: if the key is not valid.
+    """
+    if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
+        raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
+    listed = [orders] if isinstance(orders, str | Announcement) else list(orders)
+    for order in listed:
+        if isinstance(order, str):
+            parse_order_id(order)
+    return [
+        Submission(
+            [_argument(order) for order in part],
+            sum(map(_size, part)),
+            _numbered(key, number),
+            "" if key is None else _digest(part),
+        )
+        for number, part in zip(count(), _parts(listed, most), strict=False)
+    ]
+
+
+def _numbered(key: str | None, number: int) -> str | None:
+    # The separator cannot be printed, so no caller's key is the key of another's part.
+    return f"{key}\x1f{number}" if key is not None and number else key
+
+
+def _parts(orders: Sequence[str | Announcement], most: int) -> Iterator[Sequence[str | Announcement]]:
+    start = size = 0
+    for at, order in enumerate(orders):
+        size += _size(order)
+        if at > start and (at - start == most or size > BATCH_BYTES):
+            yield orders[start:at]
+            start, size = at, _size(order)
+    if orders:
+        yield orders[start:]
+
+
+def _size(order: str | Announcement) -> int:
+    document = None if isinstance(order, str) else order.document
+    return _OVERHEAD + (len(document) if isinstance(document, bytes) else 0)
+
+
+def _argument(order: str | Announcement) -> str | bytes:
+    if isinstance(order, str):
+        return order
+    fields = order.fields()
+    parts = [part for field in fields.items() for part in field]
+    if len(parts) == 2:
+        return order.order_id
+    # A MessagePack array of up to 15 texts of 32-bit length: Redis' own decoder knows no type for bytes.
+    return bytes([0x90 | len(parts)]) + b"".join(b"\xdb" + len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _digest(orders: Sequence[str | Announcement]) -> str:
+    """Tells other orders from the same ones sent again, whose trace context may be another."""
+    digest = blake2b(digest_size=12)
+    for order in orders:
+        name, document = (order, None) if isinstance(order, str) else (order.order_id, order.document)
+        content = document if isinstance(document, bytes) else b""
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()

@@ -1,0 +1,53 @@
+"""The programs and commands of docs/how-to/announce-orders.md do what the page says."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from ingest.queue.keys import Keys
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "announce-orders.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+
+PRINTED = [
+    ("2 accepted\n", ["536365", "536366"], []),
+    ("", ["536367"], []),
+    ("(202, {})\n(202, {})\n(422, {})\n", ["536368"], []),
+    ("", [], ["536369"]),
+]
+
+
+def queued(redis: "Redis", stream: str) -> list[str]:
+    return [fields[b"order_id"].decode() for _, fields in redis.xrange(stream)]
+
+
+@pytest.mark.parametrize("number", range(len(PRINTED)))
+def test_each_program_runs(redis_url: str, queue_name: str, number: int) -> None:
+    assert len(PROGRAMS) == len(PRINTED)
+    program = PROGRAMS[number].replace("redis://127.0.0.1:6379/0", redis_url).replace('"orders"', f'"{queue_name}"')
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+
+    printed, main, express = PRINTED[number]
+    assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)
+    keys = Keys.of(queue_name)
+    with Redis.from_url(redis_url) as redis:
+        assert (queued(redis, keys.stream), queued(redis, keys.express)) == (main, express)
+
+
+def test_each_command_for_other_languages_announces_an_order(redis_url: str, queue_name: str) -> None:
+    keys = Keys.of(queue_name)
+    with Redis.from_url(redis_url) as redis:
+        for line in COMMANDS:
+            program, *command = shlex.split(line.replace("{orders}", f"{{{queue_name}}}"))
+            assert program == "redis-cli"
+            redis.execute_command(*command)
+
+        assert (queued(redis, keys.stream), queued(redis, keys.express)) == (["536370"], ["536371"])

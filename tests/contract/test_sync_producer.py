@@ -1,0 +1,171 @@
+"""The producer without asyncio: from threads, in forked processes, interrupted, closed."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+from redis import Redis
+
+from ingest.domain.announcement import Announcement
+from ingest.domain.errors import QueueUnavailable
+from ingest.domain.order import InvalidOrderId
+from ingest.lab.servers import ValkeyServer
+from ingest.queue.connection import QueueRefused
+from ingest.queue.keys import Keys
+from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout
+from ingest.queue.sync_producer import SyncProducer
+
+
+@pytest.fixture
+def plain_redis(redis_url: str) -> Iterator["Redis"]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+def queued(redis: "Redis", stream: str) -> list[str]:
+    return [fields[b"order_id"].decode() for _, fields in redis.xrange(stream)]
+
+
+def test_it_answers_as_the_asyncio_producer_does(
+    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    with SyncProducer(redis_url, queue_name, backlog_limit=3) as producer:
+        assert producer.enqueue(["a", Announcement("b", source="shop")], idempotency_key="k") == 2
+        assert producer.enqueue(["a", Announcement("b", source="shop")], idempotency_key="k") == 2
+        assert producer.try_enqueue("urgent", express=True) == 1
+        with pytest.raises(BacklogFull):
+            producer.try_enqueue(["c", "d"])
+        with pytest.raises(EnqueueTimeout):
+            producer.enqueue(["c", "d"], timeout=0.05)
+        with pytest.raises(InvalidOrderId):
+            producer.enqueue("no id")
+
+    assert queued(plain_redis, keys.stream) == ["a", "b"]
+    assert queued(plain_redis, keys.express) == ["urgent"]
+
+
+def test_a_refused_credential_is_an_error(redis_url: str, queue_name: str) -> None:
+    password = urlsplit(redis_url).password or ""
+
+    with SyncProducer(redis_url.replace(password, "wrong"), queue_name) as producer, pytest.raises(QueueRefused):
+        producer.enqueue("a")
+
+
+def test_many_threads_share_one_producer(plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str) -> None:
+    names = [f"order-{number}" for number in range(500)]
+
+    with SyncProducer(redis_url, queue_name) as producer, ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(producer.enqueue, names)) == [1] * 500
+
+    assert Counter(queued(plain_redis, keys.stream)) == Counter(names)
+    assert [thread.name for thread in threading.enumerate() if thread.name == "ingest-producer"] == []
+
+
+def test_closed_it_lets_waiting_threads_go_and_connects_anew_when_it_is_used_again(
+    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    told = threading.Event()
+    producer = SyncProducer(redis_url, queue_name, backlog_limit=1, on_wait=lambda _: told.set())
+    producer.enqueue("a")
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(producer.enqueue, "b")
+        assert told.wait(20)
+        producer.close()
+        with pytest.raises(QueueUnavailable, match="closed"):
+            waiting.result(20)
+    plain_redis.delete(keys.stream)
+
+    assert producer.enqueue("c") == 1
+    producer.close()
+    producer.close()
+    assert queued(plain_redis, keys.stream) == ["c"]
+
+
+def test_a_url_that_cannot_be_read_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="scheme"):
+        SyncProducer("nonsense")
+
+
+FORKING = """
+import os, sys, threading
+from ingest import SyncProducer
+
+producer = SyncProducer(sys.argv[1], sys.argv[2])
+producer.enqueue("parent-before")
+busy = threading.Thread(target=lambda: [producer.enqueue(f"thread-{n}") for n in range(200)])
+busy.start()
+children = []
+for number in range(4):
+    if (child := os.fork()) == 0:
+        for step in range(20):
+            producer.enqueue(f"child-{number}-{step}")
+        producer.close() if number % 2 else None
+        sys.stdout.flush()
+        os._exit(0) if number == 3 else sys.exit(0)
+    children.append(child)
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+busy.join()
+producer.enqueue("parent-after")
+assert codes == [0] * 4, codes
+"""
+
+
+def test_forked_processes_go_on_each_with_its_own_connection(
+    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING, redis_url, queue_name],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = [f"child-{number}-{step}" for number in range(4) for step in range(20)]
+    expected += [f"thread-{number}" for number in range(200)] + ["parent-before", "parent-after"]
+    assert Counter(queued(plain_redis, keys.stream)) == Counter(expected)
+
+
+WAITING = """
+import signal, sys
+from ingest import SyncProducer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+producer = SyncProducer("redis://127.0.0.1:1/0", on_wait=lambda _: print("waiting", flush=True))
+try:
+    producer.enqueue("a")
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_call_that_waits_and_an_open_producer_does_not_hold_up_the_exit() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, out, err) == (0, "interrupted\n", "")
+
+
+def test_an_interrupted_or_timed_out_call_leaves_nothing_that_is_sent_later(own_valkey: ValkeyServer) -> None:
+    own_valkey.stop("nosave")
+    with SyncProducer(own_valkey.url, "orders") as producer:
+        with pytest.raises(EnqueueTimeout):
+            producer.enqueue("given-up", timeout=0.2)
+        own_valkey.start()
+        producer.enqueue("wanted", timeout=30)
+
+    with Redis.from_url(own_valkey.url) as redis:
+        assert queued(redis, Keys.of("orders").stream) == ["wanted"]

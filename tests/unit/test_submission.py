@@ -1,0 +1,93 @@
+"""What a producer sends of its orders: checked before anything is sent, and divided the same way each time."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.order import InvalidOrderId, decode_order
+from ingest.lab.upstream.samples import sample_orders
+from ingest.queue.producer_errors import InvalidIdempotencyKey
+from ingest.queue.submission import BATCH_BYTES, Orders, submissions
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def sizes(orders: Orders, key: str | None = None) -> list[int]:
+    return [len(part.orders) for part in submissions(orders, key, 500)]
+
+
+def test_one_order_is_not_taken_for_the_letters_of_its_id() -> None:
+    assert [part.orders for part in submissions("abc", None, 500)] == [["abc"]]
+
+
+def test_orders_are_divided_by_their_number_and_by_their_size() -> None:
+    large = Announcement("a", document=b"x" * (BATCH_BYTES // 2 - 200))
+
+    assert sizes(["a"] * 1_001) == [500, 500, 1]
+    assert sizes([large] * 5) == [2, 2, 1]
+    assert sizes([Announcement("a", document=b"x" * DOCUMENT_LIMIT)] * 2) == [1, 1]
+    assert sizes([]) == []
+
+
+def test_each_part_has_a_key_of_its_own() -> None:
+    parts = submissions(["a"] * 1_001, "nightly", 500)
+
+    assert [part.key for part in parts] == ["nightly", "nightly\x1f1", "nightly\x1f2"]
+
+
+def test_the_same_orders_are_recognized_whatever_their_trace_context_and_others_are_not() -> None:
+    def digest(*orders: str | Announcement) -> str:
+        [part] = submissions(orders, "key", 500)
+        return part.digest
+
+    assert digest("a") == digest(Announcement("a", traceparent=TRACE, source="shop"))
+    assert digest(Announcement("a", document={"x": 1, "y": 2})) == digest(Announcement("a", document={"y": 2, "x": 1}))
+    assert len({digest("a"), digest("a", "b"), digest("ab"), digest(Announcement("a", document=b"{}"))}) == 4
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "two\nlines"])
+def test_an_invalid_key_is_refused(key: str) -> None:
+    with pytest.raises(InvalidIdempotencyKey):
+        submissions("a", key, 500)
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ({"order_id": "no id"}, InvalidOrderId),
+        ({"document": b""}, InvalidAnnouncement),
+        ({"document": b"x" * (DOCUMENT_LIMIT + 1)}, InvalidAnnouncement),
+        ({"document": {"a": object()}}, InvalidAnnouncement),
+        ({"traceparent": "anything"}, InvalidAnnouncement),
+        ({"traceparent": TRACE + "\n"}, InvalidAnnouncement),
+        ({"source": ""}, InvalidAnnouncement),
+        ({"source": "x" * 101}, InvalidAnnouncement),
+        ({"source": "a\0b"}, InvalidAnnouncement),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_when_it_is_made(parts: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Announcement(**{"order_id": "a", **parts})
+
+
+def test_a_document_may_be_given_as_bytes_text_mapping_or_order() -> None:
+    order_id, sample = next(iter(sample_orders().items()))
+    order = decode_order(sample, order_id)
+    body = msgspec.json.encode(order)
+
+    given = [body, body.decode(), msgspec.json.decode(body), order]
+
+    documents = [Announcement(order.id, document=document).fields()[b"document"] for document in given]
+    assert documents[0] == documents[1] == documents[3]
+    assert [msgspec.json.decode(document) for document in documents] == [msgspec.json.decode(body)] * 4
+
+
+def test_only_what_is_given_becomes_a_field() -> None:
+    assert Announcement("a").fields() == {b"order_id": b"a"}
+    assert Announcement("a", traceparent=TRACE, source="Köln").fields() == {
+        b"order_id": b"a",
+        b"traceparent": TRACE.encode(),
+        b"source": "Köln".encode(),
+    }
