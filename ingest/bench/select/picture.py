@@ -19,10 +19,10 @@ _PAUSE_COLOURS = {"none": chart.OTHER, "blocking": chart.WARN, "awaited": chart.
 _WIDTH = 0.28
 
 
-def draw(plan: Plan, reading: Sequence[Found], pausing: Sequence[Found], directory: Path) -> None:
-    """Write `select` and `select-blocking`, each as `.svg` and `.png`."""
-    _draw_reading(plan, reading, directory / "select")
-    _draw_pausing(plan, pausing, directory / "select-blocking")
+def draw(plan: Plan, reading: Sequence[Found], pausing: Sequence[Found], path: Path) -> None:
+    """Write `PATH` and `PATH-blocking`, each as `.svg` and `.png`."""
+    _draw_reading(plan, reading, path)
+    _draw_pausing(plan, pausing, path.with_name(f"{path.name}-blocking"))
 
 
 def _draw_reading(plan: Plan, reading: Sequence[Found], path: Path) -> None:
@@ -52,8 +52,8 @@ def _pairs(axis: Any, pools: Sequence[int], mine: Sequence[Found], value: Callab
     """For each pool size a bar of each kind."""
     for number, (kind, title) in enumerate(KINDS.items()):
         values = [value(found) for found in mine if found.setting.kind == kind]
-        scanner = [place + (number - 1) * _WIDTH for place in range(len(pools))]
-        drawn = axis.bar(scanner, values, _WIDTH, label=title, color=_COLOURS[kind])
+        positions = [place + (number - 1) * _WIDTH for place in range(len(pools))]
+        drawn = axis.bar(positions, values, _WIDTH, label=title, color=_COLOURS[kind])
         axis.bar_label(drawn, labels=[f"{height:,.0f}" for height in values], padding=2, fontsize=8)
     axis.set_xticks(range(len(pools)), [str(pool) for pool in pools])
     axis.grid(visible=False, axis="x")
@@ -75,8 +75,8 @@ def _tails(axis: Any, pausing: Sequence[Found]) -> None:
     for number, found in enumerate(pausing):
         measured = found.measured
         values = [measured.p50_ms or 0.0, measured.p95_ms or 0.0, measured.p99_ms or 0.0]
-        scanner = [place + (number - (len(pausing) - 1) / 2) * width for place in range(3)]
-        drawn = axis.bar(scanner, values, width, color=_PAUSE_COLOURS[found.setting.pause])
+        positions = [place + (number - (len(pausing) - 1) / 2) * width for place in range(3)]
+        drawn = axis.bar(positions, values, width, color=_PAUSE_COLOURS[found.setting.pause])
         axis.bar_label(drawn, labels=[f"{height:,.0f}" for height in values], padding=2, fontsize=8)
     axis.set_xticks(range(3), ["p50", "p95", "p99"])
     axis.set_ylabel("latency (ms)")
