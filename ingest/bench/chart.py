@@ -1,6 +1,6 @@
-"""Charts fit for a report: one look for all benches.
+"""Draws charts for reports, in one style for all benches.
 
-Units stand in the axis titles, values at the bars, and one colour means one thing throughout: ours is blue, what it is compared
+Units are in the axis titles, values at the bars. A colour has one meaning throughout: ours is blue, what it is compared
 with is grey. Written as SVG and PNG.
 """
 
@@ -17,7 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 OURS = "#1f5fa8"
@@ -54,7 +54,7 @@ def figure(
 
     Args:
         path: where, without a suffix; its directory is made.
-        title: a sentence that says what is to be seen.
+        title: a sentence that says what the chart shows.
         rows: of axes.
         columns: of axes.
         size: inches.
@@ -84,15 +84,35 @@ def bars(
         colours: of the bars; grey unless given.
         digits: of the values shown.
     """
-    scanner = range(len(names))
-    drawn = axis.barh(scanner, values, color=colours or [OTHER] * len(names), height=0.62)
+    positions = range(len(names))
+    drawn = axis.barh(positions, values, color=colours or [OTHER] * len(names), height=0.62)
     axis.bar_label(drawn, labels=[f"{value:,.{digits}f}" for value in values], padding=4, fontsize=9)
-    axis.set_yticks(scanner, names)
+    axis.set_yticks(positions, names)
     axis.invert_yaxis()
     axis.set_xlabel(label)
     axis.grid(visible=False, axis="y")
     axis.margins(x=0.16)
     thousands(axis.xaxis)
+
+
+def grouped_bars(
+    axis: Any, groups: Sequence[str], series: Sequence[tuple[str, Sequence[float], str]], *, width: float
+) -> None:
+    """Vertical bars in groups, each with its value.
+
+    Args:
+        axis: where.
+        groups: names below the groups.
+        series: the label, the value in each group, and the colour of each bar of a group.
+        width: of a bar; the distance between groups is 1.
+    """
+    for number, (label, values, colour) in enumerate(series):
+        positions = [group + (number - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        drawn = axis.bar(positions, values, width, label=label, color=colour)
+        axis.bar_label(drawn, labels=[f"{height:,.0f}" for height in values], padding=2, fontsize=8)
+    axis.set_xticks(range(len(groups)), groups)
+    axis.grid(visible=False, axis="x")
+    axis.margins(y=0.15)
 
 
 def thousands(axis: Any) -> None:

@@ -1,7 +1,7 @@
 """What can go wrong with a bench itself."""
 
-from ingest.domain.errors import UserError
+from ingest.lab.errors import LabFailed
 
 
-class BenchFailed(UserError):
+class BenchFailed(LabFailed):
     """A bench could not be run to its end; the message says which part failed."""

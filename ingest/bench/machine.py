@@ -1,4 +1,4 @@
-"""On what a bench was run: figures without it mean little."""
+"""Describes the machine that a bench runs on, without which its figures mean little."""
 
 from __future__ import annotations
 

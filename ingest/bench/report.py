@@ -1,4 +1,4 @@
-"""What a bench has found: printed as Markdown, written as JSON."""
+"""Reports what a bench has measured: printed as Markdown, written as JSON, with a chart beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ingest.bench.machine import Machine
@@ -58,12 +58,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One bench's result.
+    """What one bench reports.
 
     Attributes:
         name: the bench, and the name of its files.
-        command: what was typed.
-        settings: what was asked for, by option name.
+        command: as it was typed.
+        settings: by option name.
         notes: what a reader has to know, a sentence each.
         runs: the single runs behind the tables' medians, if there are any.
     """
@@ -100,13 +100,21 @@ class Report:
         """`as_dict` as indented JSON."""
         return json.dumps(self.as_dict(), indent=2, default=str)
 
-    def write(self, directory: Path) -> list[Path]:
-        """Write `NAME.md` and `NAME.json` into a directory, made if need be; return both."""
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A report, and how to draw its charts into files whose names begin with a path."""
+
+    report: Report
+    draw: Callable[[Path], None]
+
+    def write(self, directory: Path) -> None:
+        """Write `NAME.md`, `NAME.json` and the charts into a directory, which is made if it is missing."""
         directory.mkdir(parents=True, exist_ok=True)
-        files = {".md": f"{self.markdown()}\n", ".json": f"{self.json()}\n"}
-        for suffix, text in files.items():
-            (directory / f"{self.name}{suffix}").write_text(text)
-        return [directory / f"{self.name}{suffix}" for suffix in files]
+        path = directory / self.report.name
+        path.with_suffix(".md").write_text(f"{self.report.markdown()}\n")
+        path.with_suffix(".json").write_text(f"{self.report.json()}\n")
+        self.draw(path)
 
 
 def _text(value: Cell, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""`ingest demo`: shows the whole service at work."""
+"""`ingest demo`: runs the whole service on servers of its own."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import typer
 EPILOG = """
 Examples:
 
-`ingest demo` needs nothing but the extra 'embedded': the servers come with it, and leave no trace.
+`ingest demo` needs only the extra 'embedded', which brings the servers; everything is removed at the end.
 
 `ingest demo --orders 100000 --processes 4` goes on beyond the bundled orders, with made-up IDs.
 
@@ -38,9 +38,10 @@ def demo(
 
     The exit code is 1 unless every order is stored, once, with the right content.
     """
-    from ingest.demo.run import Plan, play
+    from ingest.demo.plan import Plan
+    from ingest.demo.run import run
 
-    report = play(Plan(orders, processes, concurrency), keep=keep)
+    report = run(Plan(orders, processes, concurrency), keep=keep)
     if as_json:
         typer.echo(json.dumps(report.as_dict(), default=str))
     else:
@@ -49,7 +50,7 @@ def demo(
 
 
 def _program() -> str:
-    """How we were called, fit for copying."""
+    """The command as it was typed, for copying."""
     called = sys.argv[0]
     if Path(called).name == "__main__.py":
         return f"{quote(sys.executable)} -m ingest"

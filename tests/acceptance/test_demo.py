@@ -19,26 +19,27 @@ import pytest
 import redis
 from support import Cli, closing_cli, eventually_sync
 
-from ingest.demo.run.audit import DEAD, RETRY, RETRY_ENTRIES, STREAM, audit, is_drained
+from ingest.demo.result import check, is_drained
 from ingest.domain.delivery import DeadReason, OrderRow
 from ingest.domain.order import decode_order
 from ingest.lab.upstream.samples import sample_orders
+from ingest.operations.reconcile import Service
 from ingest.queue.consumer import Consumer
 from ingest.queue.producer import Producer
 from ingest.store.orders import OrderStore
 
-# So slow that it is still at work whenever the test gets to it.
+# So slow that it still runs whenever the test gets to it.
 SLOWLY = ("demo", "--orders", "20000", "--processes", "1", "--concurrency", "10")
 
 
 @pytest.fixture
 def demo() -> Iterator[Cli]:
-    """The command in an environment of no use: none of it may reach the demo."""
+    """The command in an unusable environment: none of it may reach the demo."""
     with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "ingest_stream": "elsewhere"}) as cli:
         yield cli
 
 
-def family_at_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def processes_once_fetching(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """All processes of a demo, once its workers fetch orders."""
     assert process.stderr is not None
     for line in process.stderr:
@@ -101,7 +102,7 @@ def test_prints_a_report_for_people_with_made_up_orders_beyond_the_bundled_ones(
 )
 def test_leaves_nothing_behind_when_it_is_ended(demo: Cli, ending: signal.Signals, code: int) -> None:
     process = demo.start(*SLOWLY)
-    family = family_at_work(process)
+    family = processes_once_fetching(process)
     directory = directory_of(family)
     assert directory.is_dir()
 
@@ -114,7 +115,7 @@ def test_leaves_nothing_behind_when_it_is_ended(demo: Cli, ending: signal.Signal
 
 def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
     process = demo.start(*SLOWLY)
-    family = family_at_work(process)
+    family = processes_once_fetching(process)
     workers = next(member for member in family if "worker" in member.cmdline())
 
     workers.kill()
@@ -149,7 +150,7 @@ def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: 
     eventually_sync(lambda: not any(map(is_listened_on, ports)))
 
 
-def test_the_audit_finds_what_is_lost_written_twice_and_wrong(dsn: str, redis_url: str) -> None:
+def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_url: str) -> None:
     documents = dict(islice(sample_orders().items(), 3))
     right, changed, wrong = documents
     asyncio.run(store(dsn, documents))
@@ -157,10 +158,11 @@ def test_the_audit_finds_what_is_lost_written_twice_and_wrong(dsn: str, redis_ur
     documents[wrong] = documents[wrong].replace(b'"quantity":', b'"quantity":1', 1)
     with redis.Redis.from_url(redis_url) as queue:
         try:
-            found = audit(dsn, queue, [right, changed, wrong, "W1", "R1", "D1", "L1", "L2"], documents)
+            enqueued = [right, changed, wrong, "W1", "R1", "D1", "L1", "L2"]
+            found = asyncio.run(check(Service(redis_url, dsn), queue, enqueued, documents))
             drained = is_drained(queue)
         finally:
-            queue.delete(STREAM, RETRY, RETRY_ENTRIES, DEAD)
+            queue.delete(*queue.keys("ingest:{orders}:*"))
 
     assert (found.stored, found.compared, found.unexpected) == (3, 3, 0)
     assert (found.lost, found.dead, found.unfinished) == (2, 1, 2)

@@ -27,7 +27,7 @@ def bench() -> Iterator[Cli]:
 def test_every_way_makes_all_calls_within_the_limit_and_tasks_that_wait_take_memory(bench: Cli, tmp_path: Path) -> None:
     size = ("--calls", str(CALLS), "--limit", str(LIMIT), "--latency", "1-2")
 
-    done = bench.run("bench", "backpressure", *size, "--output", str(tmp_path / "out"), "--json")
+    done = bench.run("bench", "backpressure", *size, "--output", str(tmp_path / "out"), "--json", timeout=110)
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -5,40 +5,52 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import LiteralString
 
 import pytest
 from support import Cli, closing_cli
 
-from ingest.bench.errors import BenchFailed
 from ingest.bench.patterns.plan import PROFILES, Pattern
+from ingest.bench.patterns.run import Runs
 from ingest.bench.patterns.streams import WORKERS
-from ingest.bench.patterns.trial import Track
-from ingest.bench.stage import order_ids, stage
-
-PATIENCE = 100.0
+from ingest.bench.stage import Servers, stage
+from ingest.lab.errors import LabFailed
+from ingest.lab.session import order_ids
 
 
 @pytest.fixture
 def bench() -> Iterator[Cli]:
-    """The command in an environment of no use: none of it may reach the bench."""
+    """The command in an unusable environment: none of it may reach the bench."""
     with closing_cli({**os.environ, "INGEST_REDIS_URL": "nonsense", "INGEST_PROCESSES": "99"}) as cli:
         yield cli
 
 
 @contextmanager
-def track(redis_url: str, dsn: str, orders: int, *api_options: str, sql: str = "SELECT") -> Iterator[Track]:
-    with stage(redis_url=redis_url, postgres_dsn=dsn) as on:
+def prepared_runs(
+    redis_url: str, dsn: str, orders: int, *api_options: str, sql: LiteralString = "SELECT"
+) -> Iterator[Runs]:
+    with stage(Servers(redis_url, dsn)) as on:
         on.sql(sql)
-        yield Track(on, on.api(*api_options), order_ids(orders, ()))
+        yield Runs(on, on.api(*api_options), order_ids(orders, (), "BENCH"))
 
 
-def unwatched(stored: int) -> None:
+def not_shown(stored: int) -> None:
     del stored
 
 
 def test_each_way_stores_every_order_and_is_measured(bench: Cli, tmp_path: Path) -> None:
     done = bench.run(
-        "bench", "patterns", "--orders", "60", "--latency", "0.02", "--no-kill", "--json", "--output", str(tmp_path)
+        "bench",
+        "patterns",
+        "--orders",
+        "60",
+        "--latency",
+        "0.02",
+        "--no-kill",
+        "--json",
+        "--output",
+        str(tmp_path),
+        timeout=110,
     )
 
     assert done.returncode == 0, done.stderr
@@ -59,8 +71,8 @@ def test_each_way_stores_every_order_and_is_measured(bench: Cli, tmp_path: Path)
 
 
 def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url: str, dsn: str) -> None:
-    with track(redis_url, dsn, 600, "--latency", "0.02") as ground:
-        killed = ground.kill(Pattern.STREAMS, PATIENCE, unwatched)
+    with prepared_runs(redis_url, dsn, 600, "--latency", "0.02") as runs:
+        killed = runs.kill(Pattern.STREAMS, not_shown)
 
     assert killed.process is not None
     assert killed.lost > 0
@@ -71,16 +83,16 @@ def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url
 
 def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) -> None:
     # More than are in flight, so that some are still to come when half are stored.
-    with track(redis_url, dsn, 1500, "--latency", "0.05") as ground:
-        killed = ground.kill(Pattern.SERVICE, PATIENCE, unwatched)
+    with prepared_runs(redis_url, dsn, 1500, "--latency", "0.05") as runs:
+        killed = runs.kill(Pattern.SERVICE, not_shown)
 
     assert killed.process is not None
     assert (killed.stored, killed.lost, killed.waiting, killed.pending) == (1500, 0, 0, 0)
 
 
 def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: str) -> None:
-    with track(redis_url, dsn, 240, "--latency", "0.05") as ground:
-        alone, pool = (ground.kill(pattern, PATIENCE, unwatched) for pattern in (Pattern.SEMAPHORE, Pattern.PROCESSES))
+    with prepared_runs(redis_url, dsn, 240, "--latency", "0.05") as runs:
+        alone, pool = (runs.kill(pattern, not_shown) for pattern in (Pattern.SEMAPHORE, Pattern.PROCESSES))
 
     for killed in (alone, pool):
         assert killed.process is not None
@@ -89,8 +101,8 @@ def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: 
 
 
 def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(redis_url: str, dsn: str) -> None:
-    with track(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as ground:
-        measured = ground.measure(Pattern.GATHER, PATIENCE, unwatched)
+    with prepared_runs(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as runs:
+        measured = runs.measure(Pattern.GATHER, not_shown)
 
     assert 0 < measured.refused < 100
     assert measured.stored == 100 - measured.refused
@@ -101,10 +113,10 @@ def test_a_program_that_breaks_is_no_result(redis_url: str, dsn: str) -> None:
     refusing = "ALTER TABLE orders ADD CHECK (false)"
 
     with (
-        track(redis_url, dsn, 10, sql=refusing) as ground,
-        pytest.raises(BenchFailed, match="did not succeed") as failed,
+        prepared_runs(redis_url, dsn, 10, sql=refusing) as runs,
+        pytest.raises(LabFailed, match="did not succeed") as failed,
     ):
-        ground.measure(Pattern.PROCESSES, PATIENCE, unwatched)
+        runs.measure(Pattern.PROCESSES, not_shown)
 
     kept = Path(str(failed.value).rpartition(" ")[2])
     assert "CheckViolation" in kept.read_text()

@@ -76,7 +76,7 @@ def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_account_for_e
 ) -> None:
     small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", "bare")
 
-    said = report(cli.run("bench", "pipeline", *small, "--json", "--output", str(tmp_path)))
+    said = report(cli.run("bench", "pipeline", *small, "--json", "--output", str(tmp_path), timeout=110))
 
     assert [run["contender"] for run in said["runs"]] == ["service", "bare"]
     for run in said["runs"]:
@@ -137,7 +137,7 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
     sql(dsn, "INSERT INTO erased_orders VALUES ('for-good')")
     arriving = ("--orders", "150", "--rate", "300", "--latency", "0.02", "--in-flight", "50", "--processes", "1")
 
-    (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json"))["runs"]
+    (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json", timeout=110))["runs"]
 
     assert_all_stored(run, 150)
     # None can be stored before the external API has answered, and none waits for a backlog that is not there.
@@ -153,7 +153,7 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
 def test_a_kill_on_the_way_is_timed_and_what_it_cost_is_counted(cli: Cli, given: tuple[str, ...], kill: str) -> None:
     doomed = ("--orders", "300", "--latency", "0.05-0.1", "--in-flight", "60", "--kill-at", "0.3", "--kill", kill)
 
-    (run,) = report(cli.run("bench", "pipeline", *given, *doomed, "--json"))["runs"]
+    (run,) = report(cli.run("bench", "pipeline", *given, *doomed, "--json", timeout=110))["runs"]
 
     assert_all_stored(run, 300)
     assert run["requests"] - run["duplicate_fetches"] == 300
@@ -175,7 +175,7 @@ def test_a_table_that_is_not_empty_is_left_alone(cli: Cli, given: tuple[str, ...
 def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, tmp_path: Path) -> None:
     swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "100", "--latency", "0.01")
 
-    said = report(cli.run("bench", "pipeline", *swept, "--json", "--output", str(tmp_path)))
+    said = report(cli.run("bench", "pipeline", *swept, "--json", "--output", str(tmp_path), timeout=110))
 
     (table,) = said["tables"]
     assert [(row["swept"], row["peak_concurrency"] <= row["swept"]) for row in table["rows"]] == [(2, True), (40, True)]

@@ -34,7 +34,7 @@ def test_every_way_answers_all_clients_and_a_blocking_call_stops_them_all(bench:
     size = ("--clients", str(CLIENTS), "--pool", "2", "--processes", "2", "--seconds", "0.2", "--orders", "100")
     pauses = ("--blocking-every", str(EVERY), "--blocking-clients", str(CLIENTS))
 
-    done = bench.run("bench", "select", *size, *pauses, "--output", str(tmp_path / "out"), "--json")
+    done = bench.run("bench", "select", *size, *pauses, "--output", str(tmp_path / "out"), "--json", timeout=110)
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -60,9 +60,9 @@ async def test_all_ways_of_reading_give_the_same_bytes(dsn: str) -> None:
 
     answers = {}
     for kind in KINDS:
-        async with open_reader(kind, dsn, 2) as reader:
-            rows = [await reader.read(order_id) for order_id in order_ids]
-            answers[kind] = [row and encode(row) for row in [*rows, await reader.read("none")]]
+        async with open_reader(kind, dsn, 2) as read:
+            rows = [await read(order_id) for order_id in order_ids]
+            answers[kind] = [row and encode(row) for row in [*rows, await read("none")]]
 
     assert answers["async_in_turn"] == answers["async_plain"] == answers["threads"]
     *bodies, missing = answers["threads"]
@@ -80,10 +80,10 @@ async def test_in_turn_nobody_is_overtaken(dsn: str) -> None:
             for _ in range(draw.randrange(10)):
                 await asyncio.sleep(0)  # one turn of the loop, so that it may come between a wake-up and its task
             number = next(numbers_asked)
-            await reader.read("none")
+            await read("none")
             answered.append(number)
 
-    async with open_reader("async_in_turn", dsn, 1) as reader, asyncio.TaskGroup() as clients:
+    async with open_reader("async_in_turn", dsn, 1) as read, asyncio.TaskGroup() as clients:
         for seed in range(10):
             clients.create_task(ask_again_and_again(Random(seed)))
 

@@ -14,7 +14,7 @@ from support import eventually
 
 from chaos.plan import Fault, Kind
 from chaos.producer import Orders
-from chaos.stage import GROUP, STREAM, Command, Stage
+from chaos.stage import GROUP, STREAM, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
@@ -131,7 +131,7 @@ class Faults:
         ended = await asyncio.to_thread(self._stage.await_end, command, STOP_SECONDS)
         return f"{command.log.stem} ended: {ended}; {other.log.stem} takes its place"
 
-    def _choose_command(self, fault: Fault) -> Command:
+    def _choose_command(self, fault: Fault) -> WorkerCommand:
         """One that should be running; from now on it should not."""
         command = _pick(self._stage.workers, fault)
         self._stage.workers.remove(command)

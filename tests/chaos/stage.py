@@ -8,13 +8,11 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic
 from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,9 +21,9 @@ import psutil
 from failover import Pair
 from proxy import Proxy
 
+from ingest.lab.commands import Command
 from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
-from ingest.lab.servers.process import ServerProcess
-from ingest.lab.servers.watchdog import Watchdog
+from ingest.lab.watchdog import Watchdog
 
 STREAM, GROUP = "orders", "ingest"
 TOKEN = "chaos"
@@ -59,39 +57,14 @@ USUAL = {
     "any_id": True,
 }
 _PATIENCE = 60.0
-# The tree that this is run from; nothing else of the environment reaches the commands.
 _TREE = "PYTHONPATH"
 
 
-class Command:
-    """One `ingest …` as a process, with all its children; its output goes to a file of its own."""
-
-    def __init__(self, *arguments: str, log: Path, home: Path, watchdog: Watchdog) -> None:
-        tree = [f"{_TREE}={os.environ[_TREE]}"] if _TREE in os.environ else []
-        self.log = log
-        self._process = ServerProcess(
-            ["/usr/bin/env", *tree, sys.executable, "-m", "ingest", *arguments],
-            directory=home,
-            log=log,
-            watchdog=watchdog,
-            ending=signal.SIGKILL,
-        )
-        self.pid = self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.exit_code
-
-    def has_ended(self, within: float = 0.0) -> bool:
-        """Wait up to so many seconds for it and all its children to be gone."""
-        return self._process.has_ended(within)
+class WorkerCommand(Command):
+    """One `ingest worker` as a process, with all its children; its output goes to a file of its own."""
 
     def ask_to_stop(self) -> None:
-        self._process.signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it with all its children, at once."""
-        self._process.kill()
+        self.signal(signal.SIGTERM)
 
     def children(self) -> list[psutil.Process]:
         """Its worker processes, in a fixed order."""
@@ -99,21 +72,6 @@ class Command:
             return sorted(psutil.Process(self.pid).children(), key=lambda child: child.pid)
         except psutil.NoSuchProcess:
             return []
-
-    def first_url(self) -> str:
-        """Wait until it prints a URL, and return it."""
-        deadline = monotonic() + _PATIENCE
-        while True:
-            for line in self.log.read_text().splitlines():
-                if line.startswith("http"):
-                    return line
-            assert not self.has_ended(within=0.02), f"it ended, see {self.log}"
-            assert monotonic() < deadline, f"it printed no URL, see {self.log}"
-
-    def finish(self) -> None:
-        """Wait until it has done its work."""
-        assert self.has_ended(within=_PATIENCE), f"it does not end, see {self.log}"
-        assert self.exit_code == 0, f"it failed, see {self.log}"
 
 
 @dataclass
@@ -136,7 +94,7 @@ class Stage:
     _watchdog: Watchdog
     api: "Api" = field(init=False)
     api_proxy: Proxy = field(init=False)
-    workers: list[Command] = field(default_factory=list)
+    workers: list[WorkerCommand] = field(default_factory=list)
     exits: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -176,14 +134,14 @@ class Stage:
         self.api_proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
         self._configure({"INGEST_UPSTREAM_URL": _by_way_of(self.api_proxy, url)})
 
-    def start_worker(self) -> Command:
+    def start_worker(self) -> WorkerCommand:
         """Start a worker command, beside those that run."""
         number = len(list(self.logs.glob("worker-*.log"))) + 1
         command = self._start("worker", f"--processes={self.processes}", log=f"worker-{number:03}")
         self.workers.append(command)
         return command
 
-    def await_end(self, command: Command, within: float) -> str:
+    def await_end(self, command: WorkerCommand, within: float) -> str:
         """How a worker command ends that was asked to stop, or whose supervisor is gone; it is killed if it does not."""
         if not command.has_ended(within):
             command.kill()
@@ -204,8 +162,15 @@ class Stage:
                 except json.JSONDecodeError:
                     yield {"event": "unreadable", "line": line, "log": log.name}
 
-    def _start(self, *arguments: str, log: str) -> Command:
-        command = Command(*arguments, log=self.logs / f"{log}.log", home=self.logs, watchdog=self._watchdog)
+    def _start(self, *arguments: str, log: str) -> WorkerCommand:
+        command = WorkerCommand(
+            *arguments,
+            log=self.logs / f"{log}.log",
+            home=self.logs,
+            watchdog=self._watchdog,
+            # The tree that this is run from; nothing else of the environment reaches the commands.
+            environment={name: os.environ[name] for name in (_TREE,) if name in os.environ},
+        )
         self._commands.callback(command.kill)
         return command
 

@@ -1,4 +1,4 @@
-"""Compares ways to keep a fixed number of asyncio calls in flight: how long they take, and what they hold in memory.
+"""`ingest bench backpressure`: ways to keep a fixed number of asyncio calls in flight, their time and their memory.
 
-`ways` has them, a file each; `trial` runs one of them in a process of its own; `compare` runs them all.
+`ways` has them; `trial` runs one of them in a process of its own; `compare` runs them all, `summary` reports.
 """

@@ -1,12 +1,10 @@
-"""Runs every way, for every range of latencies: once for the time, once for the memory, each in a fresh process."""
+"""Runs every way for every range of latencies: once for the time, once for the memory, each in a new process."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,17 +13,19 @@ from ingest.bench.backpressure.calls import Latency
 from ingest.bench.backpressure.trial import Finding, Trial
 from ingest.bench.backpressure.ways import WAYS
 from ingest.bench.errors import BenchFailed
-from ingest.bench.program import Program
-from ingest.lab.servers import sigterm_raises
-from ingest.lab.servers.watchdog import Watchdog
+from ingest.bench.stage import private_directory
+from ingest.bench.trial import STALLED_AFTER, announce, run_trials
+from ingest.lab.programs import Program
+from ingest.lab.session import orderly_exit
+from ingest.lab.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from pathlib import Path
 
 # For a machine that is busy with something else.
-_PATIENCE = 120.0
-_PATIENT_FACTOR = 20
-# What a process needs beside its calls, about.
+_TIMEOUT_FACTOR = 20
+# Seconds that a process needs besides its calls, about.
 _START = 0.5
 
 
@@ -64,38 +64,31 @@ class Pair:
     traced: Finding
 
 
-def compare(plan: Plan, tell: Callable[[str], None]) -> list[Pair]:
+def compare(plan: Plan) -> list[Pair]:
     """Run them all, one after the other.
 
-    Args:
-        plan: what to run.
-        tell: takes a line for each step.
-
     Raises:
-        BenchFailed: a process did not end as it should, or its calls were not all made, or too many at a time.
+        LabFailed: a process did not end as it should, or its calls were not all made, or too many at a time.
     """
-    tell(f"{2 * len(WAYS) * len(plan.latencies)} runs, about {plan.expected_seconds() / 60:.1f} minutes together")
-    with ExitStack() as stack:
-        stack.enter_context(sigterm_raises())
-        home = Path(tempfile.mkdtemp(prefix="ingest-bench-"))
-        watchdog = stack.enter_context(Watchdog(removes=home))
-        stack.callback(shutil.rmtree, home)
-        pairs = []
-        for latency in plan.latencies:
-            for way in WAYS:
-                timed, traced = (
-                    _run(_trial(plan, way, latency, traced=traced), home, watchdog) for traced in (False, True)
-                )
-                pairs.append(Pair(way, latency, timed, traced))
-                tell(
-                    f"{len(pairs)}/{len(WAYS) * len(plan.latencies)} {latency} ms, {WAYS[way]}: {timed.seconds:.1f} s, "
-                    f"{(traced.peak_bytes or 0) / 1e6:.2f} MB"
-                )
-    return pairs
+    announce(f"{2 * len(WAYS) * len(plan.latencies)} runs", plan.expected_seconds())
+    with orderly_exit() as stack:
+        home = private_directory(stack)
+        watchdog = stack.enter_context(Watchdog())
+        return run_trials([*product(plan.latencies, WAYS)], partial(_pair, plan, home, watchdog), _line)
 
 
-def _trial(plan: Plan, way: str, latency: Latency, *, traced: bool) -> Trial:
-    return Trial(way, str(latency), plan.calls, plan.limit, plan.seed, traced)
+def _pair(plan: Plan, home: Path, watchdog: Watchdog, case: tuple[Latency, str]) -> Pair:
+    latency, way = case
+    timed, traced = (
+        _run(Trial(way, str(latency), plan.calls, plan.limit, plan.seed, traced), home, watchdog)
+        for traced in (False, True)
+    )
+    return Pair(way, latency, timed, traced)
+
+
+def _line(_: object, pair: Pair) -> str:
+    memory = (pair.traced.peak_bytes or 0) / 1e6
+    return f"{pair.latency} ms, {WAYS[pair.way]}: {pair.timed.seconds:.1f} s, {memory:.2f} MB"
 
 
 def _run(trial: Trial, home: Path, watchdog: Watchdog) -> Finding:
@@ -103,7 +96,7 @@ def _run(trial: Trial, home: Path, watchdog: Watchdog) -> Finding:
     program = Program("ingest.bench.backpressure.trial", asked, environment={}, home=home, watchdog=watchdog)
     try:
         ideal = trial.calls * Latency.parse(trial.latency).high / 1000 / trial.limit
-        answer = program.read_line(within=_PATIENCE + _PATIENT_FACTOR * ideal)
+        answer = program.read_line(within=STALLED_AFTER + _TIMEOUT_FACTOR * ideal)
     finally:
         program.kill()
     found = msgspec.json.decode(answer, type=Finding)
@@ -112,10 +105,10 @@ def _run(trial: Trial, home: Path, watchdog: Watchdog) -> Finding:
 
 
 def check(trial: Trial, found: Finding) -> None:
-    """See that the way did what it is measured for.
+    """Check that the way did what it is measured for.
 
     Raises:
-        BenchFailed: calls are missing, or were too many at a time.
+        BenchFailed: calls are missing, or too many were in flight.
     """
     if found.done != trial.calls or found.most_in_flight > trial.limit:
         raise BenchFailed(

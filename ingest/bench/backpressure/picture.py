@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _COLOURS = [chart.OURS if name == OURS else chart.OTHER for name in WAYS]
 
 
-def draw(plan: Plan, pairs: Sequence[Pair], directory: Path) -> None:
-    """Write `backpressure.svg` and `.png`: a row of axes for each range of latencies."""
+def draw(plan: Plan, pairs: Sequence[Pair], path: Path) -> None:
+    """Write `PATH.svg` and `PATH.png`: a row of axes for each range of latencies."""
     rows = len(plan.latencies)
     title = f"{plan.calls:,} calls with {plan.limit:,} in flight: time, and what waits in memory"
     size = (11, 0.6 + 2.5 * rows)
-    with chart.figure(directory / "backpressure", title, rows=rows, columns=2, size=size) as (_, axes):
+    with chart.figure(path, title, rows=rows, columns=2, size=size) as (_, axes):
         for latency, (time, memory) in zip(plan.latencies, axes.reshape(rows, 2), strict=True):
             mine = [pair for pair in pairs if pair.latency == latency]
             _draw_time(time, mine)

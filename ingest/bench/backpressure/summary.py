@@ -1,4 +1,4 @@
-"""What the comparison says: a table for each range of latencies, and what a reader has to know."""
+"""Runs the comparison and reports it: a table for each range of latencies, and what a reader has to know."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ingest.bench.backpressure.calls import Latency
+from ingest.bench.backpressure.compare import compare
 from ingest.bench.backpressure.ways import WAYS
-from ingest.bench.report import Column, Report, Table
+from ingest.bench.machine import Machine
+from ingest.bench.report import Column, Report, Result, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from ingest.bench.backpressure.compare import Pair, Plan
-    from ingest.bench.machine import Machine
     from ingest.bench.report import Cell
 
 # Seconds and MB that others have measured, for these calls and this limit.
@@ -49,8 +51,24 @@ _NOTES = (
 )
 
 
-def summary(plan: Plan, pairs: Sequence[Pair], command: str, machine: Machine) -> Report:
-    """The report."""
+def run(plan: Plan, command: str) -> Result:
+    """Run the plan; `command` is as it was typed.
+
+    Raises:
+        LabFailed: a process did not end as it should, or did not do what it is measured for.
+    """
+    machine = Machine.here()
+    pairs = compare(plan)
+
+    def draw_pairs(path: Path) -> None:
+        from ingest.bench.backpressure.picture import draw  # noqa: PLC0415  Matplotlib takes half a second
+
+        draw(plan, pairs, path)
+
+    return Result(_report(plan, pairs, command, machine), draw_pairs)
+
+
+def _report(plan: Plan, pairs: Sequence[Pair], command: str, machine: Machine) -> Report:
     return Report(
         name="backpressure",
         command=command,

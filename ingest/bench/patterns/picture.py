@@ -1,4 +1,4 @@
-"""The bench as a picture: time, memory and loss, side by side."""
+"""Draws the comparison of patterns: time, memory and loss, side by side."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import TYPE_CHECKING
 
 from ingest.bench.chart import OTHER, OURS, bars, figure
 from ingest.bench.patterns.plan import PROFILES, Pattern
-from ingest.bench.patterns.result import MB
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from ingest.bench.patterns.result import Result
+    from ingest.bench.patterns.plan import Plan
+    from ingest.bench.patterns.run import Killed, Measured
 
 
-def draw(result: Result, path: Path) -> None:
+def draw(plan: Plan, measured: Sequence[Measured], killed: Sequence[Killed], path: Path) -> None:
     """Draw it to `PATH.svg` and `PATH.png`."""
-    patterns = [run.pattern for run in result.measured]
-    names = [PROFILES[pattern].title for pattern in patterns]
-    colours = [OURS if pattern is Pattern.SERVICE else OTHER for pattern in patterns]
+    names = [PROFILES[run.pattern].title for run in measured]
+    colours = [OURS if run.pattern is Pattern.SERVICE else OTHER for run in measured]
     panels = [
-        ("Time", "seconds to the last row", [run.seconds or 0.0 for run in result.measured], 1),
-        ("Memory", "MB at the peak, all processes", [run.memory / MB for run in result.measured], 0),
+        ("Time", "seconds to the last row", [run.seconds or 0.0 for run in measured], 1),
+        ("Memory", "MB at the peak, all processes", [run.memory / 1e6 for run in measured], 0),
     ]
-    if result.killed:
-        panels.append(("Loss", "orders lost after a kill half-way", [float(run.lost) for run in result.killed], 0))
-    title = f"{result.plan.orders:,} orders from an API that answers in {result.plan.latency:g} s, side by side"
+    if killed:
+        panels.append(("Loss", "orders lost after a kill half-way", [float(run.lost) for run in killed], 0))
+    title = f"{plan.orders:,} orders from an API that answers in {plan.latency:g} s, side by side"
     size = (4 + 2.6 * len(panels), 1.5 + 0.36 * len(names))
     with figure(path, title, columns=len(panels), size=size) as (_, axes):
         for axis, (heading, label, values, digits) in zip(axes, panels, strict=True):

@@ -1,8 +1,8 @@
 """The bare loop: the least code that does the same job, as an expert would write it, without any safety.
 
 It reads through a consumer group, fetches, decodes the same document, stores batches in the same table, acks and deletes.
-What takes work and is not here: retries, leases, taking over from the dead, dead letters, versions, limits, metrics, waiting
-for servers. One process has everything in flight. It shares no code with the service but the order's type.
+It has no retries, leases, reclaims, dead letters, versions, limits or metrics, and does not wait for servers. One process has
+everything in flight. It shares no code with the service but the order's type.
 
     python -m ingest.bench.pipeline.bare STREAM_KEY IN_FLIGHT
 """
@@ -44,11 +44,11 @@ SET status = excluded.status, currency = excluded.currency, customer_id = exclud
 """
 
 Fetched = tuple[bytes, Order, datetime]
-"""The entry's ID, the order, and when it was asked for."""
+"""The entry's ID, the order, and when it was requested."""
 
 
 class BareLoop:
-    """One consumer with so many orders in flight."""
+    """One consumer with at most `in_flight` orders in flight."""
 
     def __init__(self, redis: Redis, postgres: asyncpg.Connection, http: Any, stream: str, in_flight: int) -> None:
         self._redis = redis
@@ -91,7 +91,7 @@ class BareLoop:
         self._some_fetched.set()
 
     async def _store_all(self) -> None:
-        """Whatever was fetched while the last batch was being stored is the next one."""
+        """Store in batches: what was fetched while one was being stored is the next one."""
         while True:
             await self._some_fetched.wait()
             self._some_fetched.clear()

@@ -1,4 +1,4 @@
-"""The charts of a comparison: what each contender does, and what it costs."""
+"""Draws a comparison: the speed of each contender, and its cost."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ def draw_comparison(plan: Plan, rows: Sequence[Figures], path: Path) -> None:
 
 def _stacked(axis: Any, names: list[str], rows: Sequence[Figures]) -> None:
     """CPU time of each contender, and of the servers on its behalf."""
-    scanner, ends = range(len(names)), [0.0] * len(names)
+    positions, ends = range(len(names)), [0.0] * len(names)
     for key, label, colour in _PARTS:
         values = _values(rows, key)
-        axis.barh(scanner, values, left=ends, color=colour, height=0.62, label=label)
+        axis.barh(positions, values, left=ends, color=colour, height=0.62, label=label)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
-    for place, end in zip(scanner, ends, strict=True):
-        axis.annotate(f"{end:,.0f}", (end, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
-    axis.set_yticks(scanner, names)
+    for position, end in zip(positions, ends, strict=True):
+        axis.annotate(
+            f"{end:,.0f}", (end, position), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    axis.set_yticks(positions, names)
     axis.invert_yaxis()
     axis.set_xlabel("CPU time per order, \N{MICRO SIGN}s")
     axis.grid(visible=False, axis="y")

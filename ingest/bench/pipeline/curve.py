@@ -39,27 +39,27 @@ def draw_curve(sweep: Sweep, rows: Sequence[Figures], knee: Any, kind: str, path
     Args:
         sweep: what was asked for.
         rows: medians, one for each value.
-        knee: the value at which more stops to pay off.
+        knee: the value from which on more gains little.
         kind: which latency: `latency` or `request_to_commit`.
         path: where, without a suffix.
     """
     option, plans = sweep.option, sweep.plans
     values = [row["swept"] for row in rows]
     is_number = all(isinstance(value, (int, float)) for value in values)
-    scanner = values if is_number else list(range(len(values)))
-    at_knee = scanner[values.index(knee)]
+    positions = values if is_number else list(range(len(values)))
+    at_knee = positions[values.index(knee)]
     rates = [row["orders_per_s"] or 0.0 for row in rows]
     title = f"{max(rates):,.0f} orders a second at best; the knee is at {knee} {_UNITS[option]}"
     with figure(path, title, rows=2, size=(8, 6.2)) as (_, (upper, lower)):
-        _throughput(upper, scanner, rates, plans if option in {"in-flight", "latency", "rate"} else ())
-        _latency(lower, scanner, rows, kind)
+        _throughput(upper, positions, rates, plans if option in {"in-flight", "latency", "rate"} else ())
+        _latency(lower, positions, rows, kind)
         for axis in (upper, lower):
             axis.axvline(at_knee, color=WARN, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
             thousands(axis.yaxis)
-            if is_number and max(scanner) / min(scanner) >= _WIDE_RANGE:
+            if is_number and max(positions) / min(positions) >= _WIDE_RANGE:
                 axis.set_xscale("log")
             axis.minorticks_off()
-            axis.set_xticks(scanner, [f"{value:,g}" if is_number else str(value) for value in values])
+            axis.set_xticks(positions, [f"{value:,g}" if is_number else str(value) for value in values])
             axis.margins(x=0.06)
         upper.annotate(
             f"knee: {knee}",
@@ -73,39 +73,39 @@ def draw_curve(sweep: Sweep, rows: Sequence[Figures], knee: Any, kind: str, path
         lower.set_xlabel(_LABELS[option])
 
 
-def _throughput(axis: Any, scanner: Sequence[Any], rates: Sequence[float], plans: Sequence[Plan]) -> None:
+def _throughput(axis: Any, positions: Sequence[Any], rates: Sequence[float], plans: Sequence[Plan]) -> None:
     ideals = [plan.rate or (plan.orders / plan.ideal if plan.ideal else None) for plan in plans]
     top = max(rates)
     if ideals and all(ideals):
         label = "arriving" if plans[0].rate else "ideal: in flight / mean latency"
-        axis.plot(scanner, ideals, color=OTHER, linewidth=1.3, linestyle="--", label=label)
-    axis.plot(scanner, rates, color=OURS, marker="o", linewidth=2, label="measured")
-    for place, rate in zip(scanner, rates, strict=True):
-        # Above its marker, where below would be the axis.
-        _note(axis, f"{rate:,.0f}", (place, rate), -15 if rate > _NEAR * top else 7)
+        axis.plot(positions, ideals, color=OTHER, linewidth=1.3, linestyle="--", label=label)
+    axis.plot(positions, rates, color=OURS, marker="o", linewidth=2, label="measured")
+    for position, rate in zip(positions, rates, strict=True):
+        # Above its marker where the axis is too near below.
+        _note(axis, f"{rate:,.0f}", (position, rate), -15 if rate > _NEAR * top else 7)
     axis.set_ylim(0, top * 1.35)
     axis.set_ylabel("orders per second")
     axis.legend(loc="upper left", fontsize=9)
 
 
-def _latency(axis: Any, scanner: Sequence[Any], rows: Sequence[Figures], kind: str) -> None:
+def _latency(axis: Any, positions: Sequence[Any], rows: Sequence[Figures], kind: str) -> None:
     what = "announced to committed" if kind == "latency" else "requested to committed"
     upper, lower = ([float(row[f"{kind}_{share}_ms"] or 0.0) for row in rows] for share in ("p99", "p50"))
-    axis.plot(scanner, upper, color=WARN, marker="s", linewidth=2, label="p99")
-    axis.plot(scanner, lower, color=OURS, marker="o", linewidth=2, label="p50")
-    for place, high, low in zip(scanner, upper, lower, strict=True):
+    axis.plot(positions, upper, color=WARN, marker="s", linewidth=2, label="p99")
+    axis.plot(positions, lower, color=OURS, marker="o", linewidth=2, label="p50")
+    for position, high, low in zip(positions, upper, lower, strict=True):
         # Below its marker, where the upper line is near.
         side = -15 if high - low < _NEAR * max(upper) else 7
         for value, offset in ((high, 7), (low, side)):
             text = f"{value:,.0f}" if value >= _WHOLE else f"{value:.1f}"
-            _note(axis, text, (place, value), offset)
+            _note(axis, text, (position, value), offset)
     axis.set_ylabel(f"{what}, ms")
     axis.set_ylim(-max(upper) * 0.08, max(upper) * 1.3)
     axis.legend(loc="upper left", fontsize=9)
 
 
 def _note(axis: Any, text: str, point: tuple[Any, float], offset: float) -> None:
-    """A value above or below its marker, on a ground that keeps it apart from the grid."""
+    """A value above or below its marker, on a white ground that separates it from the grid."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     axis.annotate(
         text, point, xytext=(0, offset), textcoords="offset points", ha="center", fontsize=8.5, bbox=ground, zorder=3

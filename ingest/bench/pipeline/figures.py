@@ -1,4 +1,4 @@
-"""What a run's record says, as figures by name, each with its unit in the name."""
+"""Computes a run's figures from its record, each by a name that ends with its unit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _WORST = {"lost", "dead_letters", "still_queued", "wrong", "load_late_p99_ms", "
 
 
 def figures_of(record: Record) -> Figures:
-    """Everything, rounded to what can be told apart."""
+    """All figures, rounded to the precision of the measurement."""
     return {
         "contender": record.contender,
         "in_flight": record.plan.in_flight,
         **_speed(record),
         **_cost(record),
         **_latencies(record),
-        **_accounting(record),
+        **_reconciled(record),
         **_kill(record),
         **_surroundings(record),
     }
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
-    """One row for several runs: the median of every number, the worst of what should be 0; of others the first run's."""
+    """One row for several runs: medians; the worst of what should be 0; what is no number from the first run."""
     found = dict(runs[0])
     for name, first in found.items():
         values = [run[name] for run in runs if run[name] is not None]
@@ -43,7 +43,7 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 
 def _speed(record: Record) -> Figures:
-    last, first, stored = _last_commit(record), record.api.first_request, len(record.findings.rows)
+    last, first, stored = _last_commit(record), record.api.first_request, len(record.outcome.rows)
     seconds = last - first if last is not None and first is not None else None
     ideal = record.plan.ideal
     return {
@@ -67,14 +67,14 @@ def _cost(record: Record) -> Figures:
         "startup_cpu_seconds": round(ready.contender, 3),
         "redis_cpu_us_per_order": _per_order(record, done.redis - ready.redis),
         "postgres_cpu_us_per_order": None if postgres is None else _per_order(record, postgres),
-        "redis_round_trips_per_order": round(reads / max(1, len(record.findings.rows)), 4),
+        "redis_round_trips_per_order": round(reads / max(1, len(record.outcome.rows)), 4),
         "peak_pss_mb": round(record.peak_memory / 1e6, 1),
     }
 
 
 def _latencies(record: Record) -> Figures:
     """From the announcement to the commit, and from the last request for the order to the commit, in milliseconds."""
-    rows, sent, rate = record.findings.rows, record.sent, record.plan.rate
+    rows, sent, rate = record.outcome.rows, record.sent, record.plan.rate
     whole = sorted(
         row.committed - (sent[name].sent if rate else row.enqueued) for name, row in rows.items() if name in sent
     )
@@ -90,20 +90,20 @@ def _latencies(record: Record) -> Figures:
     return {
         **found,
         "load_late_p99_ms": _rounded(late and late * 1000, 2),
-        "commit_clock": record.findings.commit_clock,
+        "commit_clock": record.outcome.commit_clock,
     }
 
 
-def _accounting(record: Record) -> Figures:
-    found, status = record.findings, record.api.by_status
+def _reconciled(record: Record) -> Figures:
+    report, sample, status = record.outcome.report, record.outcome.sample, record.api.by_status
     refused = sum(status.get(code, 0) for code in _REFUSED)
-    repeated = sum(record.requests.values()) - len(record.requests)
+    repeated = sum(record.api.by_id.values()) - len(record.api.by_id)
     return {
-        "lost": found.lost,
-        "dead_letters": record.dead,
-        "still_queued": found.queued,
-        "wrong": found.wrong,
-        "compared": found.compared,
+        "lost": report.lost.count,
+        "dead_letters": sum(report.dead_letters.values()),
+        "still_queued": report.under_way,
+        "wrong": sample.wrong.count,
+        "compared": sample.compared,
         "requests": record.api.requests,
         "duplicate_fetches": max(0, repeated - refused),
         "refused_requests": refused,
@@ -113,11 +113,11 @@ def _accounting(record: Record) -> Figures:
 
 
 def _kill(record: Record) -> Figures:
-    """How long after the kill everything was stored, and the last of what the killed one had in hand."""
+    """How long after the kill everything was stored, and the last of what the killed process had in flight."""
     if record.killed_at is None:
         return {}
-    rows, last = record.findings.rows, _last_commit(record)
-    again = [rows[name].committed for name, count in record.requests.items() if count > 1 and name in rows]
+    rows, last = record.outcome.rows, _last_commit(record)
+    again = [rows[name].committed for name, count in record.api.by_id.items() if count > 1 and name in rows]
     return {
         "seconds_from_kill_to_done": None if last is None else round(last - record.killed_at, 3),
         "seconds_from_kill_to_recovered": round(max(again) - record.killed_at, 3) if again else None,
@@ -125,7 +125,7 @@ def _kill(record: Record) -> Figures:
 
 
 def _surroundings(record: Record) -> Figures:
-    """What else happened on the machine: whoever reads the figures has to know."""
+    """What else used the machine meanwhile, which affects the figures."""
     ready, done = record.ready, record.done
     known = sum(getattr(done, name) - getattr(ready, name) for name in ("contender", "redis", "api", "bench")) + (
         (done.postgres or 0.0) - (ready.postgres or 0.0)
@@ -140,11 +140,11 @@ def _surroundings(record: Record) -> Figures:
 
 
 def _last_commit(record: Record) -> float | None:
-    return max((row.committed for row in record.findings.rows.values()), default=None)
+    return max((row.committed for row in record.outcome.rows.values()), default=None)
 
 
 def _per_order(record: Record, seconds: float) -> float:
-    return round(seconds * 1e6 / max(1, len(record.findings.rows)), 1)
+    return round(seconds * 1e6 / max(1, len(record.outcome.rows)), 1)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -1,4 +1,4 @@
-"""What is known beforehand of the external API's latency, and quantiles of what was measured."""
+"""Computes the mean and quantiles of the external API's latency from its setting, and quantiles of measurements."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def quantile_of(latency: str, share: float) -> float:
 
 
 def check_latency(latency: str) -> None:
-    """See that it can be read.
+    """Check that it can be read.
 
     Raises:
         ValueError: naming the three forms.
@@ -46,10 +46,10 @@ def quantile(sorted_values: Sequence[float], share: float) -> float | None:
     """A quantile of sorted values, interpolated between neighbours; None of none."""
     if not sorted_values:
         return None
-    place = share * (len(sorted_values) - 1)
-    below = int(place)
+    position = share * (len(sorted_values) - 1)
+    below = int(position)
     above = min(below + 1, len(sorted_values) - 1)
-    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (place - below)
+    return sorted_values[below] + (sorted_values[above] - sorted_values[below]) * (position - below)
 
 
 def _lognormal(latency: str) -> tuple[float, float | None]:

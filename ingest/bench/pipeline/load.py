@@ -2,9 +2,10 @@
 
     python -m ingest.bench.pipeline.load IDS_FILE NOTES_FILE QUEUE RATE SEED
 
-It says `ready` when everything is imported and Redis answers, waits for a line, and says `done` with the number of
+It writes `ready` when everything is imported and Redis answers, waits for a line, and writes `done` with the number of
 batches that it has sent and the CPU seconds that this took. Arrivals are a Poisson process on a schedule made beforehand: what is
-due is sent together, and being late once makes nothing later. The notes have a line for each order: its ID, when it was to be sent, and when it was.
+due is sent together, and one delay does not delay what follows. The notes have a line for each order: its ID, when it was due, and
+when it was sent.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ingest.queue.producer import BATCH, Producer
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be announced.
+    """The orders to be announced.
 
     Attributes:
         rate: orders per second; 0 for all of them at once.

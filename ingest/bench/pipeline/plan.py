@@ -1,4 +1,4 @@
-"""What a run is asked to do."""
+"""Describes what a run is asked to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingest.domain.errors import ConfigError
 SERVICE = "service"
 BARE = "bare"
 RIVALS = (BARE,)
-"""Whom the service can be run beside."""
+"""What the service can be compared with."""
 
 Kill = Literal["worker", "command"]
 
@@ -20,21 +20,21 @@ _LEAST_PER_PROCESS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One run, whoever does the work.
+    """One run, the same for every contender.
 
     Attributes:
-        orders: to enqueue, each another one.
+        orders: to enqueue, all different.
         latency: of the external API, as `ingest upstream` takes it.
-        order_bytes: about how long each order's document is; 0 for real orders as they come, of 2 KB in the mean.
+        order_bytes: approximate length of each order's document; 0 for real orders as they are, with a mean of 2 KB.
         in_flight: most orders in flight, over all processes.
         processes: worker processes of the service.
         rate: orders per second that arrive, as a Poisson process; 0 for all of them at once.
-        kill_at: share of stored orders at which something is killed with SIGKILL; None for never.
+        kill_at: share of stored orders at which a process is killed with SIGKILL; None for never.
         kill: one worker process, which its supervisor replaces; or a whole `ingest worker` command of two.
         client: INGEST_UPSTREAM_CLIENT; None for the default.
         batch_rows: INGEST_BATCH_ROWS; None for the default.
         api_limit: requests at a time above which the external API answers 429; 0 for never.
-        api_retry_after: seconds that such an answer tells to wait.
+        api_retry_after: seconds to wait that such an answer demands.
         seed: of the arrivals and of the latencies.
     """
 
@@ -53,7 +53,7 @@ class Plan:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        """Check what belongs together.
+        """Check options that depend on each other.
 
         Raises:
             ConfigError: naming the options.
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def ideal(self) -> float | None:
-        """Seconds if every slot fetched without a pause; None where that says nothing."""
+        """Seconds if every slot fetched without a pause; None where that is not meaningful."""
         slots = min(self.in_flight, self.api_limit or self.in_flight)
         ideal = mean_of(self.latency) * max(1.0, self.orders / slots)
         return ideal if ideal > 0 and not self.rate else None

@@ -1,11 +1,8 @@
-"""Many runs on the same servers, and what is said about them."""
+"""Runs contenders, or the values of a sweep, on the same servers, and reports the medians."""
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,43 +10,24 @@ from ingest.bench.machine import Machine
 from ingest.bench.pipeline.figures import figures_of, medians
 from ingest.bench.pipeline.plan import SERVICE
 from ingest.bench.pipeline.run import Run
+from ingest.bench.pipeline.sweep import sweep_notes, sweep_table
 from ingest.bench.pipeline.tables import notes, tables
-from ingest.bench.report import Report
-from ingest.bench.stage import FOREIGN_STREAM, order_ids, stage
+from ingest.bench.report import Report, Result
+from ingest.bench.stage import FOREIGN_STREAM, stage
+from ingest.bench.trial import run_trials, say
+from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
-from ingest.queue.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from ingest.bench.pipeline.figures import Figures
     from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.stage import Api, Stage
+    from ingest.bench.pipeline.sweep import Sweep
+    from ingest.bench.stage import Api, Servers, Stage
 
-NAME = "pipeline"
 _POSTGRES = {"track_commit_timestamp": "on"}
-
-
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """Which servers to use; embedded ones where None is given."""
-
-    redis_url: str | None = None
-    postgres_dsn: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A report, and how to draw its chart into a file whose name has no suffix."""
-
-    report: Report
-    draw: Callable[[Path], None]
-
-    def write(self, directory: Path) -> None:
-        """Write the report and its chart into a directory."""
-        self.report.write(directory)
-        self.draw(directory / self.report.name)
 
 
 class Session:
@@ -62,16 +40,16 @@ class Session:
         self._api_options: list[str] = []
 
     def run(self, plan: Plan, contender: str) -> Figures:
-        """Let one contender do one plan, and say in a line how it went."""
-        figures = figures_of(Run(self._stage, self._api_for(plan), plan, contender, self._documents).play())
-        say(line_of(figures))
-        return figures
+        """Run one contender at one plan."""
+        return figures_of(Run(self._stage, self._api_for(plan), plan, contender, self._documents).measure())
 
     def bytes_per_queued_order(self, plan: Plan) -> float:
         """What an order takes in Redis while it waits, with all of the plan's orders queued."""
         self._stage.clear()
         before = self._used_memory()
-        asyncio.run(_enqueue(self._stage, order_ids(plan.orders, self._documents)))
+        ids = self._stage.home / "queued.txt"
+        ids.write_text("".join(f"{order_id}\n" for order_id in order_ids(plan.orders, self._documents, "BENCH")))
+        self._stage.commands.start("enqueue", "--quiet", "--file", ids.name).finish()
         return round((self._used_memory() - before) / plan.orders, 1)
 
     def _used_memory(self) -> int:
@@ -87,11 +65,6 @@ class Session:
         return self._api
 
 
-async def _enqueue(on: Stage, ids: Sequence[str]) -> None:
-    async with Producer.connect(on.redis_url, on.stream) as producer:
-        await producer.enqueue(ids)
-
-
 @contextmanager
 def session(servers: Servers) -> Iterator[Session]:
     """Start the servers, with tables."""
@@ -99,29 +72,29 @@ def session(servers: Servers) -> Iterator[Session]:
         say("starting PostgreSQL and Redis ...")
     if servers.redis_url is not None:
         say(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
-    with stage(redis_url=servers.redis_url, postgres_dsn=servers.postgres_dsn, postgres_settings=_POSTGRES) as on:
+    with stage(servers, postgres_settings=_POSTGRES) as on:
         on.migrate()
         yield Session(on)
 
 
 def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers, command: str) -> Result:
-    """Run the service, and beside it each rival, so many times in turn; report the medians.
+    """Run the service, and each rival beside it, in turn; report the medians.
 
     Args:
         plan: for all of them.
         rivals: names of other contenders.
         runs: of each.
         servers: where.
-        command: what was typed.
+        command: as it was typed.
     """
     machine = Machine.here()
     contenders = [SERVICE, *rivals]
     with session(servers) as on:
         queued = None if plan.rate else on.bytes_per_queued_order(plan)
-        done = [on.run(plan, name) for name in in_turn(contenders, runs)]
+        done = run_trials(in_turn(contenders, runs), partial(on.run, plan), _line)
     rows = [medians([run for run in done if run["contender"] == name]) for name in contenders]
     report = Report(
-        name=NAME,
+        name="pipeline",
         command=command,
         machine=machine,
         settings={**plan.as_dict(), "runs": runs, "redis_bytes_per_queued_order": queued},
@@ -129,26 +102,56 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers, c
         notes=notes(plan, done, queued),
         runs=done,
     )
-    return Result(report, partial(_draw, plan, rows))
+
+    def draw(path: Path) -> None:
+        from ingest.bench.pipeline.charts import draw_comparison  # noqa: PLC0415  Matplotlib takes half a second
+
+        draw_comparison(plan, rows, path)
+
+    return Result(report, draw)
 
 
-def _draw(plan: Plan, rows: Sequence[Figures], path: Path) -> None:
-    from ingest.bench.pipeline.charts import draw_comparison  # noqa: PLC0415  Matplotlib takes half a second
+def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers, command: str) -> Result:
+    """Run the service at each value; report a row each, the medians of `runs` runs."""
+    machine = Machine.here()
+    with session(servers) as on:
 
-    draw_comparison(plan, rows, path)
+        def run(case: tuple[Any, Plan]) -> Figures:
+            value, at_value = case
+            return {"swept": value, **on.run(at_value, SERVICE)}
+
+        done = run_trials([*zip(sweep.values, sweep.plans, strict=True)] * runs, run, _line)
+    rows = [medians([run for run in done if run["swept"] == value]) for value in sweep.values]
+    knee = sweep.knee([row["orders_per_s"] or 0.0 for row in rows])
+    report = Report(
+        name="pipeline-sweep",
+        command=command,
+        machine=machine,
+        settings={**plan.as_dict(), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
+        tables=[sweep_table(sweep, plan, rows)],
+        notes=sweep_notes(sweep, plan, done, knee),
+        runs=done,
+    )
+
+    def draw(path: Path) -> None:
+        from ingest.bench.pipeline.curve import draw_curve  # noqa: PLC0415  as above
+
+        draw_curve(sweep, rows, knee, sweep.latency_kind(plan), path)
+
+    return Result(report, draw)
 
 
 def in_turn(contenders: Sequence[str], runs: int) -> list[str]:
-    """Each of them so many times, there and back again: what changes slowly on the machine meets all of them alike."""
+    """Each of them `runs` times, alternating in direction: slow changes of the machine affect all of them alike."""
     return [name for number in range(runs) for name in (contenders if number % 2 == 0 else contenders[::-1])]
 
 
-def line_of(figures: Figures) -> str:
-    """One run in a line, for whoever waits."""
+def _line(_: object, figures: Figures) -> str:
+    """One run in a line, as progress."""
     rate, ratio = figures["orders_per_s"], figures["ratio_to_ideal"]
     own = figures["own_cpu_us_per_order_without_startup"]
     parts = [
-        f"{figures['contender']:>8}: {figures['stored']:,} stored in {figures['seconds'] or 0:.2f} s",
+        f"{figures['contender']}: {figures['stored']:,} stored in {figures['seconds'] or 0:.2f} s",
         f"{rate or 0:,.0f}/s",
         *([f"{ratio:.3f} x ideal"] if ratio else []),
         f"{own:,.0f} us CPU per order",
@@ -156,9 +159,3 @@ def line_of(figures: Figures) -> str:
         f"load before {figures['load_before']}, others' CPU {figures['other_busy_cores']} cores",
     ]
     return ", ".join(parts)
-
-
-def say(line: str) -> None:
-    """Progress, to stderr."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

@@ -1,27 +1,19 @@
-"""One run for each value of an option, and where more of it stops to pay off."""
+"""One run for each value of an option, and the value from which on more of it gains little."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingest.bench.machine import Machine
-from ingest.bench.pipeline.figures import medians
-from ingest.bench.pipeline.plan import SERVICE
-from ingest.bench.pipeline.session import Result, session
-from ingest.bench.report import Column, Report, Table
+from ingest.bench.report import Column, Table
 from ingest.domain.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from ingest.bench.pipeline.figures import Figures
     from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.pipeline.session import Servers
 
-NAME = "pipeline-sweep"
 ENOUGH = 0.95
 """The knee is where the throughput is this share of the best."""
 _RULE = (
@@ -68,6 +60,14 @@ class Sweep:
             raise ConfigError(f"--sweep {option} needs two or more values, all above 0")
         return cls(option, values, [replace(plan, **{option.replace("-", "_"): value}) for value in values])
 
+    def knee(self, throughputs: Sequence[float]) -> Any:
+        """The value from which on more gains little, given the throughput at each."""
+        return knee(self.values, throughputs)
+
+    def latency_kind(self, plan: Plan) -> str:
+        """Which latency is meaningful: of an order that arrives, or of one that waited in a backlog."""
+        return "latency" if self.option == "rate" or plan.rate else "request_to_commit"
+
 
 def knee(values: Sequence[Any], throughputs: Sequence[float]) -> Any:
     """The first value that has `ENOUGH` of the best throughput; the last one, where throughput falls from the first on."""
@@ -76,49 +76,11 @@ def knee(values: Sequence[Any], throughputs: Sequence[float]) -> Any:
     return good[-1] if good[0] == values[0] else good[0]
 
 
-def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers, command: str) -> Result:
-    """Run the service at each value; report a row each, the medians of `runs` runs."""
-    machine = Machine.here()
-    done: list[Figures] = []
-    with session(servers) as on:
-        for _ in range(runs):
-            done += [
-                {"swept": value, **on.run(at_value, SERVICE)}
-                for value, at_value in zip(sweep.values, sweep.plans, strict=True)
-            ]
-    rows = [medians([run for run in done if run["swept"] == value]) for value in sweep.values]
-    found = knee(sweep.values, [row["orders_per_s"] or 0.0 for row in rows])
-    report = Report(
-        name=NAME,
-        command=command,
-        machine=machine,
-        settings={**plan.as_dict(), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": found},
-        tables=[Table(f"Sweep of --{sweep.option}", _columns(sweep, plan), rows)],
-        notes=[
-            f"The knee is at --{sweep.option} {found}: {_RULE}.",
-            f"{plan.orders:,} orders a run; medians of {runs} runs." if runs > 1 else f"{plan.orders:,} orders a run.",
-            f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in done):.2f} cores in the worst run.",
-        ],
-        runs=done,
-    )
-    return Result(report, partial(_draw, sweep, rows, found, latency_kind(sweep.option, plan.rate)))
-
-
-def _draw(sweep: Sweep, rows: Sequence[Figures], found: Any, kind: str, path: Path) -> None:
-    from ingest.bench.pipeline.curve import draw_curve  # noqa: PLC0415  Matplotlib takes half a second
-
-    draw_curve(sweep, rows, found, kind, path)
-
-
-def latency_kind(option: str, rate: float) -> str:
-    """Which latency says something: of an order that arrives, or of one that waited in a backlog."""
-    return "latency" if option == "rate" or rate else "request_to_commit"
-
-
-def _columns(sweep: Sweep, plan: Plan) -> list[Column]:
-    kind = latency_kind(sweep.option, plan.rate)
+def sweep_table(sweep: Sweep, plan: Plan, rows: Sequence[Figures]) -> Table:
+    """A row for each value."""
+    kind = sweep.latency_kind(plan)
     name = "announced" if kind == "latency" else "requested"
-    return [
+    columns = [
         Column("swept", f"--{sweep.option}"),
         Column("orders_per_s", "orders/s"),
         Column("ratio_to_ideal", "x ideal", 3),
@@ -130,4 +92,16 @@ def _columns(sweep: Sweep, plan: Plan) -> list[Column]:
         Column("peak_pss_mb", "peak memory (PSS), MB", 1),
         Column("peak_concurrency", "at once at the API"),
         Column("lost", "lost"),
+    ]
+    return Table(f"Sweep of --{sweep.option}", columns, rows)
+
+
+def sweep_notes(sweep: Sweep, plan: Plan, runs: Sequence[Figures], knee: Any) -> list[str]:
+    """What the table does not say."""
+    each = len(runs) // len(sweep.values)
+    medians = f"; medians of {each} runs" if each > 1 else ""
+    return [
+        f"The knee is at --{sweep.option} {knee}: {_RULE}.",
+        f"{plan.orders:,} orders a run{medians}.",
+        f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in runs):.2f} cores in the worst run.",
     ]

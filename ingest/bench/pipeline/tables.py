@@ -1,4 +1,4 @@
-"""The tables of a comparison, and what a reader has to know beside them."""
+"""Builds the tables of a comparison, and the notes below them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ingest.bench.pipeline.figures import Figures
     from ingest.bench.pipeline.plan import Plan
 
-_WHO = Column("contender", "contender")
+_CONTENDER = Column("contender", "contender")
 _SPEED = (
-    _WHO,
+    _CONTENDER,
     Column("orders_per_s", "orders/s"),
     Column("seconds", "first request to last commit, s", 2),
     Column("ratio_to_ideal", "x ideal", 3),
@@ -27,7 +27,7 @@ _SPEED = (
     Column("refused_requests", "429 and 503"),
 )
 _COST = (
-    _WHO,
+    _CONTENDER,
     Column("own_cpu_us_per_order", "own CPU, us/order"),
     Column("own_cpu_us_per_order_without_startup", "without start-up"),
     Column("redis_cpu_us_per_order", "Redis"),
@@ -36,7 +36,7 @@ _COST = (
     Column("peak_pss_mb", "peak memory (PSS), MB", 1),
 )
 _KILL = (
-    _WHO,
+    _CONTENDER,
     Column("seconds_from_kill_to_recovered", "kill to all of its orders stored, s", 2),
     Column("seconds_from_kill_to_done", "kill to all stored, s", 2),
     Column("lost", "lost"),
@@ -55,7 +55,7 @@ _RATIOS = (
 def tables(plan: Plan, rows: Sequence[Figures]) -> list[Table]:
     """All tables, a row for each contender."""
     found = [
-        Table("Speed and account", _SPEED, rows),
+        Table("Speed and reconciliation", _SPEED, rows),
         Table("Cost", _COST, rows),
         Table("Latency, ms", _latency_columns(plan), rows),
     ]
@@ -106,7 +106,7 @@ def _latency_columns(plan: Plan) -> tuple[Column, ...]:
     name = "announced to committed" if plan.rate else "requested to committed"
     shown = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
     return (
-        _WHO,
+        _CONTENDER,
         *(
             Column(f"{kind}_{share}_ms", f"{name}, {title}" if share == "p50" else title, 1)
             for share, title in shown.items()

@@ -1,5 +1,5 @@
-"""Compares reading stored orders through an async pool with reading them in threads through a sync pool.
+"""`ingest bench select`: reading stored orders through an async pool, and in threads through a sync pool.
 
-`server` is one process of the HTTP server, `readers` its ways to read, `pausing` what a slow call does to it, `load` the
-clients' process; `compare` puts them together.
+`server` is one process of the HTTP server, `readers` its ways to read, `pausing` its slow calls, `load` the clients'
+process; `compare` runs them, `summary` reports.
 """

@@ -1,4 +1,4 @@
-"""Runs one setting after the other: servers, clients, and what each of them used."""
+"""Runs one setting after the other: servers, clients, and what each of them used; reports all of them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
 from ingest.bench.select.server import Serve
 from ingest.bench.stage import stage
-from ingest.bench.usage import cpu_seconds
+from ingest.bench.trial import STALLED_AFTER, announce, run_trials
+from ingest.lab.usage import cpu_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from ingest.bench.program import Program
     from ingest.bench.stage import Stage
+    from ingest.lab.programs import Program
 
 _SEED = 1
 _PAUSE_SECONDS = 0.1
 _SPARE_CONNECTIONS = 20
-_PATIENCE = 120.0
-# Beside the time for which it measures, a run starts processes and warms up; the bench starts servers and fills a table.
+# Besides the time that is measured, a run starts processes and warms up; the bench starts servers and fills a table.
 _BEFORE_RUN = 3.0
 _BEFORE_ALL = 8.0
 
@@ -41,7 +41,7 @@ class Setting:
         processes: of the server.
         pool: connections of each process.
         clients: at a time.
-        pause: the way of a slow call.
+        pause: how a slow call is made.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of one run; CPU in cores used."""
+    """What one run has measured; CPU in cores used."""
 
     setting: Setting
     measured: Measured
@@ -101,40 +101,32 @@ class Found:
 
     @property
     def per_second(self) -> float:
-        """Right answers per second."""
+        """Correct answers per second."""
         return self.measured.answered / self.measured.seconds
 
 
-def compare(plan: Plan, tell: Callable[[str], None]) -> tuple[list[Found], list[Found]]:
+def compare(plan: Plan) -> tuple[list[Found], list[Found]]:
     """Run all settings of both comparisons.
 
-    Args:
-        plan: what to run.
-        tell: takes a line for each step.
-
     Raises:
-        BenchFailed: a server or the clients ended, or nothing was answered.
+        LabFailed: a server or the clients ended, or nothing was answered.
     """
     reading, pausing = plan.reading(), plan.pausing()
-    count = len(reading) + len(pausing)
-    tell(f"{count} runs, about {plan.expected_seconds() / 60:.1f} minutes together")
+    announce(f"{len(reading) + len(pausing)} runs", plan.expected_seconds())
     connections = max(plan.pools) * max(plan.processes) + _SPARE_CONNECTIONS
     with stage(durable=False, postgres_settings={"max_connections": str(connections)}) as on:
         on.migrate()
         order_ids = fill(on.postgres_dsn, plan.orders)
-        tell(f"{len(order_ids):,} orders stored")
-
-        def run_all(settings: list[Setting], before: int) -> Iterator[Found]:
-            for number, setting in enumerate(settings, before + 1):
-                found = _run(on, plan, setting, order_ids)
-                yield found
-                tell(f"{number}/{count} {_described(setting)}: {found.per_second:,.0f} requests/s")
-
-        return list(run_all(reading, 0)), list(run_all(pausing, len(reading)))
+        found = run_trials(
+            [*reading, *pausing],
+            lambda setting: _run(on, plan, setting, order_ids),
+            lambda setting, found: f"{_described(setting)}: {found.per_second:,.0f} requests/s",
+        )
+    return found[: len(reading)], found[len(reading) :]
 
 
 def _run(on: Stage, plan: Plan, setting: Setting, order_ids: list[str]) -> Found:
-    # All at once: they have much to import before they read what they are told.
+    # All at once: they import much before they read what they are told.
     servers = [on.program("ingest.bench.select.server") for _ in range(setting.processes)]
     clients = on.program("ingest.bench.select.load")
     try:
@@ -146,7 +138,7 @@ def _run(on: Stage, plan: Plan, setting: Setting, order_ids: list[str]) -> Found
         if clients.read_line() != "measuring":
             raise clients.failed("does not measure")
         before = _cpu(on, servers)
-        measured = msgspec.json.decode(clients.read_line(within=_PATIENCE + plan.seconds), type=Measured)
+        measured = msgspec.json.decode(clients.read_line(within=STALLED_AFTER + plan.seconds), type=Measured)
         after = _cpu(on, servers)
     finally:
         for program in [*servers, clients]:

@@ -1,4 +1,4 @@
-"""A slow call in some of the requests, done in three ways: what the others notice of it is what is measured."""
+"""A slow call in some of the requests, made in three ways: what is measured is its effect on all other requests."""
 
 from __future__ import annotations
 
@@ -41,13 +41,7 @@ _CALLS: dict[str, Callable[[float], Awaitable[Any]]] = {
 
 
 class Pause:
-    """Takes `seconds` in every `every`-th request.
-
-    Args:
-        name: of the way.
-        every: requests.
-        seconds: of the call.
-    """
+    """Makes a call of `seconds` in every `every`-th request."""
 
     def __init__(self, name: str, every: int, seconds: float) -> None:
         self._call = _CALLS[name]
@@ -56,6 +50,6 @@ class Pause:
         self._requests = count(1)
 
     async def __call__(self) -> None:
-        """Once for each request."""
+        """Called once for each request."""
         if next(self._requests) % self._every == 0:
             await self._call(self._seconds)

@@ -1,4 +1,4 @@
-"""One process of the HTTP server: `GET /orders/{order_id}` by aiohttp on uvloop, whatever the way of reading.
+"""One process of the HTTP server: `GET /orders/{order_id}` by aiohttp on uvloop, with any way of reading.
 
 `python -m ingest.bench.select.server` reads a line of JSON (`Serve`), writes the port that it listens on, and runs until it is
 killed.
@@ -18,7 +18,7 @@ from ingest.bench.select.pausing import Pause
 from ingest.bench.select.readers import encode, open_reader
 
 if TYPE_CHECKING:
-    from ingest.bench.select.readers import Reader
+    from ingest.bench.select.readers import Read
 
 _BACKLOG = 4096
 
@@ -27,11 +27,11 @@ class Serve(msgspec.Struct, frozen=True):
     """What to serve.
 
     Attributes:
-        kind: of reader.
+        kind: of reading.
         dsn: of PostgreSQL.
         pool: connections.
         port: shared with other processes; 0 for any.
-        pause: the way of a slow call.
+        pause: how a slow call is made.
         pause_every: requests.
         pause_seconds: of the call.
     """
@@ -48,9 +48,9 @@ class Serve(msgspec.Struct, frozen=True):
 async def serve(wanted: Serve) -> None:
     """Listen, say where, and serve until cancelled."""
     pause = Pause(wanted.pause, wanted.pause_every, wanted.pause_seconds)
-    async with open_reader(wanted.kind, wanted.dsn, wanted.pool) as reader:
+    async with open_reader(wanted.kind, wanted.dsn, wanted.pool) as read:
         application = web.Application()
-        application.router.add_get("/orders/{order_id}", _Handler(reader, pause).get)
+        application.router.add_get("/orders/{order_id}", _Handler(read, pause).get)
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", wanted.port, reuse_port=True, backlog=_BACKLOG).start()
@@ -60,13 +60,13 @@ async def serve(wanted: Serve) -> None:
 
 
 class _Handler:
-    def __init__(self, reader: Reader, pause: Pause) -> None:
-        self._reader = reader
+    def __init__(self, read: Read, pause: Pause) -> None:
+        self._read = read
         self._pause = pause
 
     async def get(self, request: web.Request) -> web.Response:
         await self._pause()
-        row = await self._reader.read(request.match_info["order_id"])
+        row = await self._read(request.match_info["order_id"])
         if row is None:
             return web.Response(status=404)
         return web.Response(body=encode(row), content_type="application/json")

@@ -1,4 +1,4 @@
-"""What the comparison says: two tables, and what a reader has to know."""
+"""Runs the comparison and reports it: two tables, and what a reader has to know."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.bench.report import Column, Report, Table
+from ingest.bench.machine import Machine
+from ingest.bench.report import Column, Report, Result, Table
+from ingest.bench.select.compare import compare
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from typing import Any
 
-    from ingest.bench.machine import Machine
     from ingest.bench.report import Cell
     from ingest.bench.select.compare import Found, Plan
 
@@ -35,8 +37,24 @@ _MEASURED = (
 )
 
 
-def summary(plan: Plan, reading: Sequence[Found], pausing: Sequence[Found], command: str, machine: Machine) -> Report:
-    """The report."""
+def run(plan: Plan, command: str) -> Result:
+    """Run the plan; `command` is as it was typed.
+
+    Raises:
+        LabFailed: a server or the clients ended, or nothing was answered.
+    """
+    machine = Machine.here()
+    reading, pausing = compare(plan)
+
+    def draw_both(path: Path) -> None:
+        from ingest.bench.select.picture import draw  # noqa: PLC0415  Matplotlib takes half a second
+
+        draw(plan, reading, pausing, path)
+
+    return Result(_report(plan, reading, pausing, command, machine), draw_both)
+
+
+def _report(plan: Plan, reading: Sequence[Found], pausing: Sequence[Found], command: str, machine: Machine) -> Report:
     return Report(
         name="select",
         command=command,

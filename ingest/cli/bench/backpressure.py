@@ -1,11 +1,10 @@
 """`ingest bench backpressure`: ways to keep a fixed number of calls in flight."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ingest.cli.bench.output import AsJson, Output, command_line, print_result
 
 _LATENCIES = ("100-200", "100-110")
 
@@ -31,33 +30,20 @@ def backpressure(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the drawn latencies, the same for every way.")] = 1,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Write the table, JSON and a chart there.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time and memory of five ways to make many calls with a fixed number in flight, ours among them.
 
     The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
     """
     from ingest.bench.backpressure.calls import Latency
-    from ingest.bench.backpressure.compare import Plan, compare
-    from ingest.bench.backpressure.summary import summary
-    from ingest.bench.machine import Machine
-    from ingest.cli.common import say
+    from ingest.bench.backpressure.compare import Plan
+    from ingest.bench.backpressure.summary import run
 
     try:
         latencies = [Latency.parse(text) for text in dict.fromkeys(latency or _LATENCIES)]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--latency") from error
-    machine = Machine.here()
-    plan = Plan(latencies, calls, limit, seed)
-    pairs = compare(plan, say)
-    report = summary(plan, pairs, shlex.join(["ingest", *sys.argv[1:]]), machine)
-    typer.echo(report.json() if as_json else report.markdown())
-    if output is not None:
-        from ingest.bench.backpressure.picture import draw
-
-        report.write(output)
-        draw(plan, pairs, output)
-        say(f"written to {output}")
+    result = run(Plan(latencies, calls, limit, seed), command_line())
+    print_result(result, output, as_json=as_json)

@@ -1,13 +1,11 @@
 """`ingest bench patterns`: sets the service beside the usual ways of doing its work."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ingest.bench.patterns.plan import Pattern, Plan
+from ingest.cli.bench.output import AsJson, Output, command_line, print_result
 
 EPILOG = """
 Examples:
@@ -36,10 +34,8 @@ def patterns(
         list[Pattern] | None,
         typer.Option(help=f"One to run, of {', '.join(Pattern)}; may be repeated. [all]", metavar="PATTERN"),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Directory for patterns.md, .json, .svg and .png.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch and store the same orders in six ways: time, memory, errors, and what a killed process loses.
 
@@ -47,14 +43,7 @@ def patterns(
     plain Redis Streams workers. The sixth is `ingest worker`. All of them work on the same servers and the same
     simulated API, one after the other.
     """
-    from ingest.bench.patterns.measure import measure
-    from ingest.bench.patterns.picture import draw
+    from ingest.bench.patterns.compare import compare
 
     chosen = tuple(pattern for pattern in Pattern if not only or pattern in only)
-    result = measure(Plan(orders, latency, throttle, kill, chosen))
-    report = result.report(shlex.join(["ingest", *sys.argv[1:]]))
-    typer.echo(report.json() if as_json else report.markdown())
-    if output is not None:
-        draw(result, output / report.name)
-        for file in report.write(output):
-            typer.echo(f"written: {file}", err=True)
+    print_result(compare(Plan(orders, latency, throttle, kill, chosen), command_line()), output, as_json=as_json)

@@ -1,11 +1,10 @@
 """`ingest bench pipeline`: the service as a user runs it, beside contenders, against a simulated external API."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from ingest.cli.bench.output import AsJson, Output, command_line, print_result
 
 EPILOG = """
 Examples:
@@ -25,7 +24,6 @@ _WORK = "What is to be done"
 _WHO = "Who does it"
 _TROUBLE = "What goes wrong"
 _WHERE = "Where"
-_OUTPUT = "Output"
 
 
 def _option(panel: str, help_text: str, **settings: Any) -> Any:
@@ -77,10 +75,8 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         str | None, _option(_WHERE, "A PostgreSQL to use instead; its table 'orders' has to be empty, or missing.")
     ] = None,
     seed: Annotated[int, _option(_WORK, "Of arrivals and latencies.", min=0)] = 1,
-    output: Annotated[
-        Path | None, _option(_OUTPUT, "Write pipeline.md, pipeline.json and charts here.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=_OUTPUT)] = False,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the service, run by its own commands on real servers, from the first request to the last commit.
 
@@ -88,10 +84,10 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     and what became of every single one.
     """
     from ingest.bench.pipeline.plan import RIVALS, Plan
-    from ingest.bench.pipeline.session import Servers, compare
-    from ingest.bench.pipeline.sweep import Sweep, run_sweep
+    from ingest.bench.pipeline.session import compare, run_sweep
+    from ingest.bench.pipeline.sweep import Sweep
+    from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
-    from ingest.domain.masking import mask_urls
 
     if kill_at is not None and not 0 < kill_at < 1:
         raise ConfigError("--kill-at is a share of the orders, above 0 and below 1")
@@ -121,11 +117,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         seed=seed,
     )
     servers = Servers(redis_url, postgres_dsn)
-    command = shlex.join(["ingest", *map(mask_urls, sys.argv[1:])])
     if sweep:
-        result = run_sweep(plan, Sweep.parse(sweep, plan), runs=runs, servers=servers, command=command)
+        result = run_sweep(plan, Sweep.parse(sweep, plan), runs=runs, servers=servers, command=command_line())
     else:
-        result = compare(plan, list(dict.fromkeys(vs or [])), runs=runs, servers=servers, command=command)
-    if output is not None:
-        result.write(output)
-    typer.echo(result.report.json() if as_json else result.report.markdown())
+        rivals = list(dict.fromkeys(vs or []))
+        result = compare(plan, rivals, runs=runs, servers=servers, command=command_line())
+    print_result(result, output, as_json=as_json)

@@ -1,11 +1,10 @@
 """`ingest bench select`: an async pool against a sync pool in threads."""
 
-import shlex
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from ingest.cli.bench.output import AsJson, Output, command_line, print_result
 
 EPILOG = """
 Examples:
@@ -31,22 +30,17 @@ def select(
     blocking_clients: Annotated[
         int, typer.Option(help="Clients at a time where slow calls are compared.", min=1, max=5_000)
     ] = 200,
-    output: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Write the tables, JSON and charts there.", file_okay=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Read stored orders through an async pool, and in threads through a sync pool, for many clients at once.
 
     Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
     orders, and removes it at the end. Expected duration and progress go to stderr.
     """
-    from ingest.bench.machine import Machine
-    from ingest.bench.select.compare import Plan, compare
-    from ingest.bench.select.summary import summary
-    from ingest.cli.common import say
+    from ingest.bench.select.compare import Plan
+    from ingest.bench.select.summary import run
 
-    machine = Machine.here()
     plan = Plan(
         clients=clients,
         pools=numbers("--pool", pool, most=500),
@@ -56,15 +50,7 @@ def select(
         blocking_every=blocking_every,
         blocking_clients=blocking_clients,
     )
-    reading, pausing = compare(plan, say)
-    report = summary(plan, reading, pausing, shlex.join(["ingest", *sys.argv[1:]]), machine)
-    typer.echo(report.json() if as_json else report.markdown())
-    if output is not None:
-        from ingest.bench.select.picture import draw
-
-        report.write(output)
-        draw(plan, reading, pausing, output)
-        say(f"written to {output}")
+    print_result(run(plan, command_line()), output, as_json=as_json)
 
 
 def numbers(option: str, text: str, *, most: int) -> list[int]:

@@ -24,11 +24,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from ingest.lab.servers.account import ReconciliationReport, unprivileged_account
-from ingest.lab.servers.errors import EmbeddedMissingError, ServerError
+from ingest.lab.errors import EmbeddedMissingError, ServerError
 from ingest.lab.servers.postgres import NO_SETTINGS, POSTGRES_DURABLE, PostgresServer
+from ingest.lab.servers.unix_user import UnixUser, unprivileged_user
 from ingest.lab.servers.valkey import NO_OPTIONS, VALKEY_DURABLE, ValkeyServer
-from ingest.lab.servers.watchdog import Watchdog
+from ingest.lab.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,14 +142,14 @@ def sigterm_raises() -> Iterator[None]:
 
 def _private_directory() -> Path:
     """Make a directory that only we and the servers' user may enter."""
-    account = unprivileged_account()
-    if account is None:
+    user = unprivileged_user()
+    if user is None:
         return Path(tempfile.mkdtemp(prefix="ingest-"))
     # root's own temporary directory may be closed to the servers' user
     for base in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108 - mkdtemp makes it safe
-        if base.is_dir() and account.may_enter(base):
+        if base.is_dir() and user.may_enter(base):
             home = Path(tempfile.mkdtemp(prefix="ingest-", dir=base))
-            _admit(account, home)
+            _admit(user, home)
             return home
     raise ServerError("PostgreSQL runs as 'nobody', who can enter no temporary directory here")
 
@@ -160,10 +160,10 @@ def _make_private(home: Path) -> None:
         home.mkdir(mode=0o700, parents=True)
     except FileExistsError:
         return
-    if account := unprivileged_account():
-        _admit(account, home)
+    if user := unprivileged_user():
+        _admit(user, home)
 
 
-def _admit(account: ReconciliationReport, home: Path) -> None:
-    os.chown(home, -1, account.gid)
+def _admit(user: UnixUser, home: Path) -> None:
+    os.chown(home, -1, user.gid)
     home.chmod(0o710)

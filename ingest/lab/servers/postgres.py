@@ -12,15 +12,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from ingest.lab.servers.account import lend, unprivileged_account
-from ingest.lab.servers.errors import EmbeddedMissingError, ServerError
-from ingest.lab.servers.process import ServerProcess
+from ingest.lab.errors import EmbeddedMissingError, ServerError
+from ingest.lab.process import ChildProcess
 from ingest.lab.servers.server import START_SECONDS, STOP_SECONDS, Server, free_port
+from ingest.lab.servers.unix_user import lend, unprivileged_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ingest.lab.servers.watchdog import Watchdog
+    from ingest.lab.watchdog import Watchdog
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(
@@ -77,7 +77,7 @@ class PostgresServer(Server):
             **settings,
         }
         self._is_initialised = False
-        self._account = unprivileged_account()
+        self._user = unprivileged_user()
         self._programs = _installed_programs()
 
     @property
@@ -113,14 +113,14 @@ class PostgresServer(Server):
         if self._is_initialised:
             return
         self.data.mkdir(mode=0o700, exist_ok=True)
-        if self._account is not None:
+        if self._user is not None:
             self._prepare_for_other_user()
         password_file = self.directory / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(self.password)
         for path in (self.directory, self.data, password_file):
-            if self._account is not None:
-                os.chown(path, self._account.uid, self._account.gid)
+            if self._user is not None:
+                os.chown(path, self._user.uid, self._user.gid)
         try:
             self._initialise(password_file)
         finally:
@@ -129,13 +129,13 @@ class PostgresServer(Server):
 
     def _prepare_for_other_user(self) -> None:
         """Lend the programs to the server's user, if it cannot reach them where they are."""
-        account = self._account
-        if account is None:
+        user = self._user
+        if user is None:
             return
-        if not account.may_enter(self.directory.parent):
+        if not user.may_enter(self.directory.parent):
             raise ServerError(f"PostgreSQL runs as 'nobody', who cannot enter {self.directory.parent}")
         installed = tuple(_needed_files(self._programs))
-        if not all(map(account.may_read, {file.parent: file for file in installed}.values())):
+        if not all(map(user.may_read, {file.parent: file for file in installed}.values())):
             base = self._programs.parents[2]
             lent = self.directory / "programs"
             lend(installed, base=base, to=lent)
@@ -190,14 +190,14 @@ class PostgresServer(Server):
             if tool := shutil.which("ipcrm"):
                 subprocess.run([tool, "-m", segment], check=False, capture_output=True)
 
-    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ServerProcess:
-        return ServerProcess(
+    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ChildProcess:
+        return ChildProcess(
             command,
             directory=self.directory,
             log=self.log,
             watchdog=self._watchdog,
             ending=ending,
-            account=self._account,
+            user=self._user,
         )
 
 

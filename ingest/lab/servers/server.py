@@ -10,9 +10,9 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ingest.lab.servers.errors import ServerError
-from ingest.lab.servers.process import ServerProcess
-from ingest.lab.servers.watchdog import Watchdog
+from ingest.lab.errors import ServerError
+from ingest.lab.process import ChildProcess
+from ingest.lab.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ class Server(ABC):
         self.password = secrets.token_urlsafe(18)
         self._ports = ports
         self._port: int | None = None
-        self._running: ServerProcess | None = None
+        self._running: ChildProcess | None = None
         self._pid: int | None = None
         self._shared_watchdog = watchdog
         self._own_watchdog: Watchdog | None = None
@@ -156,7 +156,7 @@ class Server(ABC):
         """Remove what an ended server left outside its directory."""
 
     @property
-    def _process(self) -> ServerProcess:
+    def _process(self) -> ChildProcess:
         if self._running is None:
             raise ServerError("the server has not been started yet")
         return self._running
@@ -169,8 +169,8 @@ class Server(ABC):
             self._own_watchdog = Watchdog()
         return self._own_watchdog
 
-    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ServerProcess:
-        return ServerProcess(command, directory=self.directory, log=self.log, watchdog=self._watchdog, ending=ending)
+    def _spawn(self, command: Sequence[str | Path], ending: signal.Signals) -> ChildProcess:
+        return ChildProcess(command, directory=self.directory, log=self.log, watchdog=self._watchdog, ending=ending)
 
     def _start_on(self, port: int) -> None:
         logged = self._logged_bytes()

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from ingest.lab.servers.errors import EmbeddedMissingError
+from ingest.lab.errors import EmbeddedMissingError
 from ingest.lab.servers.server import STOP_SECONDS, Server, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ingest.lab.servers.watchdog import Watchdog
+    from ingest.lab.watchdog import Watchdog
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 VALKEY_DURABLE: Mapping[str, str] = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec"})

@@ -1,4 +1,4 @@
-"""What is read off while a run goes on: Redis, CPU, memory, and how much of the queue is left."""
+"""Reads, while a run goes on: the CPU time of all parts, Redis' round trips, and how much of the queue is left."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ingest.bench.usage import cpu_seconds
+from ingest.lab.usage import cpu_seconds
 
 if TYPE_CHECKING:
-    from ingest.bench.pipeline.contender import Contender
+    from ingest.bench.contender import Contender
     from ingest.bench.stage import Api, Stage
 
 
@@ -23,7 +23,7 @@ class Reading:
         postgres: None if it runs on another machine.
         api: of the external API.
         bench: of this very process.
-        machine: of all processes together, whoever they belong to.
+        machine: of all processes on the machine.
         reads: how often Redis has read from a socket: one for each round trip, more for large ones.
     """
 
@@ -36,16 +36,18 @@ class Reading:
     reads: int
 
 
-class Gauges:
-    """Reads Redis over one connection, and counts how often, so that it can be taken off."""
+class Readings:
+    """Reads Redis over one connection, and counts its own round trips, so that they can be subtracted.
+
+    Attributes:
+        asked: round trips to Redis so far.
+    """
 
     def __init__(self, stage: Stage, contender: Contender, api: Api) -> None:
         self._api = api
         self._stage = stage
         self._contender = contender
-        self._stream, self._retry, self._dead = (
-            f"ingest:{{{stage.stream}}}:{part}" for part in ("stream", "retry", "dead")
-        )
+        self._keys = stage.keys()
         self.asked = 0
 
     def read(self) -> Reading:
@@ -69,17 +71,13 @@ class Gauges:
         """How many entries are in the stream, and how many wait for a retry, at one moment."""
         self.asked += 1
         with self._stage.redis.pipeline(transaction=True) as pipe:
-            pipe.xlen(self._stream)
-            pipe.zcard(self._retry)
+            pipe.xlen(self._keys.stream)
+            pipe.zcard(self._keys.retry)
             stream, retry = pipe.execute()
         return int(stream), int(retry)
 
     def added(self) -> int:
         """How many entries the stream has ever had."""
         self.asked += 1
-        said: Any = self._stage.redis.xinfo_stream(self._stream)
+        said: Any = self._stage.redis.xinfo_stream(self._keys.stream)
         return int(said["entries-added"])
-
-    def dead(self) -> int:
-        """How many dead letters there are."""
-        return int(self._stage.redis.xlen(self._dead))

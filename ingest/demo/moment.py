@@ -1,4 +1,4 @@
-"""One look at the running demo, and how it came to it."""
+"""What the live view shows at one moment of the running demo."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ingest.demo.run.gauges import ApiStats, Metrics
-    from ingest.demo.run.memory import Memory
+    from ingest.lab.endpoints import ApiStats, Metrics
+    from ingest.lab.usage import PeakMemory
 
 _RATE_OVER = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the live view shows.
+    """One sample of the workers and the API.
 
     Attributes:
         stored: orders, as the workers count them.
@@ -39,20 +39,20 @@ class Moment:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue looked empty, over more than one glance: only Redis itself can tell."""
+        """Whether the queue looked empty to the workers, a moment ago: only Redis itself can tell."""
         waiting = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_scheduled")
         return not any(map(self.metrics.total, waiting))
 
 
-class Track:
-    """Turns looks into moments: remembers the last second for the rate."""
+class Moments:
+    """Turns samples into moments: remembers the last second for the rate."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: PeakMemory) -> None:
         self._memory = memory
         self._stored: deque[tuple[float, int]] = deque()
 
-    def moment(self, metrics: Metrics, api: ApiStats) -> Moment:
-        """The moment now."""
+    def next(self, metrics: Metrics, api: ApiStats) -> Moment:
+        """The moment of these two samples."""
         now = time.monotonic()
         stored = int(metrics.total("ingest_orders_total", 'outcome="stored"'))
         self._stored.append((now, stored))

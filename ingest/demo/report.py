@@ -1,4 +1,4 @@
-"""The result of the demo: for people a table, for scripts an object."""
+"""Reports how the demo ended: for people a table, for scripts an object."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.demo.run.plan import MEAN_LATENCY
-from ingest.demo.run.view import seconds
+from ingest.demo.plan import MEAN_LATENCY
+from ingest.demo.view import seconds
+from ingest.lab.usage import MEASURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ingest.demo.run.audit import Example, Findings
-    from ingest.demo.run.gauges import ApiStats, Metrics
-    from ingest.demo.run.plan import Plan
+    from ingest.demo.plan import Plan
+    from ingest.demo.result import Example, Result
+    from ingest.lab.endpoints import ApiStats, Metrics
 
 _NARROWEST, _WIDEST = 40, 100
 _ALL_COLUMNS = 76  # that the rows of examples need
@@ -38,60 +39,58 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How the demo went.
+    """What the demo has measured and found.
 
     Attributes:
         api: the external API's count, at the end.
         metrics: the workers' count, at the end.
-        peak_memory: bytes.
-        memory_measure: PSS or RSS, over all worker processes.
+        peak_memory: bytes, of all worker processes.
         worker_exit_code: None if the workers had to be killed.
         kept: None if nothing was left running.
     """
 
     plan: Plan
-    findings: Findings
+    result: Result
     api: ApiStats
     metrics: Metrics
     peak_memory: int
-    memory_measure: str
     worker_exit_code: int | None
     kept: Kept | None = None
 
     @property
     def is_good(self) -> bool:
-        """Whether every order is stored, once and right, and the workers stopped as asked."""
-        found = self.findings
+        """Whether every order is stored once, with the right content, and the workers stopped with exit code 0."""
+        found = self.result
         faults = (found.lost, found.written_twice, found.wrong, found.unexpected, self.worker_exit_code)
         return found.stored == self.plan.orders and all(fault == 0 for fault in faults)
 
     @property
     def wall(self) -> float:
         """Seconds from the first request to the last commit."""
-        first, last = self.api.first_request, self.findings.last_commit
+        first, last = self.api.first_request, self.result.last_commit
         return last - first if first is not None and last is not None else 0.0
 
     @property
     def fetched(self) -> int:
-        """Orders that arrived whole at a worker."""
+        """Orders that a worker received completely."""
         return int(self.metrics.total("ingest_upstream_request_seconds_count", 'code="2xx"'))
 
     @property
     def faults(self) -> dict[str, int]:
-        """Faults by kind. An answer that broke off is what the API counts as 200, and the workers do not."""
+        """Faults by kind. An answer that broke off counts as 200 for the API, and not for the workers."""
         by_status = {status: count for status, count in self.api.by_status.items() if status != "200"}
         broken = self.api.by_status.get("200", 0) - self.fetched
         return by_status | ({"truncated": broken} if broken > 0 else {})
 
     @property
     def retries(self) -> tuple[int, int]:
-        """Further requests at once, within a delivery; and further deliveries, scheduled for later."""
+        """Quick retries within a delivery, and further deliveries that were scheduled."""
         deliveries = int(self.metrics.total("ingest_orders_total"))
         return self.api.requests - deliveries, int(self.metrics.total("ingest_orders_total", 'outcome="retried"'))
 
     def as_dict(self) -> dict[str, Any]:
         """All of it for a script; times in seconds, memory in bytes."""
-        found, plan = self.findings, self.plan
+        found, plan = self.result, self.plan
         at_once, scheduled = self.retries
         rounded = {
             name: None if value is None else round(value, 4)
@@ -116,23 +115,23 @@ class Report:
             "retries_scheduled": scheduled,
             "fetched_twice": self.fetched - found.stored,
             "peak_memory": self.peak_memory,
-            "memory_measure": self.memory_measure,
+            "memory_measure": MEASURE,
             "worker_exit_code": self.worker_exit_code,
             "examples": [asdict(example) for example in found.examples],
             "kept": None if self.kept is None else asdict(self.kept),
         }
 
     def print(self, program: str) -> None:
-        """Print it for people; `program` is how they called us."""
+        """Print it for people; `program` is how they started the demo."""
         console = Console(highlight=False)
-        # In a file it is as wide as it needs to be.
+        # A file has no width of its own.
         console.width = max(_NARROWEST, min(console.width, _WIDEST)) if console.is_terminal else _WIDEST
-        for part in (self._facts(), _rows(self.findings.examples, console.width)):
+        for part in (self._facts(), _rows(self.result.examples, console.width)):
             console.print()
             console.print(part)
         console.print()
         for line in self._next(program):
-            # Commands are for copying: never wrapped by us.
+            # Commands are for copying: never wrapped.
             console.print(line, soft_wrap=True, markup=False)
 
     def _request(self, share: float) -> float | None:
@@ -151,7 +150,7 @@ class Report:
 
     def _outcome_rows(self) -> list[tuple[str, str, str, bool]]:
         """Label, value, note, and whether the value is as it should be."""
-        found, orders = self.findings, self.plan.orders
+        found, orders = self.result, self.plan.orders
         compared = f"of {found.compared:,} compared line by line with the original"
         rows = [("orders stored", f"{found.stored:,}", f"of {orders:,} enqueued", found.stored == orders)]
         for label, count, note in (
@@ -164,7 +163,9 @@ class Report:
         if found.unfinished:
             rows.append(("unfinished", f"{found.unfinished:,}", "still queued, or waiting for a retry", False))
         if found.unexpected:
-            rows.append(("unexpected", f"{found.unexpected:,}", "rows of orders that nobody enqueued", False))
+            rows.append(
+                ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that nobody enqueued", False)
+            )
         if self.worker_exit_code != 0:
             code = "killed" if self.worker_exit_code is None else str(self.worker_exit_code)
             rows.append(("exit code", code, "of the workers, which should have stopped with 0", False))
@@ -186,18 +187,18 @@ class Report:
         answered = f"p50 {seconds(self._request(0.5))}, p99 {seconds(self._request(0.99))}"
         kinds = ", ".join(f"{count:,} {_kind(kind)}" for kind, count in sorted(self.faults.items()))
         workers = f"{self.plan.processes} worker{'s' if self.plan.processes != 1 else ''}"
-        measured = f"{self.memory_measure} of {workers}, supervisor and /metrics together"
+        measured = f"{MEASURE} of {workers}, supervisor and /metrics together"
         return [
             ("requests", f"{self.api.requests:,}", f"{self.api.peak_concurrency:,} at once at most, {answered}"),
             ("faults met", f"{sum(self.faults.values()):,}", kinds),
             ("retries", f"{at_once + scheduled:,}", f"{at_once:,} at once, {scheduled:,} scheduled"),
-            ("fetched twice", f"{self.fetched - self.findings.stored:,}", ""),
+            ("fetched twice", f"{self.fetched - self.result.stored:,}", ""),
             ("peak memory", f"{self.peak_memory / 2**20:,.0f} MiB", measured),
         ]
 
     def _next(self, program: str) -> list[str]:
         if self.kept is None:
-            return [f"Next, to look around in what is stored: {program} demo --keep"]
+            return [f"To look at what is stored: {program} demo --keep"]
         kept = self.kept
         return [
             "PostgreSQL, Valkey and the simulated external API are still running:",
@@ -240,7 +241,7 @@ def _rows(examples: Sequence[Example], width: int) -> RenderableType:
             _amount(row.total),
         )
     if width < _ALL_COLUMNS:
-        # What a narrow terminal would cut short to nothing is left out.
+        # Columns that a narrow terminal would truncate are left out.
         table.columns = [column for column in table.columns if column.header not in {"placed_at (UTC)", "country"}]
     return Group("A few rows, read back by SQL:", table)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ingest.lab.session import order_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -13,7 +14,7 @@ _FASTEST, _SLOWEST = 0.1, 0.2  # seconds until an answer, uniformly drawn
 
 MEAN_LATENCY = (_FASTEST + _SLOWEST) / 2
 
-# Faults of a usual day, none of which is an order's own. Only the first request for each order can be faulty, so that
+# Faults of an ordinary day, none of which is an order's own. Only the first request for each order can be faulty, so that
 # the three quick tries of an attempt suffice, and none but a 503 leads to a scheduled retry.
 API_OPTIONS = (
     "--latency", f"{_FASTEST}-{_SLOWEST}",
@@ -27,7 +28,7 @@ API_OPTIONS = (
 
 # Set when half of the orders are stored: an order told to wait for a second at the very end would be all that the
 # wall time shows. The other faults go on.
-SECOND_HALF = {"unavailable_rate": 0.0}
+SECOND_HALF: dict[str, Any] = {"unavailable_rate": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,12 @@ class Plan:
 
     @property
     def ideal(self) -> float:
-        """Seconds if every slot fetched without a pause; at least one answer's latency, however many slots."""
+        """Seconds if every slot fetched without a pause; at least the latency of one answer."""
         return MEAN_LATENCY * max(1.0, self.orders / self.in_flight)
 
     def order_ids(self, bundled: Collection[str]) -> list[str]:
         """The IDs to enqueue: bundled ones in their order, then made-up ones that the API serves as well."""
-        made_up = (f"DEMO-{number:07}" for number in range(1, self.orders - len(bundled) + 1))
-        return [*islice(bundled, self.orders), *made_up]
+        return order_ids(self.orders, bundled, "DEMO")
 
     def api_options(self, bundled: Collection[str]) -> list[str]:
         """The options of `ingest upstream`."""

@@ -1,4 +1,4 @@
-"""What is seen on stderr while the demo runs: a live view on a terminal, else a line every two seconds."""
+"""Shows on stderr how the demo goes on: a live view on a terminal, else a line every two seconds."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from ingest.demo.run.moment import Moment
-    from ingest.demo.run.plan import Plan
+    from ingest.demo.moment import Moment
+    from ingest.demo.plan import Plan
 
 _LINE_EVERY = 2.0
-_WIDE = 74  # columns from which on a row holds three facts
+_WIDE = 74  # columns; from here on a row holds three facts
 _UNKNOWN = "-"
 
 Fact = tuple[str, str]
-"""A value, and what it is."""
+"""A value, and its label."""
 
 
 class View(ABC):
     """Shows how the demo goes on; a context manager around the time in which `show` is called."""
 
     def step(self, text: str) -> None:
-        """Say what is being done now."""
+        """Print what is being done now."""
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
@@ -65,7 +65,7 @@ class LogView(View):
         self._next = 0.0
 
     def show(self, moment: Moment) -> None:
-        """Write a line, unless the last one is fresh."""
+        """Write a line, unless the last one is less than two seconds old."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_EVERY
@@ -84,17 +84,17 @@ class LogView(View):
 
 
 class LiveView(View):
-    """A picture that is drawn anew in place, and vanishes when the report comes."""
+    """A live view that is redrawn in place, and is removed before the report is printed."""
 
     def __init__(self, plan: Plan, console: Console) -> None:
         self._plan = plan
         self._console = console
-        # Redrawn only by `show`: a thread that refreshes would take its share of the CPU from the workers.
+        # Redrawn only by `show`: a refreshing thread would take CPU time from the workers.
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, moment: Moment) -> None:
         """Draw the moment."""
-        self._live.update(picture(self._plan, moment, self._console.width), refresh=True)
+        self._live.update(live_view(self._plan, moment, self._console.width), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -106,8 +106,8 @@ class LiveView(View):
         self._live.stop()
 
 
-def picture(plan: Plan, moment: Moment, width: int) -> RenderableType:
-    """The live view for a terminal of so many columns."""
+def live_view(plan: Plan, moment: Moment, width: int) -> RenderableType:
+    """The live view for a terminal of `width` columns."""
     bar = Table.grid(padding=(0, 1), expand=True)
     bar.add_column(ratio=1)
     bar.add_column(justify="right", no_wrap=True)
@@ -134,7 +134,7 @@ def facts_of(plan: Plan, moment: Moment) -> list[tuple[str, list[Fact]]]:
     metrics, api = moment.metrics, moment.api
     request, order = "ingest_upstream_request_seconds", "ingest_order_latency_seconds"
     scheduled = metrics.total("ingest_orders_total", 'outcome="retried"')
-    # Each answer that was no order led to one or the other.
+    # Each answer that was no order led to a quick or to a scheduled retry.
     quick = max(0.0, api.refusals - scheduled)
     return [
         ("rate", [(f"{moment.rate:,.0f}", "/s now"), (f"{moment.mean_rate:,.0f}", "/s mean")]),
@@ -178,7 +178,7 @@ def facts_of(plan: Plan, moment: Moment) -> list[tuple[str, list[Fact]]]:
 
 
 def seconds(value: float | None) -> str:
-    """A duration as people read it; a dash for none."""
+    """A duration for people; a dash for none."""
     if value is None:
         return _UNKNOWN
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"

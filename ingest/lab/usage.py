@@ -1,8 +1,9 @@
-"""What process trees use: CPU time and memory.
+"""Measures what process trees use: CPU time and memory.
 
 CPU time is the kernel's, of each process and of its children that have ended and been waited for. Memory is the
-proportional set size, which counts a page that several processes share only once in their sum; where the system does not tell
-it, the resident set size stands in.
+proportional set size (PSS), which counts a page that several processes share only once in their sum: the sum of what `ps`
+shows would count the interpreter again for each worker. Where the system does not report it, the resident set size (RSS)
+is used instead.
 """
 
 from __future__ import annotations
@@ -20,12 +21,23 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+MEASURE = "PSS" if sys.platform == "linux" else "RSS"
+"""What `memory_bytes` measures on this system."""
+
 
 def family(pid: int) -> list[psutil.Process]:
     """A process and its descendants; none if it has ended."""
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """A process's descendants, in the order in which they were started."""
+    try:
+        return sorted(family(pid)[1:], key=lambda child: (child.create_time(), child.pid))
     except psutil.NoSuchProcess:
         return []
 
@@ -44,6 +56,7 @@ class PeakMemory:
     """Samples the memory of process trees on a thread of its own while its block runs, and once more at its end.
 
     Attributes:
+        now: bytes of all of them together at the last sample.
         peak: most bytes of all of them together, so far.
 
     Args:
@@ -56,6 +69,7 @@ class PeakMemory:
         self._every = every
         self._done = Event()
         self._thread = Thread(target=self._run, name="peak-memory", daemon=True)
+        self.now = 0
         self.peak = 0
 
     def __enter__(self) -> Self:
@@ -72,7 +86,8 @@ class PeakMemory:
         due = monotonic()
         is_last = False
         while True:
-            self.peak = max(self.peak, sum(map(memory_bytes, self._pids)))
+            self.now = sum(map(memory_bytes, self._pids))
+            self.peak = max(self.peak, self.now)
             if is_last:
                 return
             due += self._every
@@ -86,7 +101,7 @@ def _cpu(process: psutil.Process) -> float:
         return 0.0
     own = times.user + times.system
     with suppress(OSError, OverflowError):
-        # What clock_getcpuclockid(3) says on Linux: nanoseconds, where /proc has hundredths of a second.
+        # As clock_getcpuclockid(3) computes it on Linux: nanoseconds, where /proc has hundredths of a second.
         own = clock_gettime((~process.pid << 3) | 2) if sys.platform == "linux" else own
     return float(own + getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
 

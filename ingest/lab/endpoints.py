@@ -1,4 +1,4 @@
-"""What /metrics of the workers and /stats of the external API say while the demo runs."""
+"""Reads /metrics of the workers, and reads and sets the simulated external API while it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 _TIMEOUT = 5.0
@@ -51,11 +51,12 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ApiStats:
-    """The external API's own count.
+    """What the external API has counted since its start or the last reset.
 
     Attributes:
         first_request: Unix time; None before it.
         by_status: answers by HTTP status, or `reset`.
+        by_id: requests by order ID, where they were asked for.
     """
 
     requests: int
@@ -63,6 +64,21 @@ class ApiStats:
     peak_concurrency: int
     first_request: float | None
     by_status: dict[str, int]
+    by_id: dict[str, int]
+
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """Read the answer to GET /stats."""
+        said: dict[str, Any] = json.loads(body)
+        first = said["first_request"]
+        return cls(
+            said["requests"],
+            said["concurrency"],
+            said["peak_concurrency"],
+            None if first is None else float(first["unix"]),
+            said["by_status"],
+            said["by_id"],
+        )
 
     @property
     def refusals(self) -> int:
@@ -77,7 +93,7 @@ class Endpoint:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
-        """The answer's body; None if there was no good answer."""
+        """The answer's body; None if there was no answer, or it was an error."""
         try:
             self._connection.request(method, path, body)
             response = self._connection.getresponse()
@@ -85,15 +101,15 @@ class Endpoint:
         except (OSError, http.client.HTTPException):
             self.close()
             return None
-        return answer if response.status == http.HTTPStatus.OK else None
+        return answer if response.status in {http.HTTPStatus.OK, http.HTTPStatus.NO_CONTENT} else None
 
     def close(self) -> None:
-        """Close the connection; the next question opens it anew."""
+        """Close the connection; the next request opens a new one."""
         with suppress(OSError):
             self._connection.close()
 
 
-class WorkerGauges(Endpoint):
+class WorkerMetrics(Endpoint):
     """The workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
@@ -102,24 +118,25 @@ class WorkerGauges(Endpoint):
         return None if text is None else Metrics.parse(text.decode())
 
 
-class ApiGauges(Endpoint):
-    """The simulated API's control routes."""
+class ApiControl(Endpoint):
+    """The simulated API's control routes; every method returns None or False while it does not answer."""
 
     def stats(self) -> ApiStats | None:
-        """What it counts now; None while nobody answers."""
-        answer = self.ask("GET", "/stats?ids=0")
-        if answer is None:
-            return None
-        said: dict[str, Any] = json.loads(answer)
-        first = said["first_request"]
-        return ApiStats(
-            said["requests"],
-            said["concurrency"],
-            said["peak_concurrency"],
-            None if first is None else float(first["unix"]),
-            said["by_status"],
-        )
+        """What it counts now, without the requests by order."""
+        return self._stats("/stats?ids=0")
 
-    def behave(self, changes: dict[str, float]) -> None:
-        """Change its behaviour from now on."""
-        self.ask("PATCH", "/behaviour", json.dumps(changes).encode())
+    def stats_by_id(self) -> ApiStats | None:
+        """What it counts now."""
+        return self._stats("/stats")
+
+    def behave(self, **changes: object) -> bool:
+        """Change its behaviour from the next request on: the options of `ingest upstream`, with underscores."""
+        return self.ask("PATCH", "/behaviour", json.dumps(changes).encode()) is not None
+
+    def reset(self) -> bool:
+        """Have it forget what it has counted."""
+        return self.ask("DELETE", "/stats") is not None
+
+    def _stats(self, path: str) -> ApiStats | None:
+        answer = self.ask("GET", path)
+        return None if answer is None else ApiStats.parse(answer)

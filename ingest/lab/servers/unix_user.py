@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.lab.servers.errors import ServerError
+from ingest.lab.errors import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
-class ReconciliationReport:
+class UnixUser:
     """A user and its main group, by number."""
 
     uid: int
@@ -46,7 +46,7 @@ class ReconciliationReport:
         return bool(status.st_mode & bit)
 
 
-def unprivileged_account() -> ReconciliationReport | None:
+def unprivileged_user() -> UnixUser | None:
     """The user `nobody` if we are root; None, meaning ourselves, if we are not."""
     if os.geteuid() != 0:
         return None
@@ -54,7 +54,7 @@ def unprivileged_account() -> ReconciliationReport | None:
         entry = pwd.getpwnam("nobody")
     except KeyError as error:
         raise ServerError("PostgreSQL cannot run as root, and there is no user 'nobody' to run it as") from error
-    return ReconciliationReport(entry.pw_uid, entry.pw_gid)
+    return UnixUser(entry.pw_uid, entry.pw_gid)
 
 
 def lend(files: Iterable[Path], *, base: Path, to: Path) -> None:

@@ -1,0 +1,115 @@
+"""Starts, checks, kills and stops the processes that a bench measures."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ingest.lab.usage import cpu_seconds, descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ingest.bench.stage import Stage
+    from ingest.lab.commands import LoggedProcess
+
+_STOP_SECONDS = 45.0  # beyond the grace period of the workers
+
+
+class Contender:
+    """Processes that store orders; they run from `start` to `close`.
+
+    Attributes:
+        parts: what was started, and has not been killed on purpose.
+    """
+
+    def __init__(self, stage: Stage, api_url: str) -> None:
+        self._stage = stage
+        self._api_url = api_url
+        self.parts: list[LoggedProcess] = []
+
+    def start(self) -> None:
+        """Start its processes."""
+        raise NotImplementedError
+
+    @property
+    def pids(self) -> list[int]:
+        """The roots of its process trees."""
+        return [part.pid for part in self.parts]
+
+    def check(self) -> None:
+        """Check that all of it still runs.
+
+        Raises:
+            LabFailed: a part does not.
+        """
+        for part in self.parts:
+            if part.has_ended():
+                raise part.failed("ended by itself")
+
+    def cpu(self) -> float:
+        """CPU seconds so far, of processes that have ended, too."""
+        return sum(map(cpu_seconds, self.pids))
+
+    def stop(self) -> list[int | None]:
+        """Ask all of it to stop, and return the exit codes; None for what had to be killed."""
+        return [part.stop(_STOP_SECONDS) for part in self.parts]
+
+    def close(self) -> None:
+        """End what is left of it, at once."""
+        for part in self.parts:
+            part.kill()
+
+    def _start_program(self, module: str, *arguments: str) -> None:
+        """Start a program of the bench, which is told where everything is."""
+        environment = {
+            "INGEST_REDIS_URL": self._stage.redis_url,
+            "INGEST_POSTGRES_DSN": self._stage.postgres_dsn,
+            "INGEST_UPSTREAM_URL": self._api_url,
+        }
+        self.parts.append(self._stage.program(module, *arguments, **environment))
+
+
+class ServiceContender(Contender):
+    """The service as a user runs it: `ingest worker`, once or several times.
+
+    Args:
+        settings: of the workers, as INGEST_… variables.
+        commands: how many.
+    """
+
+    def __init__(self, stage: Stage, api_url: str, settings: Mapping[str, str], commands: int = 1) -> None:
+        super().__init__(stage, api_url)
+        self._settings = {"INGEST_UPSTREAM_URL": api_url, **settings}
+        self._commands = commands
+        self._cpu_of_killed = 0.0
+
+    def start(self) -> None:
+        """Start the commands."""
+        self._stage.commands.configure(self._settings)
+        self.parts += [self._stage.commands.start("worker") for _ in range(self._commands)]
+
+    def cpu(self) -> float:
+        """That of a killed command included."""
+        return super().cpu() + self._cpu_of_killed
+
+    def kill_worker(self) -> bool:
+        """Kill a worker process; whether there was one."""
+        # The oldest: the one that serves /metrics is started last.
+        return kill(descendants(self.pids[0])[:1])
+
+    def kill_command(self) -> None:
+        """Kill the first command with all its processes."""
+        first = self.parts.pop(0)
+        self._cpu_of_killed += cpu_seconds(first.pid)
+        first.kill()
+
+
+def kill(processes: Sequence[psutil.Process]) -> bool:
+    """Kill them; whether there were any."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    return bool(processes)

@@ -1,0 +1,180 @@
+"""One run of one pattern: undisturbed and measured, or with a process killed half-way and every order looked for."""
+
+from __future__ import annotations
+
+import resource
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingest.bench.patterns.contenders import contender
+from ingest.bench.trial import wait_until
+from ingest.lab.usage import PeakMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ingest.bench.patterns.contenders import PatternContender
+    from ingest.bench.patterns.plan import Pattern
+    from ingest.bench.stage import Api, Stage
+
+    Show = Callable[[int], None]
+    """Told now and then how many orders are stored."""
+
+_SAMPLE_EVERY = 0.25
+_SAMPLE_EVERY_BEFORE_KILL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """An undisturbed run.
+
+    Attributes:
+        seconds: from the start of its first process to its last row; None without a row.
+        cpu_seconds: of all its processes, from start to end.
+        memory: most bytes at a time, of all its processes.
+        stored: orders that have a row in the end.
+        requests: that the API got.
+        refused: those that it answered otherwise than with 200.
+        peak_concurrency: most requests that it had at a time.
+    """
+
+    pattern: Pattern
+    seconds: float | None
+    cpu_seconds: float
+    memory: int
+    stored: int
+    requests: int
+    refused: int
+    peak_concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """A run of which a process was killed half-way.
+
+    Attributes:
+        process: what was killed; None if all was stored before it could be.
+        stored_before: orders stored when it was killed.
+        stored: orders that have a row in the end.
+        seconds_after: from the kill to the last row; None if there was none, or no kill.
+        waiting: of the rest, those that the same program would take from a queue.
+        lost: of the rest, those that nothing would take.
+        pending: entries of its queue that were delivered and never acked.
+        requests: that the API got.
+    """
+
+    pattern: Pattern
+    process: str | None
+    stored_before: int
+    stored: int
+    seconds_after: float | None
+    waiting: int
+    lost: int
+    pending: int
+    requests: int
+
+
+class Runs:
+    """Runs patterns on the same servers.
+
+    Args:
+        stage: servers and commands, with the service's tables.
+        api: the simulated external API.
+        order_ids: what each run fetches.
+    """
+
+    def __init__(self, stage: Stage, api: Api, order_ids: Sequence[str]) -> None:
+        self._stage = stage
+        self._api = api
+        self._ids = order_ids
+
+    def measure(self, pattern: Pattern, show: Show) -> Measured:
+        """Run a pattern undisturbed.
+
+        Raises:
+            LabFailed: it fails, or makes no progress.
+        """
+        with self._prepared(pattern) as running:
+            cpu_before, started = _cpu_of_children(), time.time()
+            running.start()
+            with PeakMemory(running.pids) as memory:
+                self._wait_until_finished(running, pattern, show)
+            # Its children's times are known when it has been waited for.
+            running.close()
+            stats, last = self._api.stats(), self._last_row()
+            return Measured(
+                pattern=pattern,
+                seconds=last - started if last is not None else None,
+                cpu_seconds=_cpu_of_children() - cpu_before,
+                memory=memory.peak,
+                stored=self._stored(),
+                requests=stats.requests,
+                refused=stats.refusals,
+                peak_concurrency=stats.peak_concurrency,
+            )
+
+    def kill(self, pattern: Pattern, show: Show) -> Killed:
+        """Run a pattern, and kill a process of it when half of the orders are stored.
+
+        Raises:
+            LabFailed: as `measure`.
+        """
+        with self._prepared(pattern) as running:
+            running.start()
+            half = (len(self._ids) + 1) // 2
+
+            def is_time() -> bool:
+                return self._stored() >= half or running.has_finished()
+
+            wait_until(is_time, lambda: self._shown(show), name=pattern, every=_SAMPLE_EVERY_BEFORE_KILL)
+            before, killed_at = self._stored(), time.time()
+            process = running.kill_one() if before < len(self._ids) and not running.has_finished() else None
+            self._wait_until_finished(running, pattern, show)
+            waiting, last = running.waiting(), self._last_row()
+            missing = set(self._ids) - {order_id for (order_id,) in self._stage.sql("SELECT order_id FROM orders")}
+            return Killed(
+                pattern=pattern,
+                process=process,
+                stored_before=before,
+                stored=len(self._ids) - len(missing),
+                seconds_after=last - killed_at if process and last is not None and last > killed_at else None,
+                waiting=len(missing & waiting),
+                lost=len(missing - waiting),
+                pending=running.pending(),
+                requests=self._api.stats().requests,
+            )
+
+    @contextmanager
+    def _prepared(self, pattern: Pattern) -> Iterator[PatternContender]:
+        """The pattern on a cleared stage, ended when the block is left."""
+        self._stage.clear()
+        running = contender(pattern, self._stage, self._api.url, self._ids)
+        self._api.reset()
+        try:
+            yield running
+        finally:
+            running.close()
+
+    def _wait_until_finished(self, running: PatternContender, pattern: Pattern, show: Show) -> None:
+        wait_until(running.has_finished, lambda: self._shown(show), name=pattern, every=_SAMPLE_EVERY)
+
+    def _shown(self, show: Show) -> str:
+        stored = self._stored()
+        show(stored)
+        return f"{stored:,} orders are stored"
+
+    def _stored(self) -> int:
+        return int(self._stage.sql("SELECT count(*) FROM orders")[0][0])
+
+    def _last_row(self) -> float | None:
+        """Unix time of the last row, by PostgreSQL's clock, which is ours."""
+        ((last,),) = self._stage.sql("SELECT extract(epoch FROM max(ingested_at))::float8 FROM orders")
+        return None if last is None else float(last)
+
+
+def _cpu_of_children() -> float:
+    """CPU seconds of all processes that this one has started and waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

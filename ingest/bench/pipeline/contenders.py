@@ -1,0 +1,93 @@
+"""The contenders of the pipeline bench: the service by its own command, and the bare loop."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, assert_never
+
+from redis.exceptions import ResponseError
+
+from ingest.bench.contender import Contender, ServiceContender
+from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
+from ingest.bench.pipeline.plan import BARE, SERVICE
+from ingest.queue.keys import DEFAULT_GROUP
+
+if TYPE_CHECKING:
+    from ingest.bench.pipeline.plan import Plan
+    from ingest.bench.stage import Stage
+
+_START_SECONDS = 60.0
+
+
+class Service(ServiceContender):
+    """`ingest worker`, in one command or two.
+
+    Attributes:
+        group: its consumer group.
+        consumers: how many read once all are ready.
+    """
+
+    group = DEFAULT_GROUP
+
+    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
+        super().__init__(stage, api_url, plan.worker_settings(), plan.commands)
+        self.consumers = plan.processes
+
+
+class Bare(Contender):
+    """The bare loop, one process; attributes as those of `Service`."""
+
+    group = BARE_GROUP
+    consumers = 1
+
+    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
+        super().__init__(stage, api_url)
+        self._in_flight = plan.in_flight
+
+    def start(self) -> None:
+        """Start it."""
+        self._start_program("ingest.bench.pipeline.bare", self._stage.keys().stream, str(self._in_flight))
+
+
+PipelineContender = Service | Bare
+
+
+def contender(name: str, stage: Stage, plan: Plan, api_url: str) -> PipelineContender:
+    """The contender of that name, not yet started."""
+    kinds: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare}
+    return kinds[name](stage, plan, api_url)
+
+
+def wait_until_ready(stage: Stage, contender: PipelineContender) -> None:
+    """Wait until every process reads from the queue.
+
+    Raises:
+        LabFailed: they do not.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while _reading(stage, contender.group) < contender.consumers:
+        contender.check()
+        if time.monotonic() > deadline:
+            raise contender.parts[0].failed("does not read from the queue")
+        time.sleep(0.01)
+
+
+def kill_as_planned(contender: PipelineContender, plan: Plan) -> None:
+    """Kill one worker process, or the first command with all of its processes."""
+    if not isinstance(contender, Service):
+        raise TypeError("only the service finishes what a killed process leaves behind")
+    match plan.kill:
+        case "worker":
+            contender.kill_worker()
+        case "command":
+            contender.kill_command()
+        case _:
+            assert_never(plan.kill)
+
+
+def _reading(stage: Stage, group: str) -> int:
+    try:
+        consumers: Any = stage.redis.xinfo_consumers(stage.keys().stream, group)
+    except ResponseError:  # no stream or no group yet
+        return 0
+    return len(consumers)

@@ -1,0 +1,65 @@
+"""Finds out what became of the orders, from PostgreSQL and Redis themselves, when the contender has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, LiteralString
+
+from ingest.operations.reconcile import Service, reconcile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ingest.bench.stage import Stage
+    from ingest.domain.reconciliation import ReconciliationReport
+
+_COMPARED = 1000
+_COMMITTED: LiteralString = "pg_xact_commit_timestamp(xmin)"
+_INGESTED: LiteralString = "ingested_at"
+_ROWS: LiteralString = """
+SELECT order_id, extract(epoch FROM enqueued_at)::float8, extract(epoch FROM fetched_at)::float8,
+       extract(epoch FROM coalesce({}, ingested_at))::float8
+FROM orders
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """When an order was announced, requested and committed; Unix time."""
+
+    enqueued: float
+    asked: float
+    committed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is there at the end.
+
+    Attributes:
+        rows: the times of each order that has a row.
+        commit_clock: where the times of the commits come from.
+        report: where the announced orders are.
+        sample: the same for bundled orders, a thousand at most, compared with the documents that the API serves.
+    """
+
+    rows: Mapping[str, Row]
+    commit_clock: str
+    report: ReconciliationReport
+    sample: ReconciliationReport
+
+
+def find_outcome(stage: Stage, group: str, enqueued: Sequence[str], documents: Mapping[str, bytes]) -> Outcome:
+    """Look for every announced order; `documents` are those of the bundled orders."""
+    bundled = [order_id for order_id in enqueued if order_id in documents]
+    sample = {order_id: documents[order_id] for order_id in bundled[:: max(1, len(bundled) // _COMPARED)]}
+    service = Service(stage.redis_url, stage.postgres_dsn, stage.stream, group)
+    is_tracked = stage.sql("SELECT current_setting('track_commit_timestamp')::boolean")[0][0]
+    rows = stage.sql(_ROWS.format(_COMMITTED) if is_tracked else _ROWS.format(_INGESTED))
+    return Outcome(
+        rows={order_id: Row(*times) for order_id, *times in rows},
+        commit_clock=_COMMITTED if is_tracked else _INGESTED,
+        report=asyncio.run(reconcile(enqueued, service, partial=True)),
+        sample=asyncio.run(reconcile(sample, service, expected=sample, partial=True)),
+    )

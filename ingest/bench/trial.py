@@ -1,0 +1,70 @@
+"""Runs trials one after the other, and waits for each to make progress: the skeleton of every bench.
+
+announce ──▶ for each trial: clear ▶ load ▶ start ▶ sample until it is done ▶ stop ▶ reconcile ──▶ tables, chart
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from ingest.bench.errors import BenchFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STALLED_AFTER = 120.0
+"""Seconds without progress after which a trial has failed, on a machine that is busy with something else."""
+
+Case = TypeVar("Case")
+Found = TypeVar("Found")
+
+
+def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callable[[Case, Found], str]) -> list[Found]:
+    """Run each case in turn, and return what was found.
+
+    Args:
+        cases: what is to be run, in this order.
+        run: runs one of them.
+        line: says in one line what was found.
+    """
+    results = []
+    for number, case in enumerate(cases, 1):
+        results.append(run(case))
+        say(f"{number}/{len(cases)} {line(case, results[-1])}")
+    return results
+
+
+def wait_until(is_done: Callable[[], bool], sample: Callable[[], object], *, name: str, every: float) -> None:
+    """Sample a trial until it is done.
+
+    Args:
+        is_done: asked before each sample.
+        sample: says how far it is, in any form.
+        name: of what runs, for people.
+        every: seconds between samples.
+
+    Raises:
+        BenchFailed: the sample has not changed for `STALLED_AFTER` seconds.
+    """
+    before: object = None
+    moved = time.monotonic()
+    while not is_done():
+        now = sample()
+        if now != before:
+            before, moved = now, time.monotonic()
+        elif time.monotonic() - moved > STALLED_AFTER:
+            raise BenchFailed(f"{name} makes no progress: {now}")
+        time.sleep(every)
+
+
+def announce(what: str, seconds: float) -> None:
+    """Say what is going to run, and how long it will take."""
+    say(f"{what}, about {seconds / 60:.1f} minutes together")
+
+
+def say(line: str) -> None:
+    """Write progress, to stderr."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

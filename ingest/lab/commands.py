@@ -1,0 +1,167 @@
+"""Runs the service's own commands as processes, started as a user would start them.
+
+Each gets its settings from a `.env` file in a private directory, which is also where it runs, and nothing else of the
+caller's environment: no INGEST_… variable, no `.env` of another directory, no PG… variable. Like the embedded servers
+they run under a watchdog, so that none of them outlives the caller, however it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ingest.lab.errors import LabFailed
+from ingest.lab.process import ChildProcess, Streams
+from ingest.lab.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+TIMEOUT = 120.0
+"""Seconds for what takes one, on a machine that is busy with something else."""
+_TAIL_LINES = 15
+
+
+class LoggedProcess(ChildProcess):
+    """A process with a name and a log, which is shown and kept when it fails.
+
+    Attributes:
+        name: for people.
+        log: the file that its output goes to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        home: Path,
+        log: Path,
+        watchdog: Watchdog,
+        environment: Mapping[str, str],
+        streams: Streams = Streams.LOGGED,
+    ) -> None:
+        self.name = name
+        self.log = log
+        super().__init__(command, directory=home, log=log, watchdog=watchdog, environment=environment, streams=streams)
+
+    def stop(self, timeout: float) -> int | None:
+        """Ask it to stop, and return its exit code; None if it did not stop in time and was killed."""
+        self.signal(signal.SIGTERM)
+        code = self.exit_code if self.has_ended(within=timeout) else None
+        self.kill()
+        return code
+
+    def failed(self, what: str) -> LabFailed:
+        """The error that says so; shows the end of its log, and keeps the log where it outlives the caller."""
+        tail = "\n".join(f"    {line}" for line in self._logged()[-_TAIL_LINES:])
+        sys.stderr.write(f"\nthe end of the log of {self.name}:\n{tail}\n")
+        with tempfile.NamedTemporaryFile(prefix=f"ingest-{self.log.stem}-", suffix=".log", delete=False) as kept:
+            shutil.copyfile(self.log, kept.name)
+        return LabFailed(f"{self.name} {what}; its log is kept in {kept.name}")
+
+    def _logged(self) -> list[str]:
+        # Only whole lines: the last may still be being written.
+        return self.log.read_text(errors="replace").rpartition("\n")[0].splitlines()
+
+
+class Command(LoggedProcess):
+    """One running `ingest …` command.
+
+    Args:
+        arguments: the command and its options; no secrets, everybody can read them.
+        home: its working directory, with its `.env`.
+        log: the file that its output goes to; by default it is named for the command.
+        watchdog: ends it, should this process vanish.
+        environment: variables that it gets besides those that every process needs.
+    """
+
+    def __init__(
+        self,
+        *arguments: str,
+        home: Path,
+        log: Path | None = None,
+        watchdog: Watchdog,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            f"`ingest {arguments[0]}`",
+            [sys.executable, "-m", "ingest", *arguments],
+            home=home,
+            log=log or home / f"{arguments[0]}.log",
+            watchdog=watchdog,
+            environment=environment or {},
+        )
+
+    def finish(self) -> None:
+        """Wait until it has done its work.
+
+        Raises:
+            LabFailed: it did not succeed.
+        """
+        if not self.has_ended(within=TIMEOUT) or self.exit_code != 0:
+            raise self.failed("did not succeed")
+
+    def first_url(self) -> str:
+        """Wait until it prints a URL, and return it.
+
+        Raises:
+            LabFailed: it ended without one.
+        """
+        deadline = monotonic() + TIMEOUT
+        while True:
+            for line in self._logged():
+                if line.startswith("http"):
+                    return line
+            if self.has_ended(within=0.01) or monotonic() > deadline:
+                raise self.failed("did not start")
+
+
+class Commands:
+    """Starts commands in one directory, with one configuration; ends those still running when its block is left.
+
+    Args:
+        home: a directory of its own, made here.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._settings: dict[str, str] = {}
+        self._started: Counter[str] = Counter()
+
+    def __enter__(self) -> Self:
+        self.home.mkdir(mode=0o700)
+        with ExitStack() as starting:
+            self.watchdog = starting.enter_context(Watchdog())
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.__exit__(kind, error, trace)
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Add settings for what is started from now on."""
+        self._settings |= settings
+        file = self.home / ".env"
+        file.touch(mode=0o600)  # passwords
+        file.write_text("".join(f"{name}='{value}'\n" for name, value in self._settings.items()))
+
+    def start(self, *arguments: str) -> Command:
+        """Start `ingest …`, with a log of its own."""
+        name = arguments[0]
+        self._started[name] += 1
+        log = self.home / (f"{name}.log" if self._started[name] == 1 else f"{name}-{self._started[name]}.log")
+        command = Command(*arguments, home=self.home, log=log, watchdog=self.watchdog)
+        self._running.callback(command.kill)
+        return command

@@ -1,0 +1,91 @@
+"""Runs a Python module as a process that is spoken to by lines.
+
+It reads requests from standard input, where end of file says that the caller is gone, and answers on standard output;
+its standard error goes to a log. It gets nothing of the caller's environment but what it is given.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ingest.lab.commands import TIMEOUT, LoggedProcess
+from ingest.lab.process import Streams
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ingest.lab.watchdog import Watchdog
+
+
+class Program(LoggedProcess):
+    """`python -m MODULE`, running.
+
+    Args:
+        module: what is run.
+        arguments: of its command line; no secrets, everybody can read them.
+        environment: the variables that it gets besides those that every process needs.
+        home: its working directory, and where its log is.
+        watchdog: ends it, should this process vanish.
+    """
+
+    def __init__(
+        self, module: str, *arguments: str, environment: Mapping[str, str], home: Path, watchdog: Watchdog
+    ) -> None:
+        self._unread = b""
+        super().__init__(
+            module,
+            [sys.executable, "-m", module, *arguments],
+            home=home,
+            log=home / f"{module.rpartition('.')[2]}.log",
+            watchdog=watchdog,
+            environment=environment,
+            streams=Streams.PIPED,
+        )
+
+    def tell(self, line: str) -> None:
+        """Write it a line.
+
+        Raises:
+            LabFailed: it has ended.
+        """
+        try:
+            self.stdin.write(f"{line}\n".encode())
+            self.stdin.flush()
+        except BrokenPipeError as error:
+            raise self.failed("ended by itself") from error
+
+    def read_line(self, within: float = TIMEOUT) -> str:
+        """Wait for the next line that it writes.
+
+        Raises:
+            LabFailed: it has ended, or the time is over.
+        """
+        deadline = monotonic() + within
+        while b"\n" not in self._unread:
+            if not self.has_written(max(0.0, deadline - monotonic())):
+                raise self.failed("does not answer")
+            chunk = os.read(self.stdout.fileno(), 65536)
+            if not chunk:
+                raise self.failed("ended by itself")
+            self._unread += chunk
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+    def has_written(self, within: float = 0.0) -> bool:
+        """Wait up to `within` seconds for something to read, which may be end of file."""
+        poll = select.poll()
+        poll.register(self.stdout.fileno(), select.POLLIN | select.POLLHUP)
+        return bool(poll.poll(within * 1000))
+
+    def kill(self) -> None:
+        """End it with all its children, at once, and close both pipes."""
+        super().kill()
+        for pipe in (self.stdin, self.stdout):
+            with suppress(BrokenPipeError):
+                pipe.close()
