@@ -122,7 +122,7 @@ async def check(
         stored=found.stored + found.both,
         unexpected=found.unexpected.count,
         dead=found.dead,
-        unfinished=found.under_way,
+        unfinished=found.queued,
         lost=found.lost.count,
         written_twice=table.written_twice,
         compared=found.compared,

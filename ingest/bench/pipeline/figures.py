@@ -101,7 +101,7 @@ def _reconciled(record: Record) -> Figures:
     return {
         "lost": report.lost.count,
         "dead_letters": sum(report.dead_letters.values()),
-        "still_queued": report.under_way,
+        "still_queued": report.queued,
         "wrong": sample.wrong.count,
         "compared": sample.compared,
         "requests": record.api.requests,
