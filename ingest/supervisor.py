@@ -32,7 +32,7 @@ _LONGEST_BACKOFF = 5.0
 # A process that lived this long is well; its next death is a first one.
 _HEALTHY_AFTER = 60.0
 # Beyond the grace period, in which a child stops by itself. With a Redis that hangs, it waits for its last read (6 s),
-# its last batch and giving back (2 s each).
+# its last batch and releasing (2 s each).
 KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: that is one request.
 _SAME_REQUEST = 1.5
@@ -103,7 +103,7 @@ class Supervisor:
         return 1 if self._failed else 0
 
     def _pause(self) -> float | None:
-        """Seconds until something is due besides signals; None for ever."""
+        """Seconds until something is due besides signals; None indefinitely."""
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]
         if self._stopping:
             due.append(self._kill_at)
@@ -168,9 +168,9 @@ class Supervisor:
         """Ask all children to stop; asked again, more than a moment later, they are asked again, and hurry."""
         if self._stopping and time.monotonic() - self._stopped_at < _SAME_REQUEST:
             return
-        patience = 0.0 if self._stopping else self._grace
-        _log.info("stop_requested", cause=cause, grace=patience)
-        kill_at = time.monotonic() + patience + self._margin
+        grace = 0.0 if self._stopping else self._grace
+        _log.info("stop_requested", cause=cause, grace=grace)
+        kill_at = time.monotonic() + grace + self._margin
         # Asking again brings the end nearer, never puts it off.
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
@@ -215,5 +215,5 @@ class Supervisor:
 
 
 def _backoff(failures: int) -> float:
-    """Seconds until the next try, after so many that have failed before the last one."""
+    """Seconds until the next try, after this many that have failed before the last one."""
     return float(min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(failures, 10)))

@@ -1,6 +1,6 @@
-"""A delivery: one hand-over of a stream entry to a worker, with the outcome it ends in.
+"""A delivery: a stream entry that is given to a worker, and what the queue and the store say of deliveries.
 
-What is made for each order is a msgspec struct, at a tenth of what a frozen dataclass costs.
+What is created for each order is a msgspec struct, at a tenth of what a frozen dataclass costs.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _LATEST_MS = 253_370_764_799_999
 
 
 class DeadReason(StrEnum):
-    """Why an entry was buried."""
+    """Why an entry was dead-lettered."""
 
     INVALID_MESSAGE = "invalid_message"
     NOT_FOUND = "not_found"
@@ -65,7 +65,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         enqueued_at: Unix seconds at which the order was first announced.
         attempt: which attempt at this order this is, from 1. Unlike `count`, it grows only when a
             try at the order has failed, and it outlives the entry.
-        count: how often Redis has handed over this entry, this time included.
+        count: how often Redis has delivered this entry, this time included.
         document: the order itself, if it was pushed with the entry; else it has to be fetched.
         fields: the entry as it stands in the stream, unknown fields included.
     """
@@ -88,7 +88,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
         Never when it is handled: a push that is redelivered after a later one is still the older. That is the time in the entry's
         ID, by Redis' clock; or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which
-        give it a new ID. A later one is a producer's clock that is ahead. Entries of one millisecond are told apart by
+        give it a new ID. A later one comes from a producer whose clock is ahead. Entries of one millisecond are told apart by
         their sequence, as microseconds.
         """
         id_ms, _, sequence = self.entry.id.partition("-")
@@ -105,7 +105,7 @@ class Heartbeat:
     Attributes:
         now: the queue's clock, Unix seconds; it never goes back.
         is_first: whether there was none before, or a break since: others may have claimed what was held.
-        leads: whether this consumer does the group's maintenance, as long as it is heard.
+        leads: whether this consumer does the group's maintenance, while its heartbeat is valid.
         consumers: how many consumers of the group have heartbeats.
     """
 
@@ -121,7 +121,7 @@ class Abandoned:
 
     Attributes:
         released: what was released.
-        dead: what consumers held whose heartbeat has ended.
+        dead: what consumers held whose heartbeats have ended.
     """
 
     released: list[Delivery]
@@ -156,7 +156,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     """One row to store: an order, and what its delivery knows of it.
 
     Attributes:
-        fetched_at: when the document was asked for, or pushed; stands in for the version if the order has none.
+        fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
         enqueued_at: Unix seconds.
     """
 

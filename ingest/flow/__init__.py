@@ -1,8 +1,9 @@
-"""The journey of one delivery, from the stream to the ack.
+"""The lifecycle of one delivery, from the stream to the ack.
 
-    intake ──▶ worker ──▶ handler ──▶ Outcome ──▶ settlement ──▶ batch ──▶ (commit, then ack)
-    (new and     (slots)   (fetch, decide)          ├──▶ retry set
-     abandoned)                                     └──▶ dead letters
+    reader ──▶ executor ──▶ handler ──▶ Outcome ──▶ settlement ──▶ batch ──▶ (commit, then ack)
+    (slots)      │          (fetch, decode, decide)     ├──▶ retry set
+                 ▼                                      ├──▶ dead letters
+              in_flight                                 └──▶ released to the group
 
-`handler` decides and writes nothing, `settlement` alone writes. Between the two stands an `Outcome`, and nothing else.
+`handler` decides and writes nothing; `settlement`, with its parts, alone writes. An `Outcome` is all that passes between the two.
 """

@@ -6,8 +6,8 @@ from ingest.flow.availability import until_available
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
+from ingest.flow.items import Item, Written
 from ingest.flow.ports import Settling
-from ingest.flow.writing import Item, Written
 
 
 class Acks:

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from ingest.domain.delivery import Delivery, OrderRow
 from ingest.domain.outcome import Store
 from ingest.flow.acks import Acks
+from ingest.flow.items import Item
 from ingest.flow.refused_rows import RefusedRows
-from ingest.flow.writing import Item, Writer
+from ingest.flow.writing import Writer
 
 # With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
 _GATHER = 0.015

@@ -1,13 +1,13 @@
 """One clock for all workers: the queue server's, carried on between heartbeats by our own monotonic one.
 
-A worker whose wall clock is off would stamp what it fetches with a time that makes it newer, or older, than it is.
+A worker whose wall clock is wrong would otherwise stamp what it fetches with a time that makes it newer, or older, than it is.
 """
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-# A sample that was much longer on its way than the best says less than what we have, as long as the best is not old.
+# A sample that took much longer than the best is less exact than what we have, as long as the best is not old.
 _GOOD_FOR = 60.0
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -31,7 +31,7 @@ class SharedClock:
         self._best_at = 0.0
 
     def sample(self, server_time: float, asked_at: float) -> None:
-        """Take over the server's time, which it told between `asked_at` (monotonic) and now (Cristian, 1989)."""
+        """Adopt the server's time, which it sent between `asked_at` (monotonic) and now (Cristian, 1989)."""
         now = self._monotonic()
         error = (now - asked_at) / 2
         is_best = error <= self._best or now - self._best_at > _GOOD_FOR

@@ -7,7 +7,7 @@ An API whose quota is less than one request in flight at a time needs a pause be
 let through, grows by half with each refusal, and shrinks with each answer: fast far from where the last refusal came, slowly
 near to it, so that refusals, and the pauses that they ask for, stay rare (as CUBIC does with a window; Ha, Rhee, Xu, 2008).
 
-All of it is in memory: a process that starts anew learns it anew, from its first refusals.
+All of it is in memory: a process that restarts learns it again, from its first refusals.
 """
 
 import random
@@ -94,15 +94,15 @@ class Pacing:
         self._refused_at = now
 
     def slow_down(self) -> None:
-        """That was a single request at a time. Where nothing was let through at all it is not the pace, and the pauses grow."""
+        """A single request at a time was too much. If nothing was let through at all, the rate is not the cause, and the pauses grow."""
         if not self._let_through:
             return
-        # Others may have had most of what was let through just now: to begin too fast is soon put right, too slowly is not.
+        # Others may have had most of what was let through just now: a start that is too fast is soon corrected, one too slow is not.
         self._too_fast = self.interval or min(self._let_through, self.pause) / 2
         self.interval = min(max(self._too_fast * _SLOWER, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
 
     def record_success(self) -> None:
-        """The API has answered a request, with whatever but a refusal."""
+        """The API has answered a request, and did not throttle it."""
         self._refusals = 0
         self._answers += 1
         if not self.interval:

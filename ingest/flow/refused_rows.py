@@ -14,8 +14,9 @@ from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.outcome import DeadLetter, Retry
 from ingest.flow.acks import Acks
 from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.items import Item, Refusal, Written
 from ingest.flow.moves import Moves
-from ingest.flow.writing import Item, Refusal, Writer, Written
+from ingest.flow.writing import Writer
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("settlement")

@@ -1,7 +1,7 @@
-"""How a worker is asked to stop: first to finish, then to let go.
+"""How a worker is asked to stop: first to finish, then to release.
 
-`requested` means: read nothing more, finish what is in hand. `overdue` means: the grace period is used up, or we
-were asked twice; give back what is not finished.
+`requested` means: read nothing more, finish what is in flight. `overdue` means: the grace period is over, or the stop was
+requested twice; release what is not finished.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Shutdown:
         self.overdue = asyncio.Event()
 
     def request(self, cause: str) -> None:
-        """Ask to stop; asked again, more than a moment later, the grace period is over."""
+        """Request the stop; requested again, more than a moment later, the grace period is over."""
         if self.requested.is_set():
             if time.monotonic() - self._requested_at > _SAME_REQUEST and not self.overdue.is_set():
                 _log.warning("stop_hurried", cause=cause)

@@ -1,21 +1,19 @@
 """Writes rows with as few statements as they allow: halves what is too slow, and finds which rows are refused.
 
-A row of a lease that was lost is never written. When the process dies here, rows are stored whose entries are still pending; they
-come again and change nothing.
+A row whose lease was lost is never written. When the process dies here, rows are stored whose entries are still pending; those
+are delivered again and change nothing.
 """
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
-from ingest.domain.delivery import Delivery, Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreTooSlow
 from ingest.flow.availability import until_available
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
+from ingest.flow.items import Item, Refusal, Written, fresh_item
 from ingest.flow.ports import Store
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
@@ -24,7 +22,7 @@ _log = get_logger("writing")
 
 # Documents in one statement: PostgreSQL takes some 50 ms for each MB, and encoding one blocks the event loop for some 20 ms.
 _STATEMENT_BYTES = 8 * 1024 * 1024
-# Rows refused one by one, and none taken, after which a search is given up for now: it is rather the table.
+# Rows refused one by one, and none accepted, after which a search ends for now: it is rather the table.
 _MOST_REFUSED = 4
 _OUTCOME = {
     Effect.INSERTED: "stored",
@@ -32,47 +30,6 @@ _OUTCOME = {
     Effect.UNCHANGED: "unchanged",
     Effect.ERASED: "erased",
 }
-_FRESH = (Effect.INSERTED, Effect.CHANGED)
-
-
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """The rows of one delivery, which are stored together.
-
-    Attributes:
-        rows: none, one or several.
-        size: bytes of its document, for which buffer space is acquired.
-    """
-
-    delivery: Delivery
-    rows: tuple[OrderRow, ...]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """An item that was refused alone."""
-
-    item: Item
-    error: RowsRefused
-
-
-@dataclass(slots=True)
-class Written:
-    """What became of the items of one call.
-
-    Attributes:
-        stored: committed.
-        refused: each was refused alone.
-        untried: all that is known is that they, or others with them, were refused or too slow.
-        lost: others have claimed the entry.
-        fresh: one with a row that was inserted or changed: the table accepts rows.
-    """
-
-    stored: list[Item] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    untried: list[Item] = field(default_factory=list)
-    lost: list[Item] = field(default_factory=list)
-    fresh: Item | None = None
 
 
 class _TooMuchAtOnce(Exception):
@@ -123,7 +80,7 @@ class Writer:
         """Write the rows; while PostgreSQL is unavailable, wait.
 
         A refused row is found by halving. Returns early, with rows untried, when rows are too slow together, and, unless
-        `to_the_end`, when several are refused and none is taken.
+        `to_the_end`, when several are refused and none is accepted.
         """
         written, suspects = Written(), 0
         parts = deque(self._split(items))
@@ -169,7 +126,7 @@ class Writer:
             kept = {item.delivery.entry for item in ours}
             written.lost += (item for item in part if item.delivery.entry not in kept)
         written.stored += ours
-        written.fresh = _fresh(ours, effects) or written.fresh
+        written.fresh = fresh_item(ours, effects) or written.fresh
         self._limit = min(self._most, 2 * self._limit)
         now = self._now()
         for effect, count in Counter(effects).items():
@@ -193,13 +150,3 @@ class Writer:
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))
         return ours, effects
-
-
-def _fresh(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
-    """An item with a row that was inserted or changed: only that shows that the table accepts rows, triggers and all."""
-    at = 0
-    for item in items:
-        if any(effect in _FRESH for effect in effects[at : at + len(item.rows)]):
-            return item
-        at += len(item.rows)
-    return None

@@ -1,0 +1,61 @@
+"""What is stored: the rows of each delivery, and what became of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ingest.domain.delivery import Delivery, Effect, OrderRow
+from ingest.domain.errors import RowsRefused
+
+_FRESH = (Effect.INSERTED, Effect.CHANGED)
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """The rows of one delivery, which are stored together.
+
+    Attributes:
+        rows: none, one or several.
+        size: bytes of its document, for which buffer space is acquired.
+    """
+
+    delivery: Delivery
+    rows: tuple[OrderRow, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An item that was refused alone."""
+
+    item: Item
+    error: RowsRefused
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of the items of one call.
+
+    Attributes:
+        stored: committed.
+        refused: each was refused alone.
+        untried: all that is known is that they, or others with them, were refused or too slow.
+        lost: others have claimed the entry.
+        fresh: one with a row that was inserted or changed: the table accepts rows.
+    """
+
+    stored: list[Item] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+    untried: list[Item] = field(default_factory=list)
+    lost: list[Item] = field(default_factory=list)
+    fresh: Item | None = None
+
+
+def fresh_item(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
+    """An item with a row that was inserted or changed: only that shows that the table accepts rows, triggers and all."""
+    at = 0
+    for item in items:
+        if any(effect in _FRESH for effect in effects[at : at + len(item.rows)]):
+            return item
+        at += len(item.rows)
+    return None
