@@ -55,7 +55,7 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
     extra = next((name for name, packages in _EXTRAS.items() if package in packages), None)
     if extra is None:
         raise error
-    needs = f"needs the extra '{extra}': pip install '.[{extra}]' in the project's directory"
+    needs = f"needs the extra '{extra}': pip install '.[{extra}]' in the project's folder"
 
     def needs_extra() -> None:
         raise UserError(f"this command {needs}")

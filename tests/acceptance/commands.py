@@ -1,4 +1,4 @@
-"""The real `ingest worker` as a process, watched while it runs."""
+"""The real `ingest worker` as a process, and its log while it runs."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class WorkerCommand:
             self.log.append(event)
 
     def events(self, name: str, **fields: object) -> list[dict[str, Any]]:
-        """What it has logged under this name."""
+        """The events that it has logged with this name and these fields."""
         return [event for event in list(self.log) if event["event"] == name and fields.items() <= event.items()]
 
     async def says(self, name: str, within: float = 30.0, **fields: object) -> dict[str, Any]:
@@ -53,15 +53,15 @@ class WorkerCommand:
         return int(self.events("process_started", process=child)[-1]["pid"])
 
     def ask(self, number: signal.Signals) -> None:
-        """Signal the supervisor alone, as a process manager does."""
+        """Send a signal to the supervisor alone, as a process manager does."""
         self.process.send_signal(number)
 
     def ask_group(self, number: signal.Signals) -> None:
-        """Signal all its processes at once, as a terminal does."""
+        """Send a signal to all its processes at once, as a terminal does."""
         os.killpg(self.process.pid, number)
 
     async def exit_code(self, within: float = 30.0) -> int:
-        """Wait for its end, and for the last of its log."""
+        """Wait for its end and the end of its log."""
 
         async def ended() -> bool:
             return self.process.poll() is not None
@@ -77,7 +77,7 @@ class WorkerCommand:
         return await self.exit_code()
 
     def close(self) -> None:
-        """Kill what is left of it."""
+        """Kill its remaining processes."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self._reader.join(20)
@@ -101,7 +101,7 @@ class Workers:
 
 @contextmanager
 def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
-    """The workers of one test; none of them outlives it."""
+    """The workers of one test, killed at its end."""
     workers = Workers(cli, env)
     try:
         yield workers
@@ -111,7 +111,7 @@ def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, zombies aside."""
+    """Whether there is such a process that is not a zombie."""
     with suppress(psutil.NoSuchProcess):
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     return False

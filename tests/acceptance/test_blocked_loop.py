@@ -1,4 +1,4 @@
-"""The real `ingest worker` says which code holds its event loop, and stops as well as ever."""
+"""The real `ingest worker` reports the code that blocks its event loop, and stops as usual."""
 
 import msgspec
 import psutil
@@ -11,13 +11,13 @@ LINES = 300_000
 
 
 def heavy(order_id: str) -> bytes:
-    """An order with so many lines that checking them takes any machine a while."""
+    """An order with enough lines to take any machine a while to check."""
     order = msgspec.json.decode(document(order_id))
     order["lines"] = [{"sku": "S", "quantity": 1, "unit_price": "1"}] * LINES
     return msgspec.json.encode(order)
 
 
-async def test_a_worker_shows_what_blocks_its_loop_and_stops_as_ever(
+async def test_a_worker_reports_what_blocks_its_loop_and_stops_as_usual(
     cli: Cli, redis_url: str, dsn: str, queue_name: str
 ) -> None:
     env = {
@@ -38,7 +38,7 @@ async def test_a_worker_shows_what_blocks_its_loop_and_stops_as_ever(
             code = await command.stop()
         rows = await scene.rows()
 
-    # All that there was to warn of is over, and its log is read to the end: who waited for the warning would wait in vain.
+    # The blocking is over and the log is read to its end, so there is no point in waiting for the warning.
     blocked = next(iter(command.events("event_loop_blocked")), None)
     assert blocked is not None
     assert "/ingest/flow/" in blocked["stack"]  # the handler as it reads a document, or the settlement as it writes one

@@ -1,4 +1,4 @@
-"""The one-shot commands as real processes: what they print where, and with which exit code they end."""
+"""The one-shot commands as real processes: their output and exit codes."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int) -> None:
 # -- migrate ------------------------------------------------------------------------------------------------------
 
 
-def test_migrate_says_what_it_applied_and_the_second_time_nothing(cli: Cli, empty_dsn: str) -> None:
+def test_migrate_prints_what_it_applied_and_nothing_the_second_time(cli: Cli, empty_dsn: str) -> None:
     environment = {"INGEST_POSTGRES_DSN": empty_dsn}
 
     first, second = cli.run("migrate", env=environment), cli.run("migrate", env=environment)
@@ -77,14 +77,14 @@ def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cl
     done = cli.run("migrate", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
 
     assert_one_line(done, 1)
-    assert "PostgreSQL cannot be" in done.stderr
+    assert "PostgreSQL is unavailable" in done.stderr
     assert "s3cr3t" not in done.stderr
 
 
 # -- enqueue ------------------------------------------------------------------------------------------------------
 
 
-def test_ids_on_the_command_line_are_taken_in_in_order(cli: Cli, queued: Queued) -> None:
+def test_ids_on_the_command_line_are_enqueued_in_order(cli: Cli, queued: Queued) -> None:
     done = cli.run("enqueue", "a:1", "b", "a:1")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -92,7 +92,7 @@ def test_ids_on_the_command_line_are_taken_in_in_order(cli: Cli, queued: Queued)
     assert queued() == ["a:1", "b", "a:1"]
 
 
-def test_a_bad_line_is_told_with_its_number_and_the_others_are_taken_in(
+def test_an_invalid_line_is_reported_with_its_number_and_the_others_are_enqueued(
     cli: Cli, queued: Queued, tmp_path: Path
 ) -> None:
     (tmp_path / "ids.txt").write_text("a\n\n  b  \nno order!\nc\n" + "x" * 65 + "\nd")
@@ -117,14 +117,14 @@ def test_ids_may_come_from_stdin(cli: Cli, queued: Queued, arguments: list[str])
 
 
 @pytest.mark.parametrize("text", [b"\xef\xbb\xbfa\r\nb\r\n", b"a\r\n\r\nb", b"a\nb\n"])
-def test_marks_and_line_ends_of_any_system_are_no_part_of_an_id(cli: Cli, queued: Queued, text: bytes) -> None:
+def test_byte_order_marks_and_line_ends_are_not_part_of_an_id(cli: Cli, queued: Queued, text: bytes) -> None:
     done = cli.run("enqueue", "-", "--json", stdin=text)
 
     assert json.loads(done.stdout)["accepted"] == 2
     assert queued() == ["a", "b"]
 
 
-def test_samples_are_orders_of_the_simulated_api_and_begin_again_after_the_last(cli: Cli, queued: Queued) -> None:
+def test_samples_are_orders_of_the_simulated_api_and_repeat_after_the_last(cli: Cli, queued: Queued) -> None:
     known = list(sample_orders())
 
     done = cli.run("enqueue", "--sample", str(len(known) + 2))
@@ -143,7 +143,7 @@ def test_a_rate_spreads_the_ids_over_time(cli: Cli, redis_url: str, queued: Queu
     assert added[-1] - added[0] >= (60 - 4) / 40 * 1000 - 10
 
 
-def test_a_line_that_is_no_text_is_told_with_its_number(cli: Cli, queued: Queued) -> None:
+def test_a_line_that_is_not_text_is_reported_with_its_number(cli: Cli, queued: Queued) -> None:
     done = cli.run("enqueue", "-", stdin=b"a\n\xff\xfe\nb\n")
 
     assert done.returncode == 1
@@ -176,7 +176,7 @@ def test_a_member_of_json_lines_holds_the_ids(cli: Cli, queued: Queued) -> None:
     assert queued() == ["a", "17", "b"]
 
 
-def test_nothing_to_take_in_is_done_at_once(cli: Cli, queued: Queued, tmp_path: Path) -> None:
+def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
     done = cli.run("enqueue", "--file", str(tmp_path / "empty"))
@@ -187,7 +187,7 @@ def test_nothing_to_take_in_is_done_at_once(cli: Cli, queued: Queued, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["enqueue"], "--file"),
         (["enqueue", "a", "--file", "ids.txt"], "--sample"),
@@ -208,11 +208,11 @@ def test_nothing_to_take_in_is_done_at_once(cli: Cli, queued: Queued, tmp_path: 
     ],
     ids=" ".join,
 )
-def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], told: str) -> None:
+def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli, arguments: list[str], expected: str) -> None:
     done = cli.run(*arguments)
 
     assert_one_line(done, 2)
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def test_a_file_that_is_missing_or_has_no_such_column_fails_in_one_line(
@@ -232,7 +232,7 @@ def test_a_file_that_is_missing_or_has_no_such_column_fails_in_one_line(
     assert queued() == []
 
 
-def test_twenty_thousand_ids_are_taken_in(cli: Cli, queued: Queued) -> None:
+def test_twenty_thousand_ids_are_enqueued(cli: Cli, queued: Queued) -> None:
     ids = [f"order-{number}" for number in range(20_000)]
 
     done = cli.run("enqueue", "-", stdin="\n".join(ids))
@@ -242,7 +242,7 @@ def test_twenty_thousand_ids_are_taken_in(cli: Cli, queued: Queued) -> None:
     assert queued() == ids
 
 
-def test_a_file_of_another_kind_does_not_fill_the_screen(cli: Cli, queued: Queued) -> None:
+def test_a_file_without_ids_does_not_fill_the_screen(cli: Cli, queued: Queued) -> None:
     done = cli.run("enqueue", "-", stdin="not an id\n" * 5_000)
 
     assert done.returncode == 1
@@ -251,7 +251,7 @@ def test_a_file_of_another_kind_does_not_fill_the_screen(cli: Cli, queued: Queue
     assert queued() == []
 
 
-def test_enqueue_says_that_it_waits_and_ctrl_c_ends_it(cli: Cli) -> None:
+def test_enqueue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli) -> None:
     process = cli.start("enqueue", "a", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
     assert process.stderr is not None
 
@@ -287,7 +287,7 @@ def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue
     assert status["orders"] == {"stored": 0, "last_ingested_at": None}
 
 
-def test_status_with_a_server_away_shows_the_other_and_exits_with_1(cli: Cli) -> None:
+def test_status_with_an_unavailable_server_shows_the_other_and_exits_with_1(cli: Cli) -> None:
     without_redis = cli.run("status", "--json", env={"INGEST_REDIS_URL": NOWHERE_REDIS})
     without_postgres = cli.run("status", "--json", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
     table = cli.run("status", env={"INGEST_REDIS_URL": NOWHERE_REDIS, "INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
@@ -304,7 +304,7 @@ def test_status_with_a_server_away_shows_the_other_and_exits_with_1(cli: Cli) ->
         assert "s3cr3t" not in done.stdout + done.stderr
 
 
-def test_status_goes_on_until_ctrl_c_if_asked_to(cli: Cli) -> None:
+def test_status_with_watch_runs_until_ctrl_c(cli: Cli) -> None:
     process = cli.start("status", "--watch", "--json", "--interval", "0.1")
     assert process.stdout is not None
 
@@ -341,7 +341,7 @@ def test_config_shows_every_setting_with_secrets_masked(cli: Cli, tmp_path: Path
     assert all(name in table.stdout for name in values)
 
 
-def test_a_mistyped_setting_is_warned_about_and_does_not_stop(cli: Cli) -> None:
+def test_an_unknown_setting_is_a_warning_and_does_not_stop_the_command(cli: Cli) -> None:
     done = cli.run("config", env={"INGEST_STREM": "x"})
 
     assert done.returncode == 0
@@ -371,7 +371,7 @@ def test_dot_env_in_the_working_directory_is_read(cli: Cli, tmp_path: Path) -> N
     assert json.loads(done.stdout)["INGEST_GROUP"] == "from-dot-env"
 
 
-def test_dot_env_may_name_secret_files_and_mistyped_names_in_it_are_warned_about(cli: Cli, tmp_path: Path) -> None:
+def test_dot_env_may_name_secret_files_and_unknown_names_in_it_are_a_warning(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "group").write_text("from-a-file\n")
     (tmp_path / ".env").write_text("INGEST_GROUP_FILE=group\nINGEST_CONCURENCY=5\n")
 
@@ -402,7 +402,7 @@ def test_a_key_in_the_url_of_the_external_api_is_shown_nowhere(cli: Cli) -> None
 
 
 @pytest.mark.parametrize("path", ["abc", "1/2", "-1"])
-def test_a_redis_database_that_is_no_number_is_refused(cli: Cli, path: str) -> None:
+def test_a_redis_database_that_is_not_a_number_is_refused(cli: Cli, path: str) -> None:
     done = cli.run("status", env={"INGEST_REDIS_URL": f"redis://:s3cr3t@127.0.0.1:1/{path}"})
 
     assert_one_line(done, 2)
@@ -410,7 +410,7 @@ def test_a_redis_database_that_is_no_number_is_refused(cli: Cli, path: str) -> N
     assert "s3cr3t" not in done.stderr
 
 
-# -- servers that are not what they should be ---------------------------------------------------------------------
+# -- unusable servers and ports -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", ["database", "password", "schema", "parameter"])
@@ -478,7 +478,7 @@ def web_server() -> Iterator[int]:
         thread.join()
 
 
-def test_a_port_that_is_taken_fails_in_one_line(cli: Cli, web_server: int) -> None:
+def test_a_port_in_use_fails_in_one_line(cli: Cli, web_server: int) -> None:
     done = cli.run("worker", env={"INGEST_METRICS_PORT": str(web_server)})
 
     assert_one_line(done, 1)
@@ -501,8 +501,8 @@ def test_without_the_extra_all_commands_are_listed_and_those_that_need_it_say_so
     assert (listed.returncode, listed.stderr) == (0, "")
     assert all(f" {command} " in listed.stdout for command in COMMANDS)
     assert refused.returncode == 1
-    told = "ingest: this command needs the extra 'embedded': pip install '.[embedded]' in the project's folder\n"
-    assert refused.stderr == told
+    expected = "ingest: this command needs the extra 'embedded': pip install '.[embedded]' in the project's folder\n"
+    assert refused.stderr == expected
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -522,7 +522,7 @@ ALL_COMMANDS = [
 
 
 @pytest.mark.parametrize("command", [(), *ALL_COMMANDS], ids=" ".join)
-def test_help_names_what_people_type_and_no_types_of_python(cli: Cli, command: tuple[str, ...]) -> None:
+def test_help_names_values_without_python_types(cli: Cli, command: tuple[str, ...]) -> None:
     done = cli.run(*command, "--help", env={"COLUMNS": "80"})
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -543,13 +543,13 @@ def test_help_names_what_people_type_and_no_types_of_python(cli: Cli, command: t
     ],
     ids=" ".join,
 )
-def test_the_usage_line_is_as_in_any_manual(cli: Cli, command: list[str], usage: str) -> None:
+def test_the_usage_line_follows_the_convention(cli: Cli, command: list[str], usage: str) -> None:
     done = cli.run(*command, "--help", env={"COLUMNS": "80"})
 
     assert f" Usage: {usage}" in (line.rstrip() for line in done.stdout.splitlines())
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_the_version_is_printed(cli: Cli) -> None:
     done = cli.run("--version")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -572,7 +572,7 @@ def test_debug_shows_the_traceback(cli: Cli, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [["config"], ["config", "--json"], ["status"], ["config", "--help"], ["--version"]], ids=" ".join
 )
-def test_a_reader_who_has_enough_is_no_error(cli: Cli, arguments: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(cli: Cli, arguments: list[str]) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     with open(write_end, "wb") as closed:  # noqa: PTH123  a file descriptor, not a path
@@ -588,7 +588,7 @@ def test_a_reader_who_has_enough_is_no_error(cli: Cli, arguments: list[str]) -> 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_watcher_whose_reader_leaves_ends(cli: Cli) -> None:
+def test_status_with_watch_ends_when_its_pipe_is_closed(cli: Cli) -> None:
     process = cli.start("status", "--watch", "--json", "--interval", "0.1")
     assert process.stdout is not None
     assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""`ingest enqueue` and CSV files that are not well-formed: no line may vanish without a word."""
+"""`ingest enqueue` and malformed CSV files: no line may be lost without an error."""
 
 import csv
 import json
@@ -66,7 +66,7 @@ def run(cli: Cli, tmp_path: Path, text: str, *options: str) -> tuple[int, str, s
         ({"line_302": 'o-302,"two', "line_303": 'lines","DE'}, 303),
     ],
 )  # fmt: skip
-def test_a_quote_that_is_not_closed_is_told_with_its_line_and_what_was_accepted(
+def test_an_unclosed_quote_is_reported_with_its_line_and_the_accepted_orders(
     cli: Cli, queued: Queued, tmp_path: Path, changed: dict[str, str], opened: int
 ) -> None:
     first = int(min(changed, key=lambda name: int(name.removeprefix("line_"))).removeprefix("line_"))
@@ -82,7 +82,7 @@ def test_a_quote_that_is_not_closed_is_told_with_its_line_and_what_was_accepted(
     assert queued() == ids(2, first - 1)
 
 
-def test_scripts_are_told_of_a_quote_that_is_not_closed(cli: Cli, tmp_path: Path) -> None:
+def test_json_output_reports_an_unclosed_quote(cli: Cli, tmp_path: Path) -> None:
     code, stdout, _ = run(cli, tmp_path, table(line_302='o-302,"a note,DE'), "--json")
 
     result = json.loads(stdout)
@@ -90,9 +90,7 @@ def test_scripts_are_told_of_a_quote_that_is_not_closed(cli: Cli, tmp_path: Path
     assert result["error"].startswith("line 302 of ")
 
 
-def test_a_quote_that_is_not_closed_in_a_large_file_is_found_without_reading_all_of_it(
-    cli: Cli, queued: Queued
-) -> None:
+def test_an_unclosed_quote_in_a_large_file_is_found_without_reading_all_of_it(cli: Cli, queued: Queued) -> None:
     text = "id,note\n" + 'a,"note\n' + "b,note\n" * 2_000_000
 
     done = cli.run("enqueue", "-", "--format", "csv", "--column", "id", stdin=text)
@@ -102,9 +100,7 @@ def test_a_quote_that_is_not_closed_in_a_large_file_is_found_without_reading_all
     assert queued() == []
 
 
-def test_a_line_that_is_malformed_in_itself_is_told_and_the_others_are_taken_in(
-    cli: Cli, queued: Queued, tmp_path: Path
-) -> None:
+def test_a_malformed_line_is_reported_and_the_others_are_enqueued(cli: Cli, queued: Queued, tmp_path: Path) -> None:
     code, stdout, stderr = run(cli, tmp_path, table(9, line_5='o-5,"17" monitor",DE', line_7='o-7,""x,DE'))
 
     assert code == 1
@@ -125,7 +121,7 @@ def test_quoted_fields_of_many_lines_and_of_any_size_are_read(cli: Cli, queued: 
     assert queued() == [f"o-{number}" for number in range(len(notes))]
 
 
-def test_an_id_with_a_nul_or_a_line_end_is_told_with_the_line_where_it_ends(
+def test_an_id_with_a_nul_or_a_line_end_is_reported_with_the_line_where_it_ends(
     cli: Cli, queued: Queued, tmp_path: Path
 ) -> None:
     code, stdout, stderr = run(cli, tmp_path, 'id,note\na,x\n"b\nb",x\nc\0,x\nd,x\n')
@@ -137,7 +133,7 @@ def test_an_id_with_a_nul_or_a_line_end_is_told_with_the_line_where_it_ends(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("x" * 200_000 + ",id2\na,b\n", "no column 'id'"),
         (",".join(f"column-{number}" for number in range(20_000)) + "\na,b\n", "no column 'id'"),
@@ -147,13 +143,13 @@ def test_an_id_with_a_nul_or_a_line_end_is_told_with_the_line_where_it_ends(
     ],
     ids=["one large name", "many names", "a quote", "line ends of old", "a line without end"],
 )
-def test_a_header_that_cannot_be_used_is_one_short_line(
-    cli: Cli, queued: Queued, tmp_path: Path, text: str, told: str
+def test_an_unusable_header_is_one_short_line(
+    cli: Cli, queued: Queued, tmp_path: Path, text: str, expected: str
 ) -> None:
     code, stdout, stderr = run(cli, tmp_path, text)
 
     assert (code, stdout, stderr.count("\n")) == (1, "", 1), stderr[:2000]
     assert stderr.startswith("ingest: ")
-    assert told in stderr
+    assert expected in stderr
     assert len(stderr) < 1_000
     assert queued() == []

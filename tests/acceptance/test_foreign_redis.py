@@ -1,4 +1,4 @@
-"""Commands whose INGEST_REDIS_URL leads to something that is no Redis: one line, at once."""
+"""Commands whose INGEST_REDIS_URL leads to another program than Redis fail at once, in one line."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from support import Cli
 
 @pytest.mark.parametrize("answer", [echo, http], ids=lambda answer: answer.__name__)
 @pytest.mark.parametrize("command", [["worker"], ["enqueue", "536365"], ["status"], ["dead", "list"]], ids=" ".join)
-async def test_what_answers_there_is_no_redis_says_every_command(cli: Cli, answer: Answer, command: list[str]) -> None:
+async def test_every_command_reports_that_the_server_is_not_redis(cli: Cli, answer: Answer, command: list[str]) -> None:
     async with listening(answer) as port:
         done = await asyncio.to_thread(cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"})
 
@@ -19,7 +19,7 @@ async def test_what_answers_there_is_no_redis_says_every_command(cli: Cli, answe
 
 
 @pytest.mark.parametrize("command", [["worker"], ["enqueue", "536365"], ["status"], ["dead", "list"]], ids=" ".join)
-async def test_nonsense_from_what_looks_like_redis_is_one_line_too(cli: Cli, command: list[str]) -> None:
+async def test_invalid_replies_from_a_server_like_redis_are_one_line(cli: Cli, command: list[str]) -> None:
     async with listening(ones) as port:
         done = await asyncio.to_thread(
             cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"}, timeout=20

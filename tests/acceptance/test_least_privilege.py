@@ -114,7 +114,7 @@ async def command(place: Location, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("server", [KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name, indirect=True)
-async def test_the_service_does_all_its_work_and_nothing_it_asks_for_is_refused(place: Location) -> None:
+async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Location) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")
     settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600, "shutdown_grace": 1}

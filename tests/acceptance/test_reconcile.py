@@ -1,4 +1,4 @@
-"""`ingest reconcile` as a real process: which accepted orders are nowhere, all of them by name."""
+"""`ingest reconcile` as a real process: all missing orders are named."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def service(redis_url: str, dsn: str, queue_name: str) -> Iterator["Orders"]:
 
 
 class Orders:
-    """Puts orders where they may be."""
+    """Puts orders into the locations where they may be."""
 
     def __init__(self, redis: "Redis", keys: Keys, dsn: str) -> None:
         self.redis = redis
@@ -77,7 +77,7 @@ def test_every_missing_order_is_named_in_a_file(cli: Cli, service: Orders, tmp_p
     assert f"1,098 missing orders in {tmp_path}/missing.txt" in done.stderr
 
 
-def test_what_is_missing_can_be_announced_by_a_pipe(cli: Cli, service: Orders) -> None:
+def test_missing_orders_can_be_announced_through_a_pipe(cli: Cli, service: Orders) -> None:
     service.store("a", "c")
     command = f"{sys.executable} -m ingest reconcile a b c d --missing - | {sys.executable} -m ingest enqueue -"
 
@@ -125,7 +125,7 @@ def test_a_list_may_be_a_column_of_a_csv_file(cli: Cli, service: Orders, tmp_pat
     assert (done.returncode, done.stdout) == (1, "b\n")
 
 
-def test_a_line_that_is_no_order_is_told_and_the_list_is_not_sound(cli: Cli, service: Orders) -> None:
+def test_an_invalid_line_is_reported_and_fails_the_command(cli: Cli, service: Orders) -> None:
     service.store("a", "b")
 
     done = cli.run("reconcile", "-", "--json", stdin="a\nno order!\nb\n")
@@ -137,7 +137,7 @@ def test_a_line_that_is_no_order_is_told_and_the_list_is_not_sound(cli: Cli, ser
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "code", "told"),
+    ("arguments", "stdin", "code", "expected"),
     [
         ([], "", 2, "--file"),
         (["a", "--missing", "-", "--json"], "", 2, "--missing -"),
@@ -148,25 +148,25 @@ def test_a_line_that_is_no_order_is_told_and_the_list_is_not_sound(cli: Cli, ser
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_cannot_be_done_is_one_line(cli: Cli, arguments: list[str], stdin: str, code: int, told: str) -> None:
+def test_wrong_use_is_one_line(cli: Cli, arguments: list[str], stdin: str, code: int, expected: str) -> None:
     done = cli.run("reconcile", *arguments, stdin=stdin)
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
-def test_a_server_that_is_away_is_one_line_and_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
+def test_an_unavailable_server_is_one_line_and_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
     done = cli.run("reconcile", "a", "--missing", str(tmp_path / "missing"), env={"INGEST_REDIS_URL": NOWHERE_REDIS})
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
-    assert "Redis cannot be" in done.stderr
+    assert "Redis is unavailable" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_list_too_long_for_memory_without_a_folder_to_keep_it_in_is_one_line(cli: Cli) -> None:
+def test_a_list_too_long_for_memory_without_room_for_a_file_is_one_line(cli: Cli) -> None:
     stdin = "\n".join(f"a-rather-long-order-id-that-takes-memory-{number:09}" for number in range(60_000))
 
-    # What it keeps beside memory may not be written: the limit is that of a file's size.
+    # Its temporary file cannot be written: the limit is that of a file's size.
     done = subprocess.run(
         ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", sys.executable, "-m", "ingest", "reconcile", "-"],
         env=cli.env, input=stdin, capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""The real `ingest worker` asked to stop while something it needs is away or frozen: it ends well, in time, and loses nothing."""
+"""The real `ingest worker` asked to stop while a server is unavailable or frozen: it stops in time and loses nothing."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
 
 @contextmanager
 def frozen(*pids: int) -> Iterator[None]:
-    """The block with these processes, and all that they have started, stopped."""
+    """Suspend these processes and their children during the block."""
     family = [
         process for pid in pids for process in (psutil.Process(pid), *psutil.Process(pid).children(recursive=True))
     ]
@@ -61,16 +61,16 @@ def frozen(*pids: int) -> Iterator[None]:
 
 
 async def holds(scene: Scene, count: int) -> None:
-    """Wait until so many entries are handed out."""
+    """Wait until N entries are pending."""
 
-    async def handed_out() -> bool:
+    async def are_pending() -> bool:
         return (await scene.state()).pending == count
 
-    await eventually(handed_out)
+    await eventually(are_pending)
 
 
-async def ends_well(command: WorkerCommand, within: float = GRACE + KILL_MARGIN) -> None:
-    """It ends by itself, and says so, before the supervisor would have to kill it."""
+async def stops_in_time(command: WorkerCommand, within: float = GRACE + KILL_MARGIN) -> None:
+    """Check that it stops by itself, and logs it, before the supervisor would have to kill it."""
     asked = time.monotonic()
     code = await command.exit_code(within=60)
     assert code == 0, command.log[-20:]
@@ -79,26 +79,26 @@ async def ends_well(command: WorkerCommand, within: float = GRACE + KILL_MARGIN)
     assert not command.events("process_died")
 
 
-async def others_finish(scene: Scene, workers: Workers, order_ids: list[str] = ORDERS) -> None:
-    """Nothing was lost: who comes next stores all that is left."""
+async def next_worker_finishes(scene: Scene, workers: Workers, order_ids: list[str] = ORDERS) -> None:
+    """Check that nothing was lost: the next worker stores all that is left."""
     scene.api.behave(latency="0", hang_rate=0.0)
-    heirs = workers.start()
-    await heirs.says("process_started", process="worker-1")
+    next_worker = workers.start()
+    await next_worker.says("process_started", process="worker-1")
     await scene.finished(within=60)
     assert await scene.dead() == []
     assert_right(await scene.rows(), order_ids)
-    assert await heirs.stop() == 0
+    assert await next_worker.stop() == 0
 
 
-def counted(command: WorkerCommand, field: str) -> int:
-    """What its processes say at their end, added up."""
+def total(command: WorkerCommand, field: str) -> int:
+    """The sum of a field over the `stopped` events of its processes."""
     return sum(int(event[field]) for event in command.events("stopped", component="worker"))
 
 
-# -- while Redis is away ----------------------------------------------------------------------------------------
+# -- Redis unavailable ------------------------------------------------------------------------------------------
 
 
-async def test_asked_while_redis_is_frozen_it_says_what_it_could_not_give_back(
+async def test_a_stop_while_redis_is_frozen_reports_what_could_not_be_released(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     scene.api.behave(hang_rate=1.0)
@@ -108,14 +108,14 @@ async def test_asked_while_redis_is_frozen_it_says_what_it_could_not_give_back(
 
     with frozen(own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
-        await ends_well(command)
+        await stops_in_time(command)
 
-    assert counted(command, "orphans") == 20
-    assert counted(command, "released") == 0
-    await others_finish(scene, workers)
+    assert total(command, "orphans") == 20
+    assert total(command, "released") == 0
+    await next_worker_finishes(scene, workers)
 
 
-async def test_asked_while_redis_is_down_it_says_what_it_could_not_give_back(
+async def test_a_stop_while_redis_is_down_reports_what_could_not_be_released(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     scene.api.behave(hang_rate=1.0)
@@ -126,14 +126,14 @@ async def test_asked_while_redis_is_down_it_says_what_it_could_not_give_back(
     await asyncio.to_thread(own_servers.valkey.kill)
     await command.says("unavailable", server="redis")
     command.ask(signal.SIGTERM)
-    await ends_well(command)
+    await stops_in_time(command)
     await asyncio.to_thread(own_servers.valkey.start)
 
-    assert counted(command, "orphans") == 20
-    await others_finish(scene, workers)
+    assert total(command, "orphans") == 20
+    await next_worker_finishes(scene, workers)
 
 
-async def test_asked_while_redis_is_frozen_and_there_is_nothing_to_do_it_ends_well(
+async def test_a_stop_of_an_idle_worker_while_redis_is_frozen_is_in_time(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     await scene.enqueue("first")
@@ -143,34 +143,34 @@ async def test_asked_while_redis_is_frozen_and_there_is_nothing_to_do_it_ends_we
 
     with frozen(own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
-        await ends_well(command)
+        await stops_in_time(command)
 
-    assert counted(command, "orphans") == 0
+    assert total(command, "orphans") == 0
 
 
-async def test_asked_while_redis_is_frozen_the_rows_in_hand_are_committed_all_the_same(
+async def test_a_stop_while_redis_is_frozen_still_commits_the_rows_in_flight(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     scene.api.behave(latency="1.5")
     await scene.enqueue(*ORDERS[:20])
     command = workers.start(shutdown_grace=5)
 
-    async def under_way() -> bool:
+    async def all_requested() -> bool:
         return scene.api.stats().requests == 20
 
-    await eventually(under_way)
+    await eventually(all_requested)
     with frozen(own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
-        await ends_well(command, within=5 + KILL_MARGIN)
+        await stops_in_time(command, within=5 + KILL_MARGIN)
         assert await scene.stored() == 20
 
-    await others_finish(scene, workers, ORDERS[:20])
+    await next_worker_finishes(scene, workers, ORDERS[:20])
 
 
-# -- while PostgreSQL is away -----------------------------------------------------------------------------------
+# -- PostgreSQL unavailable -------------------------------------------------------------------------------------
 
 
-async def test_asked_while_postgresql_is_frozen_it_gives_back_the_batch(
+async def test_a_stop_while_postgresql_is_frozen_releases_the_batch(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     scene.api.behave(latency="0.02")
@@ -181,13 +181,13 @@ async def test_asked_while_postgresql_is_frozen_it_gives_back_the_batch(
     with frozen(own_servers.postgres.pid):
         await holds(scene, 60)
         command.ask(signal.SIGTERM)
-        await ends_well(command)
+        await stops_in_time(command)
 
-    assert counted(command, "released") == 60
-    await others_finish(scene, workers)
+    assert total(command, "released") == 60
+    await next_worker_finishes(scene, workers)
 
 
-async def test_asked_while_both_servers_are_frozen_and_the_api_hangs_it_ends_well(
+async def test_a_stop_while_both_servers_are_frozen_and_the_api_hangs_is_in_time(
     scene: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     scene.api.behave(latency="0.02")
@@ -198,17 +198,17 @@ async def test_asked_while_both_servers_are_frozen_and_the_api_hangs_it_ends_wel
     scene.api.behave(hang_rate=1.0)
     with frozen(own_servers.postgres.pid, own_servers.valkey.pid):
         command.ask(signal.SIGTERM)
-        await ends_well(command)
+        await stops_in_time(command)
 
     assert len(command.events("stopped", component="worker")) == 2
-    await others_finish(scene, workers)
+    await next_worker_finishes(scene, workers)
 
 
-# -- while the API is away --------------------------------------------------------------------------------------
+# -- external API unavailable ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", [{"error_rate": 1.0}, {"hang_rate": 1.0}, {"token": "another one"}])
-async def test_asked_while_the_circuit_is_open_it_ends_within_the_grace_period_holding_nothing(
+async def test_a_stop_while_the_circuit_is_open_is_within_the_grace_period_and_releases_everything(
     scene: Scene, workers: Workers, way: dict[str, object]
 ) -> None:
     scene.api.behave(**way)
@@ -217,19 +217,19 @@ async def test_asked_while_the_circuit_is_open_it_ends_within_the_grace_period_h
     await command.says("circuit_opened")
 
     command.ask(signal.SIGTERM)
-    await ends_well(command, within=GRACE + 5)
+    await stops_in_time(command, within=GRACE + 5)
 
-    assert counted(command, "orphans") == 0
+    assert total(command, "orphans") == 0
     assert {entry.deliveries for entry in await scene.pending()} <= {0}
     scene.api.behave(error_rate=0.0, token=None)
-    await others_finish(scene, workers)
+    await next_worker_finishes(scene, workers)
 
 
-# -- however it is asked ----------------------------------------------------------------------------------------
+# -- signals ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_asked_all_at_once_and_again_and_again_it_still_gives_everything_back(
+async def test_repeated_signals_to_all_processes_still_release_everything(
     scene: Scene, workers: Workers, number: signal.Signals
 ) -> None:
     scene.api.behave(hang_rate=1.0)
@@ -242,17 +242,17 @@ async def test_asked_all_at_once_and_again_and_again_it_still_gives_everything_b
             command.ask_group(number)
         return command.process.poll() is not None
 
-    # As an impatient person at a terminal: the first request alone would be waited for during an hour.
+    # Like repeated Ctrl-C at a terminal: after a single signal it would wait for an hour.
     await eventually(ended, within=30, every=0.2)
 
-    await ends_well(command)
-    assert (counted(command, "released"), counted(command, "orphans")) == (20, 0)
+    await stops_in_time(command)
+    assert (total(command, "released"), total(command, "orphans")) == (20, 0)
     assert {entry.deliveries for entry in await scene.pending()} == {0}
-    await others_finish(scene, workers)
+    await next_worker_finishes(scene, workers)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_signals_until_its_very_end_do_not_change_how_it_ends(
+async def test_signals_until_the_process_has_exited_do_not_change_its_exit_code(
     scene: Scene, workers: Workers, number: signal.Signals
 ) -> None:
     await scene.enqueue("first")
@@ -264,32 +264,32 @@ async def test_signals_until_its_very_end_do_not_change_how_it_ends(
             command.ask_group(number)
         return command.process.poll() is not None
 
-    # Python's own way out, where it has put its handlers away, takes some milliseconds.
+    # Python's own exit, after it has removed its signal handlers, takes some milliseconds.
     await eventually(ended, within=30, every=0.001)
 
-    await ends_well(command)
+    await stops_in_time(command)
 
 
-async def test_asked_at_any_moment_of_its_start_it_ends_well(scene: Scene, workers: Workers) -> None:
+async def test_a_stop_at_any_moment_of_the_start_succeeds(scene: Scene, workers: Workers) -> None:
     await scene.enqueue(*ORDERS)
 
     for number in range(8):
         command = workers.start()
         if number % 4:
-            # From the first line that it logs, on: forking, connecting, the first read.
+            # From its first log line on: forking, connecting, the first read.
             await command.says("process_started", process=f"worker-{number % 2}")
             await asyncio.sleep(0.02 * number)
         else:
-            # Python itself is starting: the default of SIGTERM may end it.
+            # Python itself is starting: SIGTERM may have its default effect.
             await asyncio.sleep(0.3)
         command.ask(signal.SIGTERM)
         assert await command.exit_code() in ({0, -signal.SIGTERM} if number % 4 == 0 else {0})
 
-    await others_finish(scene, workers)
+    await next_worker_finishes(scene, workers)
     assert (await scene.state()).consumers == 0
 
 
-async def test_a_killed_child_during_the_stop_is_said_and_costs_nothing(scene: Scene, workers: Workers) -> None:
+async def test_a_child_killed_during_the_stop_is_reported_and_loses_nothing(scene: Scene, workers: Workers) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ORDERS)
     command = workers.start(shutdown_grace=60)
@@ -307,5 +307,5 @@ async def test_a_killed_child_during_the_stop_is_said_and_costs_nothing(scene: S
         return command.process.poll() is not None
 
     await eventually(ended, every=0.5)
-    assert await command.exit_code() == 1, "one of its processes did not stop as it should"
-    await others_finish(scene, workers)
+    assert await command.exit_code() == 1, "one of its processes was killed"
+    await next_worker_finishes(scene, workers)

@@ -1,4 +1,4 @@
-"""Standard streams that are closed or full, input that is hostile, and Ctrl-C at any time: one line, and the right exit code."""
+"""Closed or full standard streams, hostile input, and Ctrl-C at any time: one line and the right exit code."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subpr
     )
 
 
-# -- streams that are closed or full ------------------------------------------------------------------------------
+# -- closed or full streams ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [["enqueue", "-"], ["enqueue", "--file", "-", "--format", "csv", "--column", "id"]], ids=" ".join)  # fmt: skip
@@ -69,7 +69,7 @@ def test_a_closed_input_is_one_line(cli: Cli, queue: Queue, arguments: list[str]
     assert queue.ids == []
 
 
-def test_without_an_input_nobody_is_asked(cli: Cli, queue: Queue) -> None:
+def test_without_an_input_no_confirmation_is_asked_for(cli: Cli, queue: Queue) -> None:
     queue.dead_letter("a")
     queue.dead_letter("b")
 
@@ -97,7 +97,7 @@ def test_an_output_that_cannot_be_written_is_one_line(
     assert (done.returncode, done.stderr) == (1, f"ingest: cannot write to standard output: {why}\n")
 
 
-def test_what_writes_nothing_needs_no_output(cli: Cli, tmp_path: Path, queue: Queue) -> None:
+def test_a_command_that_prints_nothing_needs_no_output(cli: Cli, tmp_path: Path, queue: Queue) -> None:
     queue.dead_letter("a")
 
     done = redirected(cli, "<&- >&- 2>&-", "dead", "export", "--output", str(tmp_path / "dead"))
@@ -132,9 +132,7 @@ def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
     ["[" * DEEP, '{"a":' * 200_000, '{"id":' + "[" * DEEP + "]" * DEEP + "}", '{"x":' + '{"a":' * 150_000 + "0" + "}" * 150_000 + "}", '{"id": ' + "7" * 5_000 + "}"],
     ids=["arrays", "objects", "in the member", "in another member", "a number of many digits"],
 )  # fmt: skip
-def test_json_lines_that_nobody_can_read_are_told_and_the_others_are_taken_in(
-    cli: Cli, queue: Queue, line: str
-) -> None:
+def test_unreadable_json_lines_are_reported_and_the_others_are_enqueued(cli: Cli, queue: Queue, line: str) -> None:
     text = '{"id": "a"}\n' + line + '\n{"id": "b"}\n'
 
     done = cli.run("enqueue", "-", "--format", "jsonl", "--column", "id", stdin=text)
@@ -162,7 +160,7 @@ def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
 
 
 @pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])
-def test_a_folder_is_no_file_to_export_into(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
+def test_export_refuses_to_write_to_a_folder(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
     done = subprocess.run(
         [*INGEST, "dead", "export", "-o", where, *force],
         env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
@@ -200,23 +198,23 @@ def test_a_dot_env_that_cannot_be_read_is_one_line(
     "module", ["ingest.domain.errors", "typer.models", "typer.main", "ingest.cli.sources", "pydantic_core", "pydantic_settings", "rich.console", "redis.exceptions", "hiredis", "ingest.settings"],
 )  # fmt: skip
 def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
-    # Python tells of each module that it has imported.
+    # Python prints the name of each module that it has imported.
     process = cli.start("enqueue", "-", env={"PYTHONPROFILEIMPORTTIME": "1"})
     assert process.stderr is not None
 
-    told = ""
+    output = ""
     for line in process.stderr:
-        told += line
+        output += line
         if line.rpartition("|")[2].strip() == module:
             process.send_signal(signal.SIGINT)
             break
-    told += process.stderr.read()
+    output += process.stderr.read()
 
-    rest = [line for line in told.splitlines() if not line.startswith("import time:")]
+    rest = [line for line in output.splitlines() if not line.startswith("import time:")]
     assert (process.wait(30), rest) == (130, ["stopped"])
 
 
-def test_a_background_job_of_a_script_goes_on_after_ctrl_c(cli: Cli, queue: Queue) -> None:
+def test_a_background_job_of_a_script_continues_after_ctrl_c(cli: Cli, queue: Queue) -> None:
     # A shell without job control starts it with SIGINT ignored.
     done = subprocess.run(
         ["sh", "-c", "trap '' INT; kill -INT $$; exec \"$@\"", "sh", *INGEST, "enqueue", "a"],

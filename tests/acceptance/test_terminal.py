@@ -1,4 +1,4 @@
-"""What the commands print fits the terminal that they are on, and is whole in a pipe."""
+"""Output fits the terminal, and is complete in a pipe."""
 
 import re
 import time
@@ -51,11 +51,21 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
 
     assert max(map(len, lines)) <= 80 or len(order_id) == 64
     text = words(lines)
-    for told in (entry_id, order_id, "attempts_exhausted", "10", "3 h ago", error[:60], other, "HTTP 404", "2 d ago"):
-        assert told in text
+    for expected in (
+        entry_id,
+        order_id,
+        "attempts_exhausted",
+        "10",
+        "3 h ago",
+        error[:60],
+        other,
+        "HTTP 404",
+        "2 d ago",
+    ):
+        assert expected in text
 
 
-def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_says_how_wide_it_is(
+def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_is_set(
     cli: Cli, dead_lettered: StoredDeadLetters
 ) -> None:
     dead_lettered.add(*(letter(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
@@ -104,7 +114,7 @@ def test_an_error_is_broken_between_words_on_a_terminal_and_one_line_in_a_pipe(c
     assert piped.count("\n") == 1
 
 
-def test_what_is_longer_than_a_line_can_be_copied_from_an_error(cli: Cli) -> None:
+def test_a_word_longer_than_a_line_is_not_broken_in_an_error(cli: Cli) -> None:
     path = "/nowhere/" + "x" * 120
 
     lines = printed(cli, "enqueue", "--file", path)
@@ -115,7 +125,7 @@ def test_what_is_longer_than_a_line_can_be_copied_from_an_error(cli: Cli) -> Non
 # -- status -------------------------------------------------------------------------------------------------------
 
 
-def test_status_fits_80_columns_also_where_a_server_is_away(cli: Cli) -> None:
+def test_status_fits_80_columns_also_while_a_server_is_unavailable(cli: Cli) -> None:
     lines = printed(cli, "status", INGEST_REDIS_URL="redis://127.0.0.1:1/0")
 
     assert max(map(len, lines)) <= 80

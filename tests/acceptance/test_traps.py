@@ -1,4 +1,4 @@
-"""What in Redis' configuration can lose orders is said when `ingest worker` starts, and does not stop it."""
+"""`ingest worker` warns at its start of Redis settings that can lose orders, and starts nevertheless."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def workers(cli: Cli) -> Iterator[Workers]:
 
 
 async def warnings(command: WorkerCommand) -> list[str]:
-    """What it says of Redis before its first process starts; it is asked to stop then."""
+    """Its warnings about Redis before its first process starts; it is stopped then."""
     await command.says("process_started")
     said = [str(event["problem"]) for event in command.events("redis_configuration", level="warning")]
     assert await command.stop() == 0
@@ -26,7 +26,7 @@ async def warnings(command: WorkerCommand) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
-async def test_a_server_that_may_evict_the_queue_is_warned_of(workers: Workers, tmp_path: Path, policy: str) -> None:
+async def test_a_server_that_may_evict_the_queue_is_a_warning(workers: Workers, tmp_path: Path, policy: str) -> None:
     options = {**VALKEY_DURABLE, "maxmemory-policy": policy}
     with ValkeyServer(tmp_path / "valkey", options=options) as server:
         (warning,) = await warnings(workers.start(redis_url=server.url))
@@ -35,19 +35,19 @@ async def test_a_server_that_may_evict_the_queue_is_warned_of(workers: Workers, 
     assert "noeviction" in warning, "what to do"
 
 
-async def test_a_server_that_forgets_when_it_restarts_is_warned_of(workers: Workers, tmp_path: Path) -> None:
+async def test_a_server_without_persistence_is_a_warning(workers: Workers, tmp_path: Path) -> None:
     with ValkeyServer(tmp_path / "valkey") as server:
         (warning,) = await warnings(workers.start(redis_url=server.url))
 
     assert "appendonly" in warning
 
 
-async def test_a_server_that_keeps_what_it_accepts_is_not_warned_of(workers: Workers, tmp_path: Path) -> None:
+async def test_a_durable_server_is_no_warning(workers: Workers, tmp_path: Path) -> None:
     with ValkeyServer(tmp_path / "valkey", options=VALKEY_DURABLE) as server:
         assert await warnings(workers.start(redis_url=server.url)) == []
 
 
-async def test_a_server_that_does_not_say_how_it_is_configured_is_used_all_the_same(
+async def test_a_server_that_does_not_show_its_configuration_is_used_without_warning(
     workers: Workers, tmp_path: Path
 ) -> None:
     with ValkeyServer(tmp_path / "valkey") as server:

@@ -1,4 +1,4 @@
-"""The real `ingest worker` as processes: stopped, interrupted, killed, and started while its servers are away."""
+"""The real `ingest worker` as processes: stopped, interrupted, killed, and started while its servers are unavailable."""
 
 import asyncio
 import os
@@ -65,7 +65,7 @@ async def nothing_lost(scene: Scene, order_ids: list[str] = ORDERS) -> set[str]:
 
 
 @pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-C", "SIGTERM to all"])
-async def test_a_stop_in_mid_run_finishes_what_is_in_hand_and_leaves_the_rest_to_others(
+async def test_a_stop_finishes_the_orders_in_flight_and_leaves_the_rest_to_others(
     scene: Scene, workers: Workers, way: str
 ) -> None:
     scene.api.behave(latency="0.3")
@@ -96,7 +96,7 @@ async def test_a_stop_in_mid_run_finishes_what_is_in_hand_and_leaves_the_rest_to
     assert await second.stop() == 0
 
 
-async def test_a_stop_while_the_api_hangs_gives_back_what_is_in_hand_for_others_to_take_at_once(
+async def test_a_stop_while_the_api_hangs_releases_the_orders_in_flight_for_others_at_once(
     scene: Scene, workers: Workers
 ) -> None:
     scene.api.behave(hang_rate=1.0)
@@ -119,7 +119,7 @@ async def is_holding(scene: Scene, count: int) -> bool:
     return (await scene.state()).pending == count
 
 
-async def test_asked_twice_it_does_not_wait_for_the_grace_period(scene: Scene, workers: Workers) -> None:
+async def test_a_second_signal_ends_the_grace_period(scene: Scene, workers: Workers) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ids(10))
     command = workers.start(processes=1, shutdown_grace=3600)
@@ -136,7 +136,7 @@ async def test_asked_twice_it_does_not_wait_for_the_grace_period(scene: Scene, w
     assert {entry.deliveries for entry in await scene.pending()} == {0}
 
 
-async def test_a_stop_while_postgresql_is_down_gives_back_the_batch(
+async def test_a_stop_while_postgresql_is_down_releases_the_batch(
     fragile: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     fragile.api.behave(latency="0.02")
@@ -155,10 +155,10 @@ async def test_a_stop_while_postgresql_is_down_gives_back_the_batch(
     assert await second.stop() == 0
 
 
-# -- dying ----------------------------------------------------------------------------------------------------
+# -- kills ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_killed_process_is_replaced_and_its_messages_run_again_at_once(scene: Scene, workers: Workers) -> None:
+async def test_a_killed_process_is_replaced_and_its_entries_run_again_at_once(scene: Scene, workers: Workers) -> None:
     scene.api.behave(latency="0.05")
     await scene.enqueue(*ORDERS)
     command = workers.start(processes=2, claim_idle=3600)
@@ -173,7 +173,7 @@ async def test_a_killed_process_is_replaced_and_its_messages_run_again_at_once(s
     assert await command.stop() == 0
 
 
-async def test_when_the_whole_command_is_killed_another_one_finishes_as_soon_as_its_heartbeats_have_ended(
+async def test_after_a_kill_of_the_whole_command_another_one_finishes_when_the_heartbeats_have_expired(
     scene: Scene, workers: Workers
 ) -> None:
     scene.api.behave(latency="0.05")
@@ -192,7 +192,7 @@ async def test_when_the_whole_command_is_killed_another_one_finishes_as_soon_as_
     assert await second.stop() == 0
 
 
-async def test_when_the_supervisor_alone_is_killed_its_workers_stop_as_if_asked(scene: Scene, workers: Workers) -> None:
+async def test_after_a_kill_of_the_supervisor_its_workers_stop_in_order(scene: Scene, workers: Workers) -> None:
     scene.api.behave(latency="0.2")
     await scene.enqueue(*ORDERS)
     command = workers.start(processes=2)
@@ -210,7 +210,7 @@ async def test_when_the_supervisor_alone_is_killed_its_workers_stop_as_if_asked(
     await nothing_lost(scene)
 
 
-async def test_a_frozen_process_loses_its_messages_to_others_and_does_no_harm_when_it_thaws(
+async def test_a_frozen_process_loses_its_entries_to_others_and_does_no_harm_when_it_resumes(
     scene: Scene, workers: Workers
 ) -> None:
     scene.api.behave(latency="0.3")
@@ -235,7 +235,7 @@ async def test_a_frozen_process_loses_its_messages_to_others_and_does_no_harm_wh
 # -- starting -------------------------------------------------------------------------------------------------
 
 
-async def test_it_waits_for_redis_with_a_message_and_goes_on_when_that_comes_up(
+async def test_it_waits_for_redis_with_a_message_and_continues_when_redis_starts(
     fragile: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     await asyncio.to_thread(own_servers.valkey.stop)
@@ -251,7 +251,7 @@ async def test_it_waits_for_redis_with_a_message_and_goes_on_when_that_comes_up(
     assert await command.stop() == 0
 
 
-async def test_it_waits_for_postgresql_with_a_message_and_goes_on_when_that_comes_up(
+async def test_it_waits_for_postgresql_with_a_message_and_continues_when_postgresql_starts(
     fragile: Scene, own_servers: EmbeddedServers, workers: Workers
 ) -> None:
     await fragile.enqueue(*ids(10))
@@ -268,7 +268,7 @@ async def test_it_waits_for_postgresql_with_a_message_and_goes_on_when_that_come
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_asked_to_stop_while_it_waits_for_a_server_it_ends_well(
+async def test_a_stop_while_it_waits_for_a_server_succeeds(
     fragile: Scene, own_servers: EmbeddedServers, workers: Workers, number: signal.Signals
 ) -> None:
     await asyncio.to_thread(own_servers.valkey.stop)
@@ -311,7 +311,7 @@ async def test_a_database_that_is_not_migrated_is_one_line_that_says_what_to_do(
     assert "ingest migrate" in await refusal(command)
 
 
-async def test_a_metrics_port_that_is_taken_is_one_line_that_names_it(workers: Workers) -> None:
+async def test_a_metrics_port_in_use_is_one_line_that_names_it(workers: Workers) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
 

@@ -317,19 +317,19 @@ async def test_the_first_of_many_findings_are_named_and_all_are_counted(scene: S
 async def test_every_lost_order_is_named_however_many_there_are(scene: Scene) -> None:
     names = sorted(ids(4500))
     await store(scene, *names[1000:2000])
-    told: list[str] = []
+    lost: list[str] = []
     looked: list[tuple[int, int]] = []
 
     report = await reconciled(
         scene,
         names,
         partial=True,
-        on_lost=told.append,
+        on_lost=lost.append,
         on_progress=lambda done, total: looked.append((done, total)),
     )
 
     assert report.lost.count == 3500
-    assert told == names[:1000] + names[2000:]
+    assert lost == names[:1000] + names[2000:]
     assert looked[0] == (0, 4500)
     assert max(looked) == (4500, 4500)
 
