@@ -1,20 +1,20 @@
-# Everything one does in this repository; `make` alone lists it. Python >= 3.11 and make are enough:
-# the targets make .venv themselves. Written for GNU make 3.81 (macOS) and later.
+# Every task of this repository; `make` alone lists them. Python >= 3.11 and make are enough: the targets
+# create .venv themselves. Written for GNU make 3.81 (macOS) and later.
 
 SHELL := /bin/sh
 
 # The interpreter for .venv: the caller's choice, or else the first of these that runs and is new enough.
-# (A name on PATH proves little: a pyenv shim exists for versions that are not active.)
+# (A name on PATH proves little: a pyenv shim exists for inactive versions, too.)
 PYTHON ?=
 PYTHONS = python3.13 python3.12 python3.11 python3
 
-# For `make test`: test processes, and COVERAGE=1 to measure. For `demo` and `test`: ARGS.
+# For `make test`: the number of test processes, and COVERAGE=1 to measure. For most targets: ARGS.
 # Twice the processors, up to eight: tests of real processes wait more than they compute.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
 COVERAGE ?=
 ARGS ?=
 
-# Who has the whole environment runs the demo in it.
+# The demo runs in the whole environment where that is installed.
 demo_venv := $(if $(wildcard .venv/ready),.venv/ready,.venv/demo)
 
 # For `make chaos`.
@@ -27,6 +27,9 @@ PROCESSES ?= 4
 export PIP_USER = 0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
+# Tests start hundreds of Python processes. Without cached bytecode each of them compiles this project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | while read -r target text; do \
@@ -36,49 +39,53 @@ help:  ## this list
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
 
 .PHONY: demo
-demo: $(demo_venv)  ## real servers, 10,000 real orders, two workers, an account at the end; ARGS="--help" for options
+demo: $(demo_venv)  ## real servers, 10,000 real orders, two workers, a reconciliation; ARGS="--help" for options
 	@exec .venv/bin/ingest demo $(ARGS)
 
 .PHONY: test
-test: .venv/ready servers  ## everything: lint, then all tests; ARGS="tests/unit -k retry" selects, COVERAGE=1 measures
-	@$(steps); $(lint_steps); $(if $(COVERAGE),$(coverage_steps),$(test_steps)); $(verdict)
+test: .venv/ready servers  ## lint and all tests; with ARGS="tests/unit -k retry" only those tests; COVERAGE=1 measures
+	@$(steps); $(if $(ARGS),,$(lint_steps);) $(if $(COVERAGE),$(coverage_steps),$(test_steps)); $(verdict)
+
+.PHONY: unit
+unit: .venv/ready  ## the unit tests alone, in seconds: no server, no lint; ARGS="-k retry"
+	@exec .venv/bin/python -m pytest -q -n 2 tests/unit $(ARGS)
 
 .PHONY: test-deploy
-test-deploy: .venv/ready  ## the image and docker-compose.yml on a real Docker engine; root on Debian 12; ARGS="--plots FOLDER"
+test-deploy: .venv/ready  ## the image and docker-compose.yml on a Docker engine; root on Debian 12; ARGS="--plots FOLDER"
 	@PYTHONPATH=tests exec .venv/bin/python -P -m deploy $(ARGS)
 
 .PHONY: servers
-servers: .venv/ready  ## get the Redis 7 and 8 that the tests run on beside Valkey, once, into ~/.cache
+servers: .venv/ready  ## download the Redis 7 and 8 that tests use beside Valkey, once, into ~/.cache
 	@.venv/bin/python tests/servers/get.py
 
 .PHONY: lint
-lint: .venv/ready  ## code, import rules, Dockerfile, compose file, workflow
+lint: .venv/ready  ## check code, types, import rules, Dockerfile, compose file, workflow
 	@$(steps); $(lint_steps); $(verdict)
 
 .PHONY: fmt
-fmt: .venv/ready  ## format the code and repair what ruff can
+fmt: .venv/ready  ## format the code and apply ruff's fixes
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
 .PHONY: bench
-bench: .venv/ready  ## the service measured beside a bare loop; ARGS="patterns --orders 1000" for another bench, ARGS=--help
+bench: .venv/ready  ## benchmark the service against a bare loop; ARGS="patterns --orders 1000" for another benchmark
 	@exec .venv/bin/ingest bench $(or $(ARGS),pipeline --vs bare)
 
 .PHONY: chaos
-chaos: .venv/ready  ## everything fails for MINUTES=1, again and again, and no order may be lost; SEED=… repeats a plan
+chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order may be lost; SEED=… repeats a run
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
 
 .PHONY: scale
-scale: .venv/ready servers  ## what each call costs a Redis with 5,000,000 orders queued, on all kinds of it; a quarter of an hour
+scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)
 
 .PHONY: fleet
-fleet: .venv/ready servers  ## what 1,000 worker processes cost one Redis; ARGS="--rate 5000 --processes 100"
+fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis; ARGS="--rate 5000 --processes 100"
 	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
 
 .PHONY: dashboards
-dashboards: .venv/ready  ## write deploy/grafana/dashboards anew from its code
+dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/overview.py
 
 .PHONY: lock
@@ -99,7 +106,7 @@ clean:  ## remove .venv, caches and build output
 	find . -name .git -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 
-# ---- Checks: each step is announced, all of them run, and one verdict ends them ----
+# ---- Checks: each step prints its name, all of them run, and the last line is the verdict ----
 
 steps = failed=; \
 	step() { \
@@ -120,9 +127,12 @@ lint_steps = \
 
 pytest = -m pytest -q -n $(JOBS) --dist worksteal --durations=10 $(ARGS)
 
-test_steps = step 'pytest' .venv/bin/python $(pytest)
+# In a fresh clone, one process compiles the tests for all of pytest's workers, which would otherwise each do it.
+compile_tests = $(if $(wildcard tests/__pycache__),,.venv/bin/python -m pytest -qq --collect-only >/dev/null || true;)
 
-# Every process leaves its own data file: pytest's workers, and the commands that tests start.
+test_steps = $(compile_tests) step 'pytest' .venv/bin/python $(pytest)
+
+# Every process writes its own data file: pytest's workers, and the commands that tests start.
 coverage_steps = \
 	.venv/bin/coverage erase; \
 	step 'pytest' .venv/bin/coverage run $(pytest); \
@@ -141,11 +151,11 @@ compile = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 
 
 # ---- The virtual environment ----
-# The demo needs a few packages; tests, checks and benches need many more. Either installs into .venv what is missing there, and
-# leaves a stamp: .venv/demo or .venv/ready. Once everything is there, .venv/ready alone counts.
+# The demo needs a few packages; tests, checks and benchmarks need many more. Either target installs what .venv
+# lacks and writes a stamp: .venv/demo or .venv/ready. Once everything is installed, only .venv/ready counts.
 
-# What .venv was made for: a Python and a folder (its scripts name both). The stamps hold this line,
-# so .venv is made anew after an interrupted install, a move or copy, or a change of Python.
+# A .venv belongs to one Python and one folder (its scripts name both). The stamps hold this line, so .venv is
+# created again after an interrupted install, a move or copy, or a change of Python.
 identity = import os, sys; print("Python %d.%d in" % sys.version_info[:2], os.getcwd())
 
 unfit := $(shell \
@@ -162,13 +172,13 @@ unfit := $(shell \
 .venv/demo: requirements-demo.lock pyproject.toml $(if $(unfit),always) | venv
 	@[ -e .venv/ready ] || { $(call install,$<,$@); }
 
-# Two installs at a time would spoil it (`make -j demo test`).
+# Two simultaneous installs (`make -j demo test`) would corrupt .venv.
 .NOTPARALLEL:
 
 .PHONY: venv
 venv:
 	@$(if $(unfit),set -e; $(find_python); \
-	echo "making .venv with $$("$$python" -c 'import sys; print("Python", sys.version.split()[0])')"; \
+	echo "creating .venv with $$("$$python" -c 'import sys; print("Python", sys.version.split()[0])')"; \
 	rm -rf .venv; \
 	$(make_venv),:)
 
@@ -205,8 +215,8 @@ find_pip = \
 		exit 1; \
 	fi
 
-# $(1): the lock; $(2): the stamp. Without stamps while it lasts: an install that is cut off leaves none.
-# pip's own output is a screenful; of it, the names go by as progress. Errors come on stderr, untouched.
+# $(1): the lock; $(2): the stamp. The stamps are removed first, so that an interrupted install leaves none.
+# Of pip's output only package names are shown, as progress. Errors go to stderr unchanged.
 install = \
 	set -e; $(find_python); $(find_pip); \
 	rm -f .venv/ready .venv/demo .venv/installed; \

@@ -92,9 +92,13 @@ class UpstreamClient:
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[Self]:
-        """A client over the transports that `opener` opens: one, and another when that has broken."""
-        async with RenewedTransport.open(opener, limits.total) as transport:
+        """A client over the transports that `opener` opens: one, and another when that has broken.
+
+        `clock` tells how long a transport has been open.
+        """
+        async with RenewedTransport.open(opener, limits.total, clock) as transport:
             yield cls(transport, template, limits, seconds, now, draw)
 
     async def fetch(self, request: FetchRequest) -> Fetched:

@@ -16,6 +16,7 @@ from ingest.upstream.transport import Transport
 _log = get_logger("upstream")
 
 Get = Callable[[str], Awaitable[bytes]]
+Clock = Callable[[], float]
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
 # A new transport that breaks within this time is not replaced: what is wrong is not the transport.
@@ -33,13 +34,15 @@ class RenewedTransport:
     Args:
         opener: opens a transport.
         longest: seconds after which no request runs on a transport that was replaced.
+        clock: monotonic seconds.
     """
 
     get: Get
 
-    def __init__(self, opener: Opener, longest: float) -> None:
+    def __init__(self, opener: Opener, longest: float, clock: Clock = time.monotonic) -> None:
         self._opener = opener
         self._longest = longest
+        self._clock = clock
         self._stack = AsyncExitStack()
         self._opened_at = 0.0
         self._told_at: float | None = None
@@ -48,9 +51,9 @@ class RenewedTransport:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, opener: Opener, longest: float) -> AsyncIterator[Self]:
+    async def open(cls, opener: Opener, longest: float, clock: Clock = time.monotonic) -> AsyncIterator[Self]:
         """With a first transport."""
-        renewed = cls(opener, longest)
+        renewed = cls(opener, longest, clock)
         await renewed._open()
         try:
             yield renewed
@@ -64,7 +67,7 @@ class RenewedTransport:
     async def replace(self, broken: Get, error: Exception) -> None:
         """Replace the transport with this `get`, if it is the one in use and was not opened just now."""
         self._tell(error)
-        if self.get is not broken or time.monotonic() < self._opened_at + _SETTLING:
+        if self.get is not broken or self._clock() < self._opened_at + _SETTLING:
             return
         old = self._stack
         try:
@@ -78,7 +81,7 @@ class RenewedTransport:
         closing.add_done_callback(self._retired.discard)
 
     async def _open(self) -> None:
-        self._opened_at = time.monotonic()
+        self._opened_at = self._clock()
         self._stack = AsyncExitStack()
         transport = await self._stack.enter_async_context(self._opener())
         self.get = transport.get
@@ -93,7 +96,7 @@ class RenewedTransport:
                 _log.debug("transport_not_closed", error=str(error))
 
     def _tell(self, error: Exception) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if self._told_at is not None and now < self._told_at + _TELL_EVERY:
             self._untold += 1
             return

@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from contract.beating import connect
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import ValkeyServer
+from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 
 
@@ -43,6 +45,22 @@ def keys(queue_name: str) -> Keys:
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
     async with Redis.from_url(redis_url) as client:
         yield client
+
+
+@pytest.fixture
+async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
+    """A consumer of the test's queue."""
+    async with connect(redis_url, queue_name, "one") as consumer:
+        await consumer.ensure_group()
+        yield consumer
+
+
+@pytest.fixture
+async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
+    """A second consumer of the same queue."""
+    del one  # it has created the group
+    async with connect(redis_url, queue_name, "two") as consumer:
+        yield consumer
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ Time passes by moving scores: a heartbeat's end and the moment from which a cons
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 
-import pytest
 from contract.beating import (
     GROUP,
     LEASE,
@@ -29,21 +27,6 @@ from redis.asyncio import Redis
 
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
-
-
-@pytest.fixture
-async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    async with connect(redis_url, queue_name, "one") as consumer:
-        await consumer.ensure_group()
-        yield consumer
-
-
-@pytest.fixture
-async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
-    del one  # it has made the group
-    async with connect(redis_url, queue_name, "two") as consumer:
-        yield consumer
-
 
 # -- taking over ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,5 @@
 """Giving back and leaving on a real server: others may take what is left at once, and no delivery is counted that did not happen."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from contract.beating import (
     EVER,
@@ -9,7 +7,6 @@ from contract.beating import (
     LIFETIME,
     NOW,
     beats,
-    connect,
     counts,
     falls_silent,
     has_been_heard_long_enough,
@@ -26,21 +23,6 @@ from support import eventually
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
-
-
-@pytest.fixture
-async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    async with connect(redis_url, queue_name, "one") as consumer:
-        await consumer.ensure_group()
-        yield consumer
-
-
-@pytest.fixture
-async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
-    del one  # it has made the group
-    async with connect(redis_url, queue_name, "two") as consumer:
-        yield consumer
-
 
 # -- giving back ------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """What has left the pending list without an ack is put back, and only what is settled is ever deleted."""
 
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
 import pytest
@@ -11,7 +10,6 @@ from contract.beating import (
     NOW,
     age,
     beats,
-    connect,
     counts,
     falls_silent,
     has_been_heard_long_enough,
@@ -26,20 +24,6 @@ from redis.exceptions import ResponseError
 from ingest.domain.delivery import DeadReason
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
-
-
-@pytest.fixture
-async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    async with connect(redis_url, queue_name, "one") as consumer:
-        await consumer.ensure_group()
-        yield consumer
-
-
-@pytest.fixture
-async def two(redis_url: str, queue_name: str, one: Consumer) -> AsyncIterator[Consumer]:
-    del one  # it has made the group
-    async with connect(redis_url, queue_name, "two") as consumer:
-        yield consumer
 
 
 async def left(redis: Redis, keys: Keys) -> list[str]:

@@ -1,10 +1,8 @@
 """Entries that a foreign producer has made hard to move: they are moved, or end by themselves, and stop nothing."""
 
-from collections.abc import AsyncIterator
-
 import msgspec
 import pytest
-from contract.beating import NOW, connect
+from contract.beating import NOW
 from redis.asyncio import Redis
 
 from ingest.domain.dead_letter import Selection
@@ -14,13 +12,6 @@ from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.entries import flat, to_delivery
 from ingest.queue.keys import Keys
 from ingest.queue.scanner import Location, QueueScanner
-
-
-@pytest.fixture
-async def one(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
-    async with connect(redis_url, queue_name, "one") as consumer:
-        await consumer.ensure_group()
-        yield consumer
 
 
 def wide(fields: int, order_id: str = "a") -> dict[bytes, bytes]:
