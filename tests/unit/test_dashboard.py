@@ -13,8 +13,9 @@ import pytest
 from deploy.promql import Selector, functions_of, groupings, parts_with_data, selectors
 from deploy.watching import DASHBOARD, Panel, annotations, filled, panels, read_dashboard, rules, variables
 
+from ingest.domain.queue_state import Lane, QueueState
 from ingest.telemetry.collectors import QueueCollector
-from ingest.telemetry.metrics import WORKER_METRICS, QueueState
+from ingest.telemetry.metrics import WORKER_METRICS
 
 BOARD = read_dashboard()
 HEADINGS_AND_PANELS = panels(BOARD)
@@ -38,6 +39,7 @@ RULES = [(name, rule["expr"]) for name, rule in rules()]
 ON_ALL = {"job", "instance"}
 LABELS = {spec.label for spec in WORKER_METRICS if spec.label}
 VALUES = {label: {value for spec in WORKER_METRICS if spec.label == label for value in spec.values} for label in LABELS}
+VALUES["lane"] = set(Lane)
 
 
 @cache
@@ -50,8 +52,8 @@ def metrics() -> dict[str, set[str]]:
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:
             known[spec.name] = labels
-    for gauge in QueueCollector("x", QueueState(0, 0, 0, 0, 0, 0)).collect():
-        known[gauge.name] = ON_ALL | {"stream"}
+    for gauge in QueueCollector("x", QueueState()).collect():
+        known[gauge.name] = ON_ALL | gauge.samples[0].labels.keys()
     for _, rule in rules():
         if "record" in rule:
             # level:metric:operations, where the level is the labels that are left.
