@@ -84,9 +84,9 @@ def test_the_file_is_what_the_code_makes() -> None:
 
 def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_path: Path) -> None:
     code = shutil.copytree(CODE, tmp_path / "grafana")
-    shared_metrics = code / "dashboards" / DASHBOARD.name
-    shared_metrics.write_text(
-        shared_metrics.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
+    dashboard_file = code / "dashboards" / DASHBOARD.name
+    dashboard_file.write_text(
+        dashboard_file.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
     )
 
     stale = run(code, "--check")
@@ -97,7 +97,7 @@ def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_
     assert "make dashboards" in stale.stderr
     assert stale.stderr.count("\n") == 1
     assert (made.returncode, current.returncode) == (0, 0)
-    assert shared_metrics.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
+    assert dashboard_file.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("where", "query"), [*QUERIES.items(), *RULES])
