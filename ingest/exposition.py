@@ -1,4 +1,4 @@
-"""Serves /metrics: what the worker processes count, and what Redis says of the queue; and /healthz beside it."""
+"""Serves /metrics (the workers' own metrics and the state of the queue) and /healthz."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
 from ingest.settings import Settings
-from ingest.telemetry.collectors import QueueCollector, SharedMetricsCollector
+from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -24,7 +24,7 @@ _log = get_logger("exposition")
 
 @asynccontextmanager
 async def serving(settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket) -> AsyncIterator[None]:
-    """Answer on `listener` while the block runs."""
+    """Serve on `listener` while the block runs."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
         monitor = Monitor(client, settings.stream, settings.group)
         application = web.Application()
@@ -39,18 +39,19 @@ async def serving(settings: Settings, shared_metrics: SharedMetrics, listener: s
 
 async def _metrics(shared_metrics: SharedMetrics, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
     registry = CollectorRegistry()
+    registry.register(BuildCollector())
     registry.register(SharedMetricsCollector(shared_metrics))
     try:
         registry.register(QueueCollector(stream, await monitor.state()))
     except (QueueUnavailable, UserError) as error:
-        # The workers' own counts are still worth showing; the group's gauges are absent, not stale.
+        # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
         _log.warning("unavailable", server="redis", error=str(error))
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
 async def _healthz(liveness: Liveness, _: web.Request) -> web.Response:
-    # Of the processes alone: one that waits for a server is well, and restarting it would help nobody.
+    # About the processes alone: one that waits for a server is healthy, and a restart would not help.
     if silent := liveness.silent():
         names = ", ".join(f"worker-{slot}" for slot in silent)
         return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"silent: {names}\n")

@@ -1,4 +1,4 @@
-"""How panels look: one colour for one meaning, and what all graphs, numbers, timelines and heat maps share.
+"""How panels look: one colour for each meaning, and what all graphs, numbers, timelines and heat maps share.
 
 `sections.py` says what they show.
 """
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 GOOD, WARN, BAD = "green", "orange", "red"
 _QUIET = "#8e949c"
 
-# By the name that a series has in its legend. Green has succeeded, orange will be tried again, red has failed; blue only measures.
+# By the name of a series in the legend. Green: succeeded. Orange: will be retried. Red: failed. Blue: a measurement.
 COLOURS = {
     "stored": GOOD, "unchanged": "blue", "erased": "light-purple", "retried": WARN, "dead": BAD,
-    "waiting": "blue", "in work": GOOD, "to be retried": WARN,
+    "waiting": "blue", "pending": GOOD, "to be retried": WARN,
+    "main": "blue", "express": "purple",
     "2xx": GOOD, "4xx": "yellow", "429": "purple", "5xx": BAD, "timeout": "dark-red", "error": WARN,
     "p50": "light-blue", "p95": "blue", "p99": "dark-blue", "mean": "blue",
     "in flight": GOOD, "limit": _QUIET,
@@ -44,7 +45,7 @@ _AnyPanel = TypeVar("_AnyPanel", Graph, Number, Timeline, HeatMap)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, and the name of what it gives: fixed, or made of labels, as `{{code}}`."""
+    """A query, and the legend of its series: fixed, or made of labels, such as `{{code}}`."""
 
     expr: str
     legend: str
@@ -53,13 +54,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """From where on a value is a warning, and from where on bad; where alerts say so, at the same values."""
+    """The values from which on a number is orange, and red; the same as in the alerts."""
 
     warn: float | None = None
     bad: float | None = None
 
     def thresholds(self) -> dashboard_builders.ThresholdsConfig:
-        """Good below them all."""
+        """Green below all levels."""
         steps = [
             dashboard.Threshold(value=value, color=colour)
             for value, colour in ((self.warn, WARN), (self.bad, BAD))
@@ -74,10 +75,10 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a panel is called, and what it tells to somebody who sees it for the first time.
+    """The title of a panel, and a description for somebody who sees it for the first time.
 
     Attributes:
-        unit: of Grafana's list, or `suffix:…`.
+        unit: one of Grafana's, or `suffix:…`.
     """
 
     title: str
@@ -95,13 +96,13 @@ def graph(words: Words, queries: Sequence[Query], width: int, *, levels: Levels 
 
 
 def logarithmic(words: Words, queries: Sequence[Query], width: int) -> Graph:
-    """Lines on a scale on which milliseconds and minutes can both be read."""
+    """Lines on a logarithmic scale, for values from milliseconds to minutes."""
     scale = common_builders.ScaleDistributionConfig().type(common.ScaleDistribution.LOG).log(10)
     return _lines(words, queries, width).scale_distribution(scale).fill_opacity(0)
 
 
 def stacked(words: Words, queries: Sequence[Query], width: int, *, parts: Sequence[str] = ()) -> Graph:
-    """Areas on top of each other: parts that add up to something.
+    """Stacked areas: the parts of a total.
 
     Args:
         words: of the panel.
@@ -114,7 +115,7 @@ def stacked(words: Words, queries: Sequence[Query], width: int, *, parts: Sequen
 
 
 def bars(words: Words, queries: Sequence[Query], width: int, *, parts: Sequence[str] = ()) -> Graph:
-    """Stacked bars: what should not happen often."""
+    """Stacked bars, for rare events."""
     return (
         stacked(words, queries, width, parts=parts)
         .draw_style(common.GraphDrawStyle.BARS)
@@ -124,13 +125,13 @@ def bars(words: Words, queries: Sequence[Query], width: int, *, parts: Sequence[
 
 
 def dashed(panel: Graph, name: str) -> Graph:
-    """Draw the one series that is so called as a bound of the others."""
+    """Draw the series with this name as a limit of the others."""
     style = common.LineStyle(fill="dash", dash=[8, 6])
     return panel.override_by_name(name, [_property("custom.lineStyle", style), _property("custom.fillOpacity", 0)])
 
 
 def number(words: Words, queries: Sequence[Query], width: int, *, levels: Levels, no_value: str = "no data") -> Number:
-    """The last value, large, over a small curve of how it came to be."""
+    """The last value in large type, over a small graph of its history."""
     return (
         _common(stat.Panel(), words, queries, width)
         .height(4)
@@ -144,11 +145,11 @@ def number(words: Words, queries: Sequence[Query], width: int, *, levels: Levels
 
 
 def timeline(words: Words, query: Query, width: int, *, states: Mapping[int, tuple[str, str]]) -> Timeline:
-    """A line for each worker, coloured by its state.
+    """A row for each worker, coloured by its state.
 
     Args:
         words: of the panel.
-        query: gives whole numbers.
+        query: returns whole numbers.
         width: columns.
         states: name and colour, from each of these numbers up to the next.
     """
@@ -184,7 +185,7 @@ def heat_map(words: Words, expr: str, width: int, *, cell_unit: str) -> HeatMap:
             .exponent(0.5)
             .steps(64)
         )
-        # What no order fell into stays empty.
+        # Buckets without orders stay empty.
         .filter_values(heatmap_builders.FilterValueRange().le(1e-9))
         .mode(common.TooltipDisplayMode.SINGLE)
         .show_legend()
@@ -192,12 +193,12 @@ def heat_map(words: Words, expr: str, width: int, *, cell_unit: str) -> HeatMap:
 
 
 def in_words(panel: Number, states: Mapping[int, tuple[str, str]]) -> Number:
-    """A word in place of the number; see `timeline`."""
+    """Show a word instead of the number; see `timeline`."""
     return panel.mappings(_ranges(states))
 
 
 def with_levels(panel: Number, by_name: Mapping[str, Levels]) -> Number:
-    """Levels of their own for the series that are so called."""
+    """Set levels for single series, by name."""
     for name, levels in by_name.items():
         panel = panel.override_by_name(name, [_property("thresholds", levels.thresholds().build())])
     return panel
@@ -246,7 +247,7 @@ def _ranges(states: Mapping[int, tuple[str, str]]) -> list[dashboard.ValueMappin
         dashboard.RangeMap(
             dashboard.DashboardRangeMapOptions(
                 from_val=start,
-                # Both ends of a range belong to it; the states are whole numbers.
+                # A range includes both ends; the states are whole numbers.
                 to=None if end is None else end - 1,
                 result=dashboard.ValueMappingResult(text=text, color=colour, index=index),
             )

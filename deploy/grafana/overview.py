@@ -1,9 +1,9 @@
-"""The Grafana dashboard of the service, as code; `dashboards/overview.json` is made of it.
+"""Generates the Grafana dashboard of the service, `dashboards/overview.json`.
 
     python deploy/grafana/overview.py            write the file
     python deploy/grafana/overview.py --check    fail unless the file is current
 
-`sections.py` says what it shows, `look.py` what that looks like.
+`sections.py` has the panels, `look.py` their appearance.
 """
 
 import argparse
@@ -21,10 +21,10 @@ _FILE = Path(__file__).parent / "dashboards" / "overview.json"
 
 
 class _Alerts(models.AnnotationQuery):
-    """Marks from when to when alerts were firing; the SDK knows no annotations of Prometheus."""
+    """Marks the times at which alerts were firing. The SDK has no type for annotations of Prometheus."""
 
     def to_json(self) -> dict[str, object]:
-        """As Grafana 12 reads it."""
+        """The form that Grafana 12 reads."""
         return super().to_json() | {
             "target": {"expr": self.expr, "interval": "10s", "refId": "Anno"},
             "titleFormat": "{{alertname}}",
@@ -34,13 +34,11 @@ class _Alerts(models.AnnotationQuery):
 
 
 def build() -> models.Dashboard:
-    """All of it."""
-    shared_metrics = (
+    """The whole dashboard."""
+    dashboard = (
         Dashboard("Order ingestion")
         .uid("ingest-overview")
-        .description(
-            "Orders on their way from the queue through the external API into PostgreSQL, and what holds them up."
-        )
+        .description("Orders from the queue through the external API into PostgreSQL, and what slows them down.")
         .tags(["order-ingest"])
         .timezone("browser")
         .time("now-1h", "now")
@@ -48,7 +46,7 @@ def build() -> models.Dashboard:
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .with_variable(_datasource_variable())
         .with_variable(_variable("stream", "Queue", "ingest_queue_pending", "stream"))
-        # The workers of one queue are one job of Prometheus, as a rule; by it, targets are found that have never answered.
+        # As a rule, the workers of one queue are one job of Prometheus. The job also selects targets that have never answered.
         .with_variable(
             _several(_variable("job", "Job", 'ingest_queue_pending{stream="$stream"}', "job")).hide(
                 models.VariableHide.HIDE_VARIABLE
@@ -56,12 +54,12 @@ def build() -> models.Dashboard:
         )
         .with_variable(_several(_variable("instance", "Worker", 'up{job=~"$job"}', "instance")))
     )
-    # The SDK leaves the numbers to whoever saves the dashboard, and then they would change with each panel put in between.
+    # Without numbers of our own, those of all later panels would change with each panel that is inserted.
     for hundreds, section in enumerate((section() for section in SECTIONS), 1):
-        shared_metrics.with_row(Row(section.title).id(100 * hundreds))
+        dashboard.with_row(Row(section.title).id(100 * hundreds))
         for position, panel in enumerate(section.panels, 1):
-            shared_metrics.with_panel(panel.id(100 * hundreds + position))
-    built = shared_metrics.build()
+            dashboard.with_panel(panel.id(100 * hundreds + position))
+    built = dashboard.build()
     built.annotations = models.AnnotationContainer(list_val=[_alerts()])
     return built
 
@@ -102,14 +100,14 @@ def _alerts() -> models.AnnotationQuery:
 
 
 def main() -> int:
-    """Write the file, or say whether it is current."""
+    """Write the file, or check that it is current."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail unless the file is current")
     given = parser.parse_args()
     text = json.dumps(build(), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if given.check:
         if not _FILE.exists() or _FILE.read_text(encoding="utf-8") != text:
-            sys.stderr.write(f"{_FILE.name} is not what overview.py makes: run make dashboards\n")
+            sys.stderr.write(f"{_FILE.name} is not current: run make dashboards\n")
             return 1
         return 0
     _FILE.parent.mkdir(exist_ok=True)

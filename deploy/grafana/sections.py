@@ -1,13 +1,12 @@
-"""What the dashboard shows, in the order of an order's way.
+"""The panels of the dashboard, from the queue to the workers.
 
-What is true of the queue as a whole is the same on every worker, hence `max`; what workers count is added up.
+The gauges of the queue are the same on every worker, hence `max`; the counters of the workers are added up.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from look import (
-    BAD,
     GOOD,
     WARN,
     Levels,
@@ -26,19 +25,19 @@ from look import (
     with_levels,
 )
 
-# What every query is restricted to: the queue, and the workers chosen above the panels.
+# Every query is restricted to the queue, or to the workers chosen above the panels.
 _QUEUE = 'stream="$stream",job=~"$job"'
 _WORKERS = 'job=~"$job",instance=~"$instance"'
 
-# As deploy/prometheus/rules/alerts.yml: orange where it warns, red where it is critical.
+# The limits of deploy/prometheus/rules/alerts.yml: orange for a warning, red for critical.
 _OLDEST = Levels(warn=900, bad=3600)
 _RESTARTS = Levels(warn=3)
 _ANY_IS_A_WARNING = Levels(warn=1)
-_NONE_IS_BAD = {0: BAD, 1: GOOD}
 
 _OUTCOMES = ("stored", "unchanged", "erased", "retried", "dead")
 _CODES = ("2xx", "4xx", "429", "5xx", "timeout", "error")
 _REASONS = ("idle", "dead_consumer", "restart")
+_LANES = ("main", "express")
 
 _PER_SECOND = "suffix:/s"
 _PER_MINUTE = "suffix:/min"
@@ -48,14 +47,14 @@ _COUNT = "short"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Panels under a heading; together they fill lines of 24 columns."""
+    """Panels under a heading; together they fill rows of 24 columns."""
 
     title: str
     panels: Sequence[Panel]
 
 
-def _gauge(name: str) -> str:
-    return f"max by (stream) ({name}{{{_QUEUE}}})"
+def _gauge(name: str, by: str = "stream") -> str:
+    return f"max by ({by}) ({name}{{{_QUEUE}}})"
 
 
 def _rate(name: str, by: str = "", where: str = "") -> str:
@@ -81,8 +80,9 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Oldest unfinished order",
-                    "How long the order that has waited longest has been in the queue; 0 when all are done. The one number to "
-                    "watch: it stays low however much comes in, as long as the workers keep up. Without data, Redis is away.",
+                    "Time since the oldest unfinished order was first announced, its retries included; 0 when all orders are "
+                    "finished. The most important number: it stays low under any load, as long as the workers keep up. Without "
+                    "data, Redis is unavailable.",
                     _SECONDS,
                 ),
                 [Query(_gauge("ingest_queue_oldest_age_seconds"), "oldest")],
@@ -92,8 +92,8 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Waiting",
-                    "Orders that no worker has been given yet. Many are no trouble in themselves: ten thousand may be one "
-                    "second's import. See the oldest one's age beside it.",
+                    "Orders not yet delivered to a worker, in both lanes. A high number alone is no problem: ten thousand may be "
+                    "one second's import. See the age of the oldest order.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_queue_depth"), "waiting")],
@@ -103,8 +103,7 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Stored per second",
-                    "Orders stored by the chosen workers. At 0 with orders waiting nothing moves: look at the circuit, then at "
-                    "the logs.",
+                    "Orders stored by the chosen workers. At 0 with orders waiting, look at the circuit first, then at the logs.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", where='outcome="stored"'), "stored")],
@@ -114,8 +113,8 @@ def at_a_glance() -> Section:
             number(
                 Words(
                     "Dead letters",
-                    "Orders that no retry can help, kept until a person has looked: `ingest dead list` tells why each is there, "
-                    "`ingest dead replay` puts them back, `ingest dead drop` removes them.",
+                    "Orders that failed for good, kept until somebody decides: `ingest dead list` shows the reasons, `ingest dead "
+                    "replay` puts them back into the queue, `ingest dead drop` deletes them.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_dead_letters"), "dead")],
@@ -126,7 +125,7 @@ def at_a_glance() -> Section:
                 number(
                     Words(
                         "Workers",
-                        "`ingest worker` commands that answer to Prometheus, and those that do not: they hang, have stopped, or "
+                        "`ingest worker` commands that answer to Prometheus, and commands that do not: they hang, have stopped, or "
                         "cannot be reached.",
                         _COUNT,
                     ),
@@ -143,9 +142,9 @@ def at_a_glance() -> Section:
                 number(
                     Words(
                         "Circuit to the external API",
-                        "Open: a worker process takes the external API to be away, reads nothing, and sends one probe every few "
-                        "seconds. No order is lost or counted as failed; all goes on by itself when the API answers. A refused "
-                        "credential (401, 403) opens it as well, and needs a person.",
+                        "Open: a worker process finds the external API unavailable, stops reading, and sends a probe every few "
+                        "seconds. No order is lost or counted as failed, and work resumes by itself. A refused credential (401, "
+                        "403) opens the circuit, too, and needs a person.",
                         _COUNT,
                     ),
                     [Query(f"sum(ingest_circuit_open{{{_WORKERS}}})", "open")],
@@ -159,16 +158,16 @@ def at_a_glance() -> Section:
 
 
 def queue() -> Section:
-    """What waits."""
+    """The queue: totals, and both lanes."""
     return Section(
         "Queue",
         [
             graph(
                 Words(
                     "Age of the oldest unfinished order",
-                    "A line that climbs one second per second: nothing moves, or a single order is stuck. One that climbs more "
-                    "slowly: more comes in than the workers finish; add workers, if the external API permits more requests. The "
-                    "dashed lines are where the alert IngestQueueOld warns, and where it is critical.",
+                    "If the line climbs one second per second, no order is being stored, or a single one is stuck. If it climbs more "
+                    "slowly, more orders come in than are stored: add workers, if the external API permits more requests. Dashed: the "
+                    "limits of the alert IngestQueueOld.",
                     _SECONDS,
                 ),
                 [Query(_gauge("ingest_queue_oldest_age_seconds"), "oldest")],
@@ -178,12 +177,12 @@ def queue() -> Section:
             stacked(
                 Words(
                     "Unfinished orders",
-                    "Waiting: not given to a worker yet. In work: given to one, and not stored yet. To be retried: failed, and "
-                    "due again later, within five minutes at most. Mostly orders to be retried: look at the external API below.",
+                    "Waiting: not yet delivered to a worker. Pending: delivered and not yet stored. To be retried: failed, and due "
+                    "again later, as a rule within five minutes. If most orders are to be retried, look at the external API below.",
                     _COUNT,
                 ),
                 [
-                    Query(_gauge("ingest_queue_pending"), "in work"),
+                    Query(_gauge("ingest_queue_pending"), "pending"),
                     Query(_gauge("ingest_queue_depth"), "waiting"),
                     Query(_gauge("ingest_retries_scheduled"), "to be retried"),
                 ],
@@ -192,11 +191,43 @@ def queue() -> Section:
             graph(
                 Words(
                     "Consumers of the group",
-                    "Worker processes that Redis knows: INGEST_PROCESSES for each worker. More than that: processes that died "
-                    "and still hold orders, which others take over within seconds. 0: nobody reads the queue.",
+                    "Worker processes in the consumer group: INGEST_PROCESSES for each worker. More than that: processes that "
+                    "died and still hold orders, which others reclaim within seconds. 0: no worker reads the queue.",
                     _COUNT,
                 ),
                 [Query(_gauge("ingest_queue_consumers"), "consumers")],
+                6,
+            ),
+            stacked(
+                Words(
+                    "Waiting orders by lane",
+                    "Workers read the express lane first: due retries, replayed dead letters, and orders announced as urgent. The main "
+                    "lane always keeps a share, so neither lane stops the other.",
+                    _COUNT,
+                ),
+                [Query(_gauge("ingest_queue_lane_depth", "lane"), "{{lane}}")],
+                12,
+                parts=_LANES,
+            ),
+            stacked(
+                Words(
+                    "Pending orders by lane",
+                    "Orders delivered to a worker and not yet stored. Mostly express for a long time: retries or a replay take the "
+                    "place of new orders.",
+                    _COUNT,
+                ),
+                [Query(_gauge("ingest_queue_lane_pending", "lane"), "{{lane}}")],
+                6,
+                parts=_LANES,
+            ),
+            graph(
+                Words(
+                    "Oldest order by lane",
+                    "Time since the oldest order in each lane was first announced. In the express lane it includes the earlier attempts of "
+                    "an order, so it need not start at 0.",
+                    _SECONDS,
+                ),
+                [Query(_gauge("ingest_queue_lane_oldest_age_seconds", "lane"), "{{lane}}")],
                 6,
             ),
         ],
@@ -204,16 +235,16 @@ def queue() -> Section:
 
 
 def external_api() -> Section:
-    """What is asked of the external API, and how it answers."""
+    """Requests to the external API, and its responses."""
     return Section(
         "External API",
         [
             stacked(
                 Words(
-                    "Requests by answer",
-                    "Requests per second, quick retries included. 4xx: orders that the API does not know or refuses, which become dead "
-                    "letters; or a refused credential (401, 403), which opens the circuit. 429: it asks to wait, and the workers do. "
-                    "5xx, timeout (no answer in time) and error (no connection): the API's trouble; the orders are tried again.",
+                    "Requests by response",
+                    "Requests per second, quick retries included. 4xx: orders that the API does not have or rejects, which become dead "
+                    "letters; or a refused credential (401, 403), which opens the circuit. 429: the API throttles, and the workers wait. "
+                    "5xx, timeout (no response in time) and error (no connection): failures of the API; the orders are retried.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_upstream_request_seconds_count", "code"), "{{code}}")],
@@ -222,9 +253,9 @@ def external_api() -> Section:
             ),
             logarithmic(
                 Words(
-                    "Time of a request",
-                    "Requests that brought an order, until all of it is there; a scale of powers of ten. It bounds what the workers can "
-                    "do: orders per second are orders in flight divided by it.",
+                    "Duration of a request",
+                    "Successful requests, until the whole response has arrived; logarithmic scale. It limits throughput: orders per "
+                    "second = orders in flight / duration.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_upstream_request_seconds", 'code="2xx"'),
@@ -234,9 +265,9 @@ def external_api() -> Section:
                 graph(
                     Words(
                         "Orders in flight",
-                        "Orders being fetched, and how many may be: INGEST_CONCURRENCY for each process of each worker. Constantly "
-                        "at the limit with orders waiting: the limit is what holds them up. The limit sinks when the API answers "
-                        "with 429, and grows again by itself.",
+                        "Orders being fetched, and their limit: INGEST_CONCURRENCY for each process of each worker. Constantly at the "
+                        "limit with orders waiting: raise the limit, if the API permits. The limit falls when the API responds with "
+                        "429, and rises again by itself.",
                         _COUNT,
                     ),
                     [
@@ -250,8 +281,8 @@ def external_api() -> Section:
             timeline(
                 Words(
                     "Circuit, by worker",
-                    "Open while processes of that worker take the external API to be away and leave it in peace. One worker alone: "
-                    "its host cannot reach the API. All of them: the API is away, or refuses the credential.",
+                    "Open while processes of that worker find the external API unavailable and send only probes. One worker alone: "
+                    "its host cannot reach the API. All workers: the API is unavailable, or refuses the credential.",
                     _COUNT,
                 ),
                 Query(f"max by (instance) (ingest_circuit_open{{{_WORKERS}}})", "{{instance}}"),
@@ -263,16 +294,16 @@ def external_api() -> Section:
 
 
 def postgresql() -> Section:
-    """How orders are stored."""
+    """Batches stored in PostgreSQL."""
     return Section(
         "PostgreSQL",
         [
             logarithmic(
                 Words(
-                    "Time of a batch",
-                    "One transaction that stores a batch of orders; a scale of powers of ten. When it grows with batches of the same "
-                    "size, the database is what is slow: locks, disk, too many connections. While PostgreSQL is away, workers hold "
-                    "their batches and wait.",
+                    "Duration of a batch",
+                    "One transaction that stores a batch of orders; logarithmic scale. If it grows while batches keep their size, the "
+                    "database is slow: locks, disk, too many connections. While PostgreSQL is unavailable, workers keep their batches "
+                    "and wait.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_store_seconds"),
@@ -281,8 +312,8 @@ def postgresql() -> Section:
             graph(
                 Words(
                     "Orders per batch",
-                    "Orders that finish together are stored together: single ones when little is to do, up to INGEST_BATCH_ROWS with "
-                    "a backlog. Constantly at that number: PostgreSQL is the slowest part.",
+                    "Orders that arrive together are stored together: single orders under a low load, up to INGEST_BATCH_ROWS with a "
+                    "backlog. Constantly at that number: PostgreSQL is the slowest part.",
                     _COUNT,
                 ),
                 [
@@ -299,15 +330,15 @@ def postgresql() -> Section:
 
 
 def outcomes() -> Section:
-    """What became of the orders, and how long it took."""
+    """The outcomes of orders, and their latency."""
     return Section(
         "Outcomes",
         [
             stacked(
                 Words(
                     "Orders by outcome",
-                    "Orders per second. Stored: a new or newer version is in the table. Unchanged: announced again, and the same. "
-                    "Erased: was erased before, and stays so. Retried: will be tried again. Dead: a dead letter.",
+                    "Orders per second. Stored: a new or newer version is in the table. Unchanged: announced again, with the same "
+                    "content. Erased: was erased before, and stays erased. Retried: will be retried. Dead: became a dead letter.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", "outcome"), "{{outcome}}")],
@@ -317,8 +348,8 @@ def outcomes() -> Section:
             logarithmic(
                 Words(
                     "From enqueue to commit",
-                    "How long orders were on their way, all retries included; a scale of powers of ten. p95: of 20 orders, 19 were "
-                    "quicker. Near the time of one request there is nothing to gain; above it, orders wait.",
+                    "Time from the first announcement to the commit, all retries included; logarithmic scale. p95: 19 of 20 orders were "
+                    "faster. If it is well above the duration of a request, orders wait in the queue.",
                     _SECONDS,
                 ),
                 _quantiles("ingest_order_latency_seconds"),
@@ -327,8 +358,8 @@ def outcomes() -> Section:
             heat_map(
                 Words(
                     "From enqueue to commit, all orders",
-                    "The stronger the colour, the more orders took so long. One band is healthy; a second one above it are orders that were "
-                    "retried, a band that rises is a backlog.",
+                    "The stronger the colour, the more orders. A single band is healthy. A second band above it is retried orders; a band "
+                    "that rises is a backlog.",
                     _SECONDS,
                 ),
                 _rate("ingest_order_latency_seconds_bucket", "le"),
@@ -340,17 +371,16 @@ def outcomes() -> Section:
 
 
 def trouble() -> Section:
-    """What went wrong."""
+    """Retries, dead letters and restarts."""
     return Section(
         "Trouble",
         [
             bars(
                 Words(
-                    "Deliveries taken over",
-                    "Per minute. idle: what was given back, as when the circuit opens or a worker stops, and what nobody had renewed "
-                    "for INGEST_CLAIM_IDLE. restart: what a process left behind that died and was started again. dead_consumer: what "
-                    "a process left behind that stayed dead, or was frozen. None is lost; the last two, again and again: look for what "
-                    "kills the processes.",
+                    "Reclaimed deliveries",
+                    "Per minute. idle: released, as when the circuit opens or a worker stops, or not renewed for INGEST_CLAIM_IDLE. "
+                    "restart: held by a process that died and was restarted. dead_consumer: held by a process that stayed dead, or was "
+                    "frozen. No order is lost. If the last two recur, find out why processes die.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_redeliveries_total", "reason"), "{{reason}}")],
@@ -359,9 +389,9 @@ def trouble() -> Section:
             ),
             bars(
                 Words(
-                    "To be tried again",
-                    "Orders per minute that went into the retry set. Together with 429 above: the API throttles, which is no failure. With "
-                    "5xx, timeout or error: the API is in trouble.",
+                    "Retried orders",
+                    "Orders per minute that were moved to the retry set. Together with 429 above: the API throttles. With 5xx, timeout or "
+                    "error: the API fails.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_orders_total", where='outcome="retried"'), "retried")],
@@ -370,8 +400,8 @@ def trouble() -> Section:
             bars(
                 Words(
                     "New dead letters",
-                    "Orders per minute that no retry can help: the alert IngestDeadLetters warns of any. `ingest dead list` tells why. "
-                    "A few are wrong IDs as a rule; many at once, a change of the API or of its data.",
+                    "Orders per minute that became dead letters; the alert IngestDeadLetters fires on any. `ingest dead list` shows the "
+                    "reasons. A few are usually wrong IDs; many at once, a change of the API or of its data.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_orders_total", where='outcome="dead"'), "dead")],
@@ -380,8 +410,8 @@ def trouble() -> Section:
             graph(
                 Words(
                     "Restarts within 15 minutes",
-                    "Worker processes that died and were started again, and worker commands that began anew. One is taken care of; "
-                    "from three on the alert IngestProcessesRestart warns: see the logs, and whether memory ran out.",
+                    "Worker processes that died and were restarted, and restarts of whole worker commands. From three on, the alert "
+                    "IngestProcessesRestart fires: look at the logs, and check whether memory ran out.",
                     _COUNT,
                 ),
                 # An increase is an estimate: 1.01 for one.
@@ -392,8 +422,8 @@ def trouble() -> Section:
             graph(
                 Words(
                     "Lag of the event loop (p99)",
-                    "How late a worker's event loop runs what is due. Above some 100 ms the processes have too little CPU, or something "
-                    "blocks them: `event_loop_blocked` in the log shows where.",
+                    "How late a worker's event loop runs due callbacks. Above about 100 ms the processes have too little CPU, or "
+                    "something blocks them: `event_loop_blocked` in the log shows where.",
                     _SECONDS,
                 ),
                 [Query(_quantile(0.99, "ingest_event_loop_lag_seconds", by="instance"), "{{instance}}")],
@@ -404,15 +434,15 @@ def trouble() -> Section:
 
 
 def single_workers() -> Section:
-    """Whether one worker differs from the others."""
+    """Each worker, to compare it with the others."""
     return Section(
         "Workers",
         [
             graph(
                 Words(
                     "Stored, by worker",
-                    "Orders per second. Workers share what there is: with a backlog, equal ones do equally much. One that does much "
-                    "less has a slow host or network.",
+                    "Orders per second. With a backlog, equal workers store equally many orders. A worker that stores far fewer has a "
+                    "slow host or network.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_orders_total", "instance", 'outcome="stored"'), "{{instance}}")],
@@ -421,8 +451,8 @@ def single_workers() -> Section:
             timeline(
                 Words(
                     "Answers to Prometheus, by worker",
-                    "Down: the worker hangs, has stopped, or cannot be reached. A line that ends: Prometheus no longer knows of that "
-                    "worker, as after scaling down.",
+                    "Down: the worker hangs, has stopped, or cannot be reached. Where a line ends, the worker is no longer a target of "
+                    "Prometheus, as after scaling down.",
                     _COUNT,
                 ),
                 Query(f"up{{{_WORKERS}}}", "{{instance}}"),

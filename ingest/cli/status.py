@@ -1,4 +1,4 @@
-"""`ingest status`: what is queued, what is being worked on, what is stored."""
+"""`ingest status`: the queue, its consumers and the stored orders."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.moment import Status, lines_of
+from ingest.cli.status_table import Status, lines_of
 from ingest.cli.terminal import console_on, width_of
 
 EPILOG = """
@@ -16,24 +16,28 @@ Examples:
 
 `ingest status` shows a table.
 
-`ingest status --watch` shows it anew every second, until Ctrl-C.
+`ingest status --watch` refreshes it every second, until Ctrl-C.
 
-`ingest status --json | jq .queue.depth` is for scripts; with `--watch`, one JSON object a line.
+`ingest status --json | jq .queue.depth` is for scripts; with `--watch`, one JSON object per line.
 
-`ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` names the processes whose heartbeat has ended.
+`ingest status --json | jq .queue.lanes.express.depth` counts what waits in the express lane.
+
+`ingest status --json | jq -r '.consumers[] | select(.state == "stale") | .name'` lists the processes whose heartbeat has expired.
 """
 
 
 def status(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1)] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between refreshes.", min=0.1)] = 1.0,
 ) -> None:
-    """Show the queue, its consumers and the stored orders. Changes nothing.
+    """Show the queue, its consumers and the stored orders.
 
-    A consumer is alive as long as its heartbeat says so; beside it stands whether its circuit is open: why it asks the external API
-    for nothing.
+    Waiting orders are not yet delivered to a worker; pending orders are delivered and not yet stored. Workers read the express
+    lane before the main lane. The age of the oldest order counts from its first announcement.
+
+    A consumer is alive until its heartbeat expires. An open circuit means that it sends no requests to the external API.
 
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
     """
@@ -41,13 +45,13 @@ def status(
     from ingest.operations.service import Service
 
     service = Service.of(start())
-    moment = asyncio.run(_watch(service, interval, as_json=as_json) if watch else _look(service))
+    found = asyncio.run(_watch(service, interval, as_json=as_json) if watch else _read(service))
     if not watch:
-        _show(moment, as_json=as_json)
-    raise typer.Exit(1 if moment.errors else 0)
+        _show(found, as_json=as_json)
+    raise typer.Exit(1 if found.errors else 0)
 
 
-async def _look(service: Any) -> Status:
+async def _read(service: Any) -> Status:
     from ingest.operations.status import read_status
 
     return Status(**asdict(await read_status(service)))
@@ -59,19 +63,19 @@ async def _watch(service: Any, interval: float, *, as_json: bool) -> Status:
 
     if as_json or not sys.stdout.isatty():
         while True:
-            _show(await _look(service), as_json=as_json)
+            _show(await _read(service), as_json=as_json)
             await asyncio.sleep(interval)
     console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            moment = await _look(service)
-            live.update(Text("\n".join(lines_of(moment, width_of(sys.stdout)))), refresh=True)
+            found = await _read(service)
+            live.update(Text("\n".join(lines_of(found, width_of(sys.stdout)))), refresh=True)
             await asyncio.sleep(interval)
 
 
-def _show(moment: Status, *, as_json: bool) -> None:
+def _show(status: Status, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(moment), default=str))
+        typer.echo(json.dumps(asdict(status), default=str))
         return
-    for line in lines_of(moment, width_of(sys.stdout)):
+    for line in lines_of(status, width_of(sys.stdout)):
         typer.echo(line)

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ingest.domain.errors import Unavailable, UserError
+from ingest.domain.queue_state import QueueState
 from ingest.operations.service import Service
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import ConsumerState, Monitor
 from ingest.store.overview import Overview, overview
-from ingest.telemetry.metrics import QueueState
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Consumer:
         An entry that Redis has lost (a failover, a flush) is put there all the same.
         """
         fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
-        keys = [*self._moving(delivery), self._keys.retry, self._keys.retry_entries]
+        keys = [*self._moving(delivery), self._keys.retry, self._keys.retry_entries, self._keys.retry_announced]
         arguments: list[Any] = [self._group, self.name, delivery.entry.id, int(after * 1000), *fields]
         moved = await self._call_group(self._scripts.reschedule, keys, arguments)
         if moved == _GONE:
@@ -291,6 +291,7 @@ class Consumer:
     async def move_due(self, most: int) -> int:
         """Put up to `most` scheduled entries whose time has come back into the stream; return how many."""
         keys = [self._keys.stream, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
+        keys.append(self._keys.retry_announced)
         with translated():
             return int(await self._scripts.move_due(keys, [self._group, most]))
 

@@ -1,4 +1,4 @@
-"""Between the fields of a buried entry and a `DeadLetterEntry`."""
+"""Converts the fields of a dead-letter entry into a `DeadLetterEntry`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

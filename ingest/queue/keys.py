@@ -18,6 +18,7 @@ class Keys:
         probe: never exists; commands are tried on it.
         retry: the group's sorted set of entries that wait, by due time in ms.
         retry_entries: hash with the fields of those entries.
+        retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may judge others.
@@ -36,6 +37,7 @@ class Keys:
     probe: str
     retry: str
     retry_entries: str
+    retry_announced: str
     dead: str
     alive: str
     standing: str
@@ -60,6 +62,7 @@ class Keys:
             probe=f"{base}:probe",
             retry=f"{base}:retry{suffix}",
             retry_entries=f"{base}:retry-entries{suffix}",
+            retry_announced=f"{base}:retry-announced{suffix}",
             dead=f"{base}:dead{suffix}",
             alive=f"{base}:alive:{group}",
             standing=f"{base}:standing:{group}",

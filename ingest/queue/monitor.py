@@ -1,15 +1,17 @@
-"""What a queue looks like from outside: for /metrics, `ingest status` and the demo."""
+"""Reports the state of one queue, for /metrics and `ingest status`; changes nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from redis.asyncio import Redis
 
 from ingest.domain.outage import Outage
+from ingest.domain.queue_state import Lane, LaneState, QueueState
 from ingest.queue.connection import NoGroup, QueueRefused, all_translated, translated
 from ingest.queue.keys import Keys
 from ingest.queue.outage_reports import read_report, report_key
-from ingest.telemetry.metrics import QueueState
+from ingest.queue.scripts import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class CircuitState:
     """An open circuit.
 
     Attributes:
-        error: what opened it.
+        error: the error that opened it.
         open_for: seconds.
     """
 
@@ -30,12 +32,12 @@ class ConsumerState:
     """One consumer of the group.
 
     Attributes:
-        pending: entries it holds.
-        idle: seconds since Redis last saw it ask for anything; None if it has not yet. Before 7.2, Redis sees only those that
-            are given something.
-        state: alive or stale by its heartbeat; unknown where it never had one, as other programs' consumers.
-        stale_for: seconds since its heartbeat ended; None unless stale, and if it has left in order.
-        circuit: why it asks the external API for nothing, if so.
+        pending: entries it holds, in all lanes.
+        idle: seconds since its last command for the group; None if there was none yet. Before Redis 7.2, only commands that
+            deliver something count.
+        state: alive or stale, by its heartbeat; unknown for a consumer that never had one, such as another program's.
+        stale_for: seconds since its heartbeat expired; None unless stale, and for a consumer that has stopped in order.
+        circuit: its open circuit, if any: why it sends no requests to the external API.
     """
 
     name: str
@@ -48,7 +50,7 @@ class ConsumerState:
 
 @all_translated
 class Monitor:
-    """Asks Redis about one queue; changes nothing.
+    """Reads the state of one queue and of one of its groups.
 
     Its methods raise `QueueUnavailable` when Redis cannot be used right now.
     """
@@ -57,78 +59,37 @@ class Monitor:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
+        self._state = load(client, "state")
 
     async def state(self) -> QueueState:
-        """The state of the queue, in one round trip (two where a group exists)."""
+        """The state of the queue, in one round trip."""
+        keys = self._keys
+        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams()]
         with translated():
-            async with self._client.pipeline(transaction=False) as pipe:
-                pipe.time()
-                pipe.xlen(self._keys.stream)
-                pipe.xrange(self._keys.stream, count=1)
-                pipe.zcard(self._keys.retry)
-                pipe.xlen(self._keys.dead)
-                (seconds, micros), length, first, retries, dead = await pipe.execute()
-            groups = await self._client.xinfo_groups(self._keys.stream) if await self._exists() else []
-        oldest = int(first[0][0].partition(b"-")[0]) / 1000 if first else None
-        ours = next((group for group in groups if group["name"] == self._group.encode()), None)
-        pending = int(ours["pending"]) if ours else 0
-        return QueueState(
-            depth=_depth(length, pending, ours["lag"], len(groups)) if ours else length,
-            pending=pending,
-            oldest_age=max(0.0, seconds + micros / 1e6 - oldest) if oldest is not None else None,
-            consumers=int(ours["consumers"]) if ours else 0,
-            retries=retries,
-            dead=dead,
-        )
+            now, retries, announced, dead, main, express = await self._state(names, [self._group])
+        lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
+        return _queue_state(now, lanes, retries, announced, dead)
 
     async def consumers(self) -> list[ConsumerState]:
-        """By name, all that have a heartbeat, and the group's others; what has neither is not there."""
+        """Every consumer that has a heartbeat or is in the group, by name."""
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 pipe.time()
                 pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
                 pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
-                (seconds, micros), noted, beats = await pipe.execute()
+                (seconds, micros), noted, heartbeats = await pipe.execute()
         now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
         members = await self._members()
-        for name, until in beats:
+        for name, until in heartbeats:
             known = members.get(name) or ConsumerState(_text(name), 0, None)
-            members[name] = _judged(known, until / 1000, now)
+            members[name] = _with_heartbeat(known, until / 1000, now)
         alive = [name for name, member in members.items() if member.state == "alive"]
         for name, circuit in (await self._circuits(alive)).items():
             members[name] = replace(members[name], circuit=CircuitState(circuit.error, max(0.0, now - circuit.since)))
         return sorted(members.values(), key=lambda member: member.name)
 
-    async def _members(self) -> dict[bytes, ConsumerState]:
-        """What Redis knows of the group's consumers; none where there is no group."""
-        if not await self._exists():
-            return {}
-        try:
-            with translated():
-                reply: list[dict[str, Any]] = await self._client.xinfo_consumers(self._keys.stream, self._group)
-        except NoGroup:
-            return {}
-        return {
-            row["name"]: ConsumerState(_text(row["name"]), int(row["pending"]), row["idle"] / 1000) for row in reply
-        }
-
-    async def _circuits(self, names: list[bytes]) -> dict[bytes, Outage]:
-        """The open circuits of these consumers."""
-        if not names:
-            return {}
-        with translated():
-            async with self._client.pipeline(transaction=False) as pipe:
-                for name in names:
-                    pipe.get(report_key(self._keys, name.decode(errors="surrogateescape")))
-                reports = [read_report(raw) for raw in await pipe.execute()]
-        return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
-
-    async def _exists(self) -> bool:
-        with translated():
-            return bool(await self._client.exists(self._keys.stream))
-
     async def traps(self) -> list[str]:
-        """What in the server's configuration can lose entries, a line each; none where it may not be asked."""
+        """Server settings that can lose entries, a line each; none where the server does not tell them."""
         try:
             with translated():
                 server = await self._client.info()
@@ -142,14 +103,84 @@ class Monitor:
             lines.append("appendonly is off: what Redis accepts since its last snapshot is lost when it restarts")
         return lines
 
+    def _streams(self) -> Sequence[str]:
+        return self._keys.stream, self._keys.express
+
+    async def _members(self) -> dict[bytes, ConsumerState]:
+        """The group's consumers as Redis knows them, both lanes together."""
+        members: dict[bytes, ConsumerState] = {}
+        for stream in self._streams():
+            for row in await self._rows(stream):
+                name, pending, idle = row["name"], int(row["pending"]), row["idle"] / 1000
+                known = members.get(name) or ConsumerState(_text(name), 0, idle)
+                members[name] = replace(known, pending=known.pending + pending, idle=min(known.idle or 0.0, idle))
+        return members
+
+    async def _rows(self, stream: str) -> list[dict[str, Any]]:
+        """The group's consumers in one lane; none where the stream or its group does not exist."""
+        try:
+            with translated():
+                rows: list[dict[str, Any]] = await self._client.xinfo_consumers(stream, self._group)
+        except NoGroup:
+            return []
+        return rows
+
+    async def _circuits(self, names: list[bytes]) -> dict[bytes, Outage]:
+        """The open circuits of these consumers."""
+        if not names:
+            return {}
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.get(report_key(self._keys, name.decode(errors="surrogateescape")))
+                reports = [read_report(raw) for raw in await pipe.execute()]
+        return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One lane in the script's reply.
+
+    Attributes:
+        announced: the time (ms) at which the oldest order was first announced.
+    """
+
+    depth: int | None
+    pending: int
+    announced: int | None
+    consumers: int
+
+
+def _queue_state(
+    now: int, lanes: dict[Lane, _Lane], retries: int, retry_announced: int | None, dead: int
+) -> QueueState:
+    """The lanes and the retry set added up; times are in ms."""
+
+    def age(announced: int | None) -> float | None:
+        return None if announced is None else (now - announced) / 1000
+
+    parts = lanes.values()
+    depths = [lane.depth for lane in parts if lane.depth is not None]
+    announced = [at for at in (retry_announced, *(lane.announced for lane in parts)) if at is not None]
+    return QueueState(
+        depth=sum(depths) if len(depths) == len(lanes) else None,
+        pending=sum(lane.pending for lane in parts),
+        oldest_age=age(min(announced, default=None)),
+        # A consumer reads both lanes under one name.
+        consumers=max(lane.consumers for lane in parts),
+        retries=retries,
+        dead=dead,
+        lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
+    )
+
 
 def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:
     """The time of heartbeats, which does not go back when Redis' own does: see `_now.lua`."""
     return max(own + max(0.0, ahead - max(0.0, own - noted_at) / 100), latest)
 
 
-def _judged(member: ConsumerState, until: float, now: float) -> ConsumerState:
-    """The same, by a heartbeat that counts until a time; 0 where its owner has ended it."""
+def _with_heartbeat(member: ConsumerState, until: float, now: float) -> ConsumerState:
+    """The consumer with a heartbeat that is valid until a time; 0 where the consumer itself has ended it."""
     if until > now:
         return replace(member, state="alive")
     return replace(member, state="stale", stale_for=now - until if until else None)
@@ -157,9 +188,3 @@ def _judged(member: ConsumerState, until: float, now: float) -> ConsumerState:
 
 def _text(name: bytes) -> str:
     return name.decode(errors="replace")
-
-
-def _depth(length: int, pending: int, lag: int | None, groups: int) -> int | None:
-    # Finished entries are deleted, so with one group all that is not pending is undelivered, and that is exact. With
-    # several groups Redis' own count is asked, which is None when entries were deleted unread.
-    return max(0, length - pending) if groups == 1 else lag

@@ -1,4 +1,4 @@
-"""Where order IDs are in a queue: read page by page, changing nothing, in the direction in which entries move."""
+"""Lists which orders are where in a queue, page by page; changes nothing."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PAGE = 1000
 
 
 class Location(StrEnum):
-    """A place in Redis where an order may be."""
+    """Where in the queue an order is: waiting and pending are the same in both lanes."""
 
     WAITING = "waiting"
     PENDING = "pending"
@@ -27,11 +27,11 @@ class Location(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrderLocation:
-    """An entry that was seen.
+    """One entry, and where it was found.
 
     Attributes:
-        order_id: None if it names none that is valid.
-        reason: of a dead letter; else empty.
+        order_id: None if the entry names no valid order.
+        reason: why it is a dead letter; empty for other entries.
     """
 
     order_id: str | None
@@ -43,24 +43,28 @@ Page = list[OrderLocation]
 
 
 class QueueScanner:
-    """One look at a queue, on its way from the stream to the dead letters.
+    """One scan of a queue, which sees an entry that moves once while it is under scan.
 
-    While workers run, entries move: from the stream to the retry set and back to the stream's end, from there to the dead
-    letters. `queued` reads the stream to its end, the retry set, and what has come into the stream meanwhile, so what
-    moves once on the way is seen. Methods raise `QueueUnavailable` when Redis cannot be used right now.
+    While workers run, entries move: from the main lane to the retry set, from there to the end of the express lane, from
+    there to the retry set again, and from either lane to the dead letters. So `queued` reads the main lane, the express
+    lane, the retry set, and then what has come to the end of either lane since; `dead` comes after it. What may be missed
+    is an entry that moves twice during the scan, or against its direction, by a replay. Workers of an older release move
+    retries to the end of the main lane.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now.
     """
 
     def __init__(self, client: Redis, queue: str, group: str) -> None:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
-        self._after: bytes | str = "-"
 
     async def queued(self) -> AsyncIterator[Page]:
-        """Everything on its way; what moves meanwhile may come twice."""
-        self._after = "-"
-        for part in (self._stream, self._retries, self._stream):
-            async for page in part():
+        """Every entry of both lanes and of the retry set; one that moves may come twice."""
+        main = _Position(self._keys.stream, self._keys.settled)
+        express = _Position(self._keys.express, self._keys.express_settled)
+        for pages in (self._lane(main), self._lane(express), self._retries(), self._lane(express), self._lane(main)):
+            async for page in pages:
                 yield page
 
     async def dead(self) -> AsyncIterator[Page]:
@@ -73,14 +77,14 @@ class QueueScanner:
                 for _, fields in page
             ]
 
-    async def _stream(self) -> AsyncIterator[Page]:
-        """What is in the stream after where the last call ended, and is not finished."""
-        delivered = await self._last_delivered()
-        while page := await self._range(self._keys.stream, self._after):
-            held = await self._held(page[0][0], page[-1][0])
-            settled = await self._settled([entry_id for entry_id, _ in page if entry_id not in held])
-            self._after = b"(" + page[-1][0]
-            # What was delivered and is neither held nor settled has left the pending list without an ack: the sweep puts it back.
+    async def _lane(self, lane: "_Position") -> AsyncIterator[Page]:
+        """The unfinished entries of a lane after the position, which moves on to the end."""
+        delivered = await self._last_delivered(lane.stream)
+        while page := await self._range(lane.stream, lane.after):
+            held = await self._held(lane.stream, page[0][0], page[-1][0])
+            settled = await self._settled(lane.settled, [entry_id for entry_id, _ in page if entry_id not in held])
+            lane.after = b"(" + page[-1][0]
+            # A delivered entry that is neither held nor settled has left the pending list without an ack: the sweep puts it back.
             yield [
                 OrderLocation(
                     _order_id(fields), Location.WAITING if _number(entry_id) > delivered else Location.PENDING
@@ -96,7 +100,7 @@ class QueueScanner:
             with translated():
                 cursor, packed = await self._client.hscan(self._keys.retry_entries, cursor, count=_PAGE)
                 times = await self._client.zmscore(self._keys.retry, list(packed)) if packed else []
-            # Without a time it would never come back; or it just has.
+            # An entry without a due time has just been moved, or will never be.
             due = [fields for fields, time in zip(packed.values(), times, strict=True) if time is not None]
             yield [OrderLocation(_order_id(_fields(fields)), Location.RETRYING) for fields in due]
             if not cursor:
@@ -106,39 +110,53 @@ class QueueScanner:
         with translated():
             return await self._client.xrange(key, min=after, count=_PAGE)
 
-    async def _last_delivered(self) -> tuple[int, int]:
-        """The group's position; the very start if there is no group, which is then made from there."""
-        with translated():
-            groups = await self._client.xinfo_groups(self._keys.stream) if await self._exists() else []
-        ours = [group["last-delivered-id"] for group in groups if group["name"] == self._group.encode()]
-        return _number(ours[0]) if ours else (0, 0)
+    async def _last_delivered(self, stream: str) -> tuple[int, int]:
+        """The group's position; the start if there is no group: it will be created from there."""
+        try:
+            with translated():
+                groups: Any = await self._client.xinfo_groups(stream)
+        except NoGroup:
+            return 0, 0
+        positions = [group["last-delivered-id"] for group in groups if group["name"] == self._group.encode()]
+        return _number(positions[0]) if positions else (0, 0)
 
-    async def _exists(self) -> bool:
-        return bool(await self._client.exists(self._keys.stream))
-
-    async def _settled(self, entry_ids: list[bytes]) -> set[bytes]:
-        """Those that are finished, and only kept for other groups."""
+    async def _settled(self, key: str, entry_ids: list[bytes]) -> set[bytes]:
+        """Entries that this group has finished, and that are kept for other groups."""
         if not entry_ids:
             return set()
         names = ["{:020d}-{:020d}".format(*_number(entry_id)) for entry_id in entry_ids]
         with translated():
-            scores = await self._client.zmscore(self._keys.settled, names)
+            scores = await self._client.zmscore(key, names)
         return {entry_id for entry_id, score in zip(entry_ids, scores, strict=True) if score is not None}
 
-    async def _held(self, first: bytes, last: bytes) -> set[bytes]:
-        """The pending entries within a page; there may be more of them than the page has, where the stream was trimmed."""
+    async def _held(self, stream: str, first: bytes, last: bytes) -> set[bytes]:
+        """The pending entries within a page; more of them than the page has, if entries were deleted while pending."""
         held: set[bytes] = set()
         rows: Any
         while True:
             try:
                 with translated():
-                    rows = await self._client.xpending_range(self._keys.stream, self._group, first, last, _PAGE)
+                    rows = await self._client.xpending_range(stream, self._group, first, last, _PAGE)
             except NoGroup:
                 return held
             held.update(row["message_id"] for row in rows)
             if len(rows) < _PAGE:
                 return held
             first = b"(" + rows[-1]["message_id"]
+
+
+@dataclass(slots=True)
+class _Position:
+    """How far a lane has been read.
+
+    Attributes:
+        settled: the key of what the group has finished in the lane.
+        after: the first ID of the next page, as XRANGE takes it.
+    """
+
+    stream: str
+    settled: str
+    after: bytes | str = "-"
 
 
 def _order_id(fields: Mapping[bytes, bytes]) -> str | None:
@@ -154,7 +172,7 @@ def _number(entry_id: bytes) -> tuple[int, int]:
 
 
 def _fields(packed: bytes) -> Mapping[bytes, bytes]:
-    """The fields of an entry in the retry set; none, if it is not one, which then becomes a dead letter."""
+    """The fields of an entry in the retry set; none if it cannot be read, in which case it becomes a dead letter."""
     try:
         return pairs(unpacked(packed))
     except (msgspec.DecodeError, ValueError):

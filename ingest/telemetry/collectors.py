@@ -1,11 +1,13 @@
 """Shows what is counted to prometheus_client; only the process that serves /metrics needs it."""
 
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from platform import python_version
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingest.telemetry.metrics import QueueState
+from ingest.domain.queue_state import QueueState
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 
@@ -31,19 +33,27 @@ class SharedMetricsCollector(Collector):
 
 
 class QueueCollector(Collector):
-    """Shows one `QueueState`; the group is one, so with several workers dashboards take the maximum."""
+    """Exports one `QueueState`. Every worker exports the same group, so dashboards take the maximum over workers."""
 
     def __init__(self, stream: str, state: QueueState) -> None:
         self._stream = stream
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges of the group; no sample for what is unknown."""
+        """The gauges of the group and of its lanes; no sample for what is unknown."""
+        yield from self._totals()
+        yield from self._lanes()
+
+    def _totals(self) -> Iterator[Metric]:
         state = self._state
         for name, text, value in (
-            ("ingest_queue_depth", "Entries not yet delivered to any worker.", state.depth),
-            ("ingest_queue_pending", "Entries delivered and not yet acked.", state.pending),
-            ("ingest_queue_oldest_age_seconds", "Age of the oldest unfinished entry.", state.oldest_age or 0.0),
+            ("ingest_queue_depth", "Entries not yet delivered to a worker, in both lanes.", state.depth),
+            ("ingest_queue_pending", "Entries delivered and not yet acked, in both lanes.", state.pending),
+            (
+                "ingest_queue_oldest_age_seconds",
+                "Time since the oldest unfinished order was first announced, the retry set included.",
+                state.oldest_age or 0.0,
+            ),
             ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
             ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
             ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
@@ -52,6 +62,33 @@ class QueueCollector(Collector):
             if value is not None:
                 family.add_metric([self._stream], value)
             yield family
+
+    def _lanes(self) -> Iterator[Metric]:
+        depth = self._lane_family("ingest_queue_lane_depth", "Entries of one lane not yet delivered to a worker.")
+        pending = self._lane_family("ingest_queue_lane_pending", "Entries of one lane delivered and not yet acked.")
+        oldest = self._lane_family(
+            "ingest_queue_lane_oldest_age_seconds", "Time since the oldest order in one lane was first announced."
+        )
+        for lane, state in self._state.lanes.items():
+            labels = [self._stream, lane.value]
+            if state.depth is not None:
+                depth.add_metric(labels, state.depth)
+            pending.add_metric(labels, state.pending)
+            oldest.add_metric(labels, state.oldest_age or 0.0)
+        yield from (depth, pending, oldest)
+
+    def _lane_family(self, name: str, text: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, text, labels=["stream", "lane"])
+
+
+class BuildCollector(Collector):
+    """Exports which release of the service runs, on which Python."""
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample, always 1."""
+        family = GaugeMetricFamily("ingest_build_info", "The running release; always 1.", labels=["version", "python"])
+        family.add_metric([version("order-ingest"), python_version()], 1.0)
+        yield family
 
 
 def _family(spec: Spec, labels: list[str]) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:

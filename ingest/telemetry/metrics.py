@@ -1,7 +1,7 @@
 """Every metric of the service, declared once.
 
 `WORKER_METRICS` are counted by the worker processes on the shared board; what is true of the group as a
-whole (queue depth and so on) is asked of Redis at the scrape, see `QueueState`.
+whole (queue depth and so on) is asked of Redis at the scrape, see `ingest.domain.queue_state`.
 """
 
 from dataclasses import dataclass
@@ -92,24 +92,3 @@ class WorkerMetrics:
 def worker_shared_metrics(processes: int) -> SharedMetrics:
     """A board for that many worker processes."""
     return SharedMetrics(WORKER_METRICS, processes)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueState:
-    """What Redis says of one queue and its group.
-
-    Attributes:
-        depth: entries that no consumer has been given yet; None where Redis cannot tell.
-        pending: entries given to a consumer and not acked.
-        oldest_age: seconds since the oldest unfinished entry was added; None with an empty queue.
-        consumers: consumers of the group.
-        retries: entries that wait in the retry set.
-        dead: dead letters.
-    """
-
-    depth: int | None
-    pending: int
-    oldest_age: float | None
-    consumers: int
-    retries: int
-    dead: int

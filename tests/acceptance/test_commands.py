@@ -276,13 +276,17 @@ def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue
 
     assert (table.returncode, document.returncode) == (0, 0)
     assert (table.stderr, document.stderr) == ("", "")
-    facts = {line.split("  ")[0]: line.split()[-1] for line in table.stdout.splitlines() if line.strip()}
-    assert (facts["waiting"], facts["in work"], facts["dead letters"], facts["orders stored"]) == ("2", "1", "0", "0")
+    about = table.stdout.partition("\n\n")[0]
+    facts = {line.split("  ")[0]: line.split()[-1] for line in about.splitlines()}
+    assert (facts["waiting"], facts["pending"], facts["dead letters"], facts["orders stored"]) == ("2", "1", "0", "0")
     assert "worker-7" in table.stdout
     status = json.loads(document.stdout)
     assert (status["stream"], status["group"], status["errors"]) == (queue_name, "ingest", {})
     queue = status["queue"]
     assert (queue["depth"], queue["pending"], queue["consumers"], queue["retries"], queue["dead"]) == (2, 1, 1, 0, 0)
+    empty = {"depth": 0, "pending": 0, "oldest_age": None}
+    assert queue["lanes"].pop("main")["depth"] == 2
+    assert queue["lanes"] == {"express": empty}
     assert [(consumer["name"], consumer["pending"]) for consumer in status["consumers"]] == [("worker-7", 1)]
     assert status["orders"] == {"stored": 0, "last_ingested_at": None}
 

@@ -1,4 +1,4 @@
-"""The dead letters on a real server: looked through in pages, replayed and dropped once each, whatever happens meanwhile."""
+"""Dead letters on a real server: read in pages, replayed and dropped once each, also while others change them."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ GROUP = "ingest"
 
 
 async def dead_letter(redis: Redis, keys: Keys, letters: Iterable[Fields]) -> list[str]:
-    """Their IDs among the dead."""
+    """Add dead letters; their IDs."""
     entry_ids: list[str] = []
     for chunk in chunks(letters):
         async with redis.pipeline(transaction=False) as pipe:
@@ -76,10 +76,12 @@ async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
         yield consumer
 
 
-# -- looking ------------------------------------------------------------------------------------------------------
+# -- reading ------------------------------------------------------------------------------------------------------
 
 
-async def test_without_dead_letters_there_is_nothing_to_see_or_do(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_without_dead_letters_there_is_nothing_to_read_or_change(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
     seen = await read_all(dead, EVERYTHING)
     survey = await dead.survey(by_id("a"))
     changes = await dead.replay(EVERYTHING), await dead.drop(EVERYTHING)
@@ -90,7 +92,7 @@ async def test_without_dead_letters_there_is_nothing_to_see_or_do(dead: DeadLett
     assert await redis.exists(keys.stream, keys.dead) == 0
 
 
-async def test_pages_go_through_all_of_them_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 7)))
 
     forward = [page async for page in dead.oldest_first(EVERYTHING)]
@@ -103,7 +105,7 @@ async def test_pages_go_through_all_of_them_in_both_directions(dead: DeadLetters
     assert await dead.newest() == entry_ids[-1]
 
 
-async def test_what_is_not_asked_for_is_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(letter, names(2 * PAGE)))
     calls = (await redis.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
 
@@ -114,7 +116,7 @@ async def test_what_is_not_asked_for_is_not_read(dead: DeadLetters, redis: Redis
     assert (await redis.info("commandstats"))["cmdstat_xrange"]["calls"] == calls + 1
 
 
-async def test_one_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_dead_letter_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     first, second = await dead_letter(redis, keys, [letter("a"), letter("b", "rejected", error="HTTP 400")])
 
     found = await dead.get(second)
@@ -125,7 +127,9 @@ async def test_one_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys:
         assert await dead.get(other) is None
 
 
-async def test_by_its_own_id_one_is_found_without_a_search(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
     entry_ids = await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
 
     by_entry = [page async for page in dead.oldest_first(by_id(*entry_ids[-2:]))]
@@ -137,13 +141,13 @@ async def test_by_its_own_id_one_is_found_without_a_search(dead: DeadLetters, re
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_those_are_found_that_the_selection_matches(
+async def test_the_dead_letters_that_match_the_selection_are_found(
     dead: DeadLetters, redis: Redis, keys: Keys, seed: int
 ) -> None:
     chance = random.Random(seed)
     now = int(datetime.now(UTC).timestamp() * 1000)
     order_ids = [*names(30), "2024-17", "1-1"]
-    # An entry cannot be older than its burial.
+    # An entry cannot be older than its `dead_at`.
     letters = [
         letter(chance.choice(order_ids), chance.choice(list(DeadReason)), dead_at=now - chance.randrange(10_000))
         for _ in range(2 * PAGE + 50)
@@ -169,9 +173,7 @@ async def test_those_are_found_that_the_selection_matches(
     assert survey.missing == selection.ids - frozenset[str]().union(*map(selection.names, expected))
 
 
-async def test_a_search_since_a_moment_does_not_begin_at_the_beginning(
-    dead: DeadLetters, redis: Redis, keys: Keys
-) -> None:
+async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     await redis.xadd(keys.dead, letter("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
     await dead_letter(redis, keys, [letter("new")])
 
@@ -181,7 +183,7 @@ async def test_a_search_since_a_moment_does_not_begin_at_the_beginning(
     assert sum(page.examined for page in pages) == 1
 
 
-async def test_a_survey_tells_how_far_it_has_come(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_a_survey_reports_its_progress(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     told: list[int] = []
     entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 1)))
 
@@ -194,7 +196,7 @@ async def test_a_survey_tells_how_far_it_has_come(dead: DeadLetters, redis: Redi
 # -- replaying ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_replayed_entry_starts_afresh_and_keeps_its_own_fields_and_age(
+async def test_a_replayed_entry_has_fresh_attempts_and_keeps_its_own_fields_and_age(
     dead: DeadLetters, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xadd(keys.stream, {b"order_id": b"a", b"attempt": b"4", b"enqueued_at": b"%d" % LONG_AGO, **ODD})
@@ -268,7 +270,7 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
     assert {name: fields[name] for name in fields if name != b"replayed_at"} == {b"order_id": b"a", b"replays": b"1"}
 
 
-async def test_an_entry_of_nothing_can_be_replayed(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_an_entry_without_fields_of_its_own_can_be_replayed(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     await redis.xadd(keys.dead, {"reason": "invalid_message"})
 
     assert await dead.replay(EVERYTHING) == Change(1, 0)
@@ -320,15 +322,17 @@ async def test_two_replays_at_once_replay_each_once(
     assert await dead.count() == 0
 
 
-async def test_what_is_gone_between_looking_and_moving_is_told_apart(redis: Redis, keys: Keys, queue_name: str) -> None:
+async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_gone(
+    redis: Redis, keys: Keys, queue_name: str
+) -> None:
     entry_ids = await dead_letter(redis, keys, map(letter, names(PAGE + 10)))
     told: list[Change] = []
 
     class Racing(DeadLetters):
         """Another operator is faster, just after the second page was read."""
 
-        async def _patiently(self, call: Any, *arguments: Any) -> Any:
-            answer = await super()._patiently(call, *arguments)
+        async def _waiting(self, call: Any, *arguments: Any) -> Any:
+            answer = await super()._waiting(call, *arguments)
             if isinstance(answer, list) and answer and answer[0].entry_id == entry_ids[PAGE]:
                 await redis.xdel(keys.dead, *entry_ids[PAGE : PAGE + 3])
             return answer
@@ -431,9 +435,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     assert back + await orders(redis, keys.dead) == names(5 * PAGE)
 
 
-async def test_cancelled_while_it_is_busy_with_a_page_it_reads_no_other(
-    dead: DeadLetters, redis: Redis, keys: Keys
-) -> None:
+async def test_cancelled_in_a_page_it_reads_no_other(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
@@ -443,7 +445,7 @@ async def test_cancelled_while_it_is_busy_with_a_page_it_reads_no_other(
     assert await orders(redis, keys.stream) == names(PAGE)
 
 
-# -- servers that are away, full, or refuse -----------------------------------------------------------------------
+# -- servers that are unavailable, full, or refuse -----------------------------------------------------------------------
 
 
 async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing_by_halves(
@@ -481,7 +483,7 @@ async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: 
 
 
 @pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
-async def test_a_server_that_is_away_is_waited_for(own_valkey: ValkeyServer, action: Callable[..., Any]) -> None:
+async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, action: Callable[..., Any]) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
     async with Redis.from_url(own_valkey.url) as redis:
@@ -536,7 +538,7 @@ async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis:
 # -- dropping -----------------------------------------------------------------------------------------------------
 
 
-async def test_dropped_are_those_that_are_meant_and_no_others(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     reasons = [DeadReason.REJECTED, DeadReason.NOT_FOUND]
     await dead_letter(redis, keys, (letter(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE))))
 

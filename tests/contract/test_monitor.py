@@ -1,6 +1,7 @@
 """What the monitor says of a queue, on a real server."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -9,12 +10,12 @@ from support import eventually
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.outage import Outage
+from ingest.domain.queue_state import Lane, QueueState
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import QueueRefused, control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 from ingest.queue.monitor import Monitor
-from ingest.telemetry.metrics import QueueState
 
 
 @pytest.fixture
@@ -29,23 +30,44 @@ async def consumer(redis_url: str, queue_name: str) -> AsyncIterator[Consumer]:
         yield consumer
 
 
-async def fill(redis: Redis, keys: Keys, count: int) -> None:
+async def fill(redis: Redis, stream: str, count: int) -> None:
     for number in range(count):
-        await redis.xadd(keys.stream, {"order_id": f"order-{number}"})
+        await redis.xadd(stream, {"order_id": f"order-{number}"})
+
+
+async def read(redis: Redis, stream: str, count: int, *, group: str = "ingest", consumer: str = "one") -> list[bytes]:
+    """Read entries of one lane; their IDs."""
+    reply: Any = await redis.xreadgroup(group, consumer, {stream: ">"}, count=count)
+    return [entry_id for _, entries in reply for entry_id, _ in entries]
+
+
+async def seconds_ago(redis: Redis, age: int) -> int:
+    """A time by Redis' clock, in ms."""
+    seconds, _ = await redis.time()
+    return int(seconds - age) * 1000
+
+
+async def age_of(monitor: Monitor) -> float:
+    """The age of the oldest order, rounded to ten seconds."""
+    age = (await monitor.state()).oldest_age
+    assert age is not None
+    return age // 10 * 10
 
 
 async def test_a_queue_that_nobody_has_used_is_empty(monitor: Monitor, redis: Redis, keys: Keys) -> None:
-    assert await monitor.state() == QueueState(depth=0, pending=0, oldest_age=None, consumers=0, retries=0, dead=0)
+    assert await monitor.state() == QueueState()
     assert await monitor.consumers() == []
     assert await redis.exists(keys.stream) == 0
 
 
 async def test_without_a_group_all_is_undelivered(monitor: Monitor, redis: Redis, keys: Keys) -> None:
-    await fill(redis, keys, 3)
+    await fill(redis, keys.stream, 3)
+    await fill(redis, keys.express, 2)
 
     state = await monitor.state()
 
-    assert (state.depth, state.pending, state.consumers) == (3, 0, 0)
+    assert (state.depth, state.pending, state.consumers) == (5, 0, 0)
+    assert {lane: about.depth for lane, about in state.lanes.items()} == {Lane.MAIN: 3, Lane.EXPRESS: 2}
     assert await monitor.consumers() == []
 
 
@@ -53,7 +75,7 @@ async def test_each_entry_is_counted_where_it_is(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
-    await fill(redis, keys, 10)
+    await fill(redis, keys.stream, 10)
     taken = await consumer.read(6, 0.001)
     await consumer.ack([taken[0].entry])
     await consumer.reschedule(taken[1], 60, 2)
@@ -67,6 +89,34 @@ async def test_each_entry_is_counted_where_it_is(
     assert (only.name, only.pending) == ("one", 2)
     assert only.idle is not None
     assert only.idle >= 0
+
+
+async def test_each_lane_is_counted_and_the_totals_are_their_sums(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+    for stream, count, taken in ((keys.stream, 6, 2), (keys.express, 4, 3)):
+        await redis.xgroup_create(stream, "ingest", id="0", mkstream=True)
+        await fill(redis, stream, count)
+        await read(redis, stream, taken)
+
+    state = await monitor.state()
+    [one] = await monitor.consumers()
+
+    counts = {lane: (about.depth, about.pending) for lane, about in state.lanes.items()}
+    assert counts == {Lane.MAIN: (4, 2), Lane.EXPRESS: (1, 3)}
+    assert (state.depth, state.pending, state.consumers) == (5, 5, 1)
+    assert (one.name, one.pending) == ("one", 5)
+
+
+async def test_a_group_that_the_express_lane_does_not_have_yet_is_still_to_read_all_of_it(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await consumer.ensure_group()
+    await fill(redis, keys.stream, 1)
+    await redis.delete(keys.express)
+    await fill(redis, keys.express, 2)
+
+    state = await monitor.state()
+
+    assert (state.depth, state.lanes[Lane.EXPRESS].depth, state.lanes[Lane.EXPRESS].pending) == (3, 2, 0)
 
 
 async def test_the_age_is_that_of_the_oldest_unfinished_entry(
@@ -88,11 +138,88 @@ async def test_the_age_is_that_of_the_oldest_unfinished_entry(
     assert 300 <= waiting < 400
 
 
+async def test_an_order_keeps_its_age_from_its_first_announcement_through_retries(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await consumer.ensure_group()
+    for age, order in ((500, "a"), (900, "b"), (300, "c")):
+        await redis.xadd(keys.stream, {"order_id": order, "enqueued_at": await seconds_ago(redis, age)})
+    taken = await consumer.read(3, 0.001)
+    for delivery, after in zip(taken, (0.0, 3600.0, 3600.0), strict=True):
+        await consumer.reschedule(delivery, after, 2)
+
+    in_the_retry_set = await age_of(monitor)
+    await redis.zadd(keys.retry, {taken[1].entry.id: 0})
+    await consumer.move_due(10)
+    due_again = await age_of(monitor)
+
+    assert (in_the_retry_set, due_again) == (900, 900)
+    assert await redis.zrange(keys.retry_announced, 0, -1) == [taken[2].entry.id.encode()]
+
+
+async def test_in_the_express_lane_the_oldest_order_need_not_be_the_first(
+    monitor: Monitor, redis: Redis, keys: Keys
+) -> None:
+    for age in (10, 700, 400):
+        await redis.xadd(keys.express, {"order_id": "a", "enqueued_at": await seconds_ago(redis, age)})
+    await fill(redis, keys.stream, 1)
+
+    state = await monitor.state()
+
+    main, express = state.lanes[Lane.MAIN].oldest_age, state.lanes[Lane.EXPRESS].oldest_age
+    assert main is not None
+    assert express is not None
+    assert 0 <= main < 60
+    assert 700 <= express < 760
+    assert state.oldest_age == express
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"-1", b"1e3", b"nan", b"9" * 14, b"\xff"])
+async def test_an_entry_whose_time_is_nonsense_is_as_old_as_its_id(
+    monitor: Monitor, redis: Redis, keys: Keys, nonsense: bytes
+) -> None:
+    at = await seconds_ago(redis, 200)
+    await redis.xadd(keys.stream, {"order_id": "a", "enqueued_at": nonsense}, id=f"{at}-0")
+
+    assert await age_of(monitor) == 200
+
+
+async def test_an_entry_from_the_future_has_just_been_announced(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+    await redis.xadd(keys.stream, {"order_id": "a"}, id=f"{(1 << 64) - 1}-0")
+
+    assert (await monitor.state()).oldest_age == 0.0
+
+
+async def test_large_entries_are_not_read_to_the_last_for_the_age(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+    await redis.xadd(
+        keys.express, {"order_id": "a", "enqueued_at": await seconds_ago(redis, 100), "document": "x" * 2**18}
+    )
+    await redis.xadd(keys.express, {"order_id": "b", "enqueued_at": await seconds_ago(redis, 900)})
+
+    assert await age_of(monitor) == 100
+
+
+async def test_what_an_older_release_left_behind_of_a_retry_is_passed_over_and_removed(
+    monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await consumer.ensure_group()
+    await redis.xadd(keys.stream, {"order_id": "a", "enqueued_at": await seconds_ago(redis, 300)})
+    [delivery] = await consumer.read(1, 0.001)
+    await consumer.reschedule(delivery, 3600.0, 2)
+    await redis.zadd(keys.retry_announced, {"1-0": await seconds_ago(redis, 9_000)})
+
+    age = await age_of(monitor)
+    await consumer.move_due(10)
+
+    assert age == 300
+    assert await redis.zrange(keys.retry_announced, 0, -1) == [delivery.entry.id.encode()]
+
+
 async def test_with_a_second_group_each_has_its_own_depth(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
-    await fill(redis, keys, 5)
+    await fill(redis, keys.stream, 5)
     await redis.xgroup_create(keys.stream, "audit", id="0")
     taken = await consumer.read(3, 0.001)
     await consumer.ack([taken[0].entry])
@@ -107,14 +234,17 @@ async def test_a_depth_that_redis_cannot_tell_is_unknown_and_not_zero(
 ) -> None:
     await consumer.ensure_group()
     await redis.xgroup_create(keys.stream, "audit", id="0")
-    await fill(redis, keys, 5)
+    await fill(redis, keys.stream, 5)
+    await fill(redis, keys.express, 1)
     [entry_id] = [entry_id for entry_id, _ in await redis.xrange(keys.stream)][2:3]
     await redis.xdel(keys.stream, entry_id)  # unread, in the middle
 
-    assert (await monitor.state()).depth is None
+    state = await monitor.state()
+
+    assert (state.depth, state.lanes[Lane.MAIN].depth, state.lanes[Lane.EXPRESS].depth) == (None, None, 1)
 
 
-async def test_consumers_are_told_by_name(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+async def test_consumers_are_listed_by_name(monitor: Monitor, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "ingest", mkstream=True)
     for name in ("b", "c", "a", b"\xff"):
         await redis.xgroup_createconsumer(keys.stream, "ingest", name)
@@ -126,26 +256,26 @@ async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.ensure_group()
-    await fill(redis, keys, 1)
+    await fill(redis, keys.stream, 1)
     await consumer.read(1, 0.001)
     await consumer.heartbeat(60.0)
     seconds, _ = await redis.time()
-    await redis.zadd(keys.alive, {"beats": (seconds + 60) * 1000, "silent": (seconds - 30) * 1000, "left": 0})
-    await redis.xgroup_createconsumer(keys.stream, "ingest", "silent")
+    await redis.zadd(keys.alive, {"heartbeat_only": (seconds + 60) * 1000, "stale": (seconds - 30) * 1000, "left": 0})
+    await redis.xgroup_createconsumer(keys.stream, "ingest", "stale")
     await redis.xgroup_createconsumer(keys.stream, "ingest", "foreign")
 
     found = {state.name: state for state in await monitor.consumers()}
 
     assert {name: state.state for name, state in found.items()} == {
         "one": "alive",
-        "beats": "alive",
-        "silent": "stale",
+        "heartbeat_only": "alive",
+        "stale": "stale",
         "left": "stale",
         "foreign": "unknown",
     }
     assert (found["one"].pending, found["one"].stale_for, found["one"].circuit) == (1, None, None)
-    assert (found["beats"].pending, found["beats"].idle) == (0, None)
-    assert 29 <= (found["silent"].stale_for or 0) <= 60
+    assert (found["heartbeat_only"].pending, found["heartbeat_only"].idle) == (0, None)
+    assert 29 <= (found["stale"].stale_for or 0) <= 60
     assert found["left"].stale_for is None
     assert found["foreign"].idle is not None
 
@@ -184,7 +314,7 @@ async def test_each_group_has_its_own_retries_and_dead_letters(redis_url: str, q
     assert (theirs.retries, theirs.dead, ours.retries, ours.dead) == (1, 1, 0, 0)
 
 
-async def test_an_open_circuit_is_told_with_its_cause_until_it_closes(
+async def test_an_open_circuit_is_reported_with_its_cause_until_it_closes(
     monitor: Monitor, consumer: Consumer, redis: Redis
 ) -> None:
     await consumer.heartbeat(60.0)
@@ -203,7 +333,7 @@ async def test_an_open_circuit_is_told_with_its_cause_until_it_closes(
     await eventually(closed)
 
 
-async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_told(
+async def test_the_circuit_of_a_consumer_that_is_not_alive_is_not_reported(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await consumer.heartbeat(60.0)
@@ -237,7 +367,7 @@ async def test_a_report_that_is_not_renewed_ends_by_itself(consumer: Consumer, r
     await eventually(gone)
 
 
-async def test_what_can_lose_entries_is_told(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     async def rewritten() -> bool:
         info = await own_redis.info("persistence")
         return not (info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
@@ -257,7 +387,7 @@ async def test_what_can_lose_entries_is_told(own_valkey: ValkeyServer, own_redis
     assert safe == []
 
 
-async def test_a_server_that_is_away_is_unavailable(own_valkey: ValkeyServer) -> None:
+async def test_a_server_that_does_not_answer_is_unavailable(own_valkey: ValkeyServer) -> None:
     async with control_client(own_valkey.url) as client:
         monitor = Monitor(client, "orders", "ingest")
         own_valkey.stop("nosave")

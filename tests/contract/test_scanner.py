@@ -1,7 +1,10 @@
-"""Where orders are in the queue, on real servers: each entry is seen where it is, as long as it is not finished."""
+"""The queue scanner on real servers: an unfinished entry is found where it is, also while entries move."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import StrEnum
+from typing import Any
 
+import msgspec
 import pytest
 from redis.asyncio import Redis
 from support import eventually
@@ -10,7 +13,7 @@ from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
-from ingest.queue.scanner import Location, OrderLocation, Page, QueueScanner
+from ingest.queue.scanner import Location, OrderLocation, Page, QueueScanner, _Position
 
 GROUP = "ingest"
 
@@ -43,11 +46,11 @@ async def take(consumer: Consumer, count: int) -> list[Delivery]:
 
 
 async def queued(scanner: QueueScanner) -> dict[str | None, Location]:
-    return {sighting.order_id: sighting.place async for page in scanner.queued() for sighting in page}
+    return {entry.order_id: entry.place async for page in scanner.queued() for entry in page}
 
 
 async def dead(scanner: QueueScanner) -> list[OrderLocation]:
-    return [sighting async for page in scanner.dead() for sighting in page]
+    return [entry async for page in scanner.dead() for entry in page]
 
 
 async def test_a_queue_that_does_not_exist_is_empty(scanner: QueueScanner) -> None:
@@ -55,7 +58,7 @@ async def test_a_queue_that_does_not_exist_is_empty(scanner: QueueScanner) -> No
     assert await dead(scanner) == []
 
 
-async def test_an_entry_is_seen_wherever_it_is(
+async def test_an_entry_is_found_wherever_it_is(
     scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     await enqueue(redis, queue_name, "done", "dead", "retried", "released", "held", "waiting")
@@ -74,7 +77,7 @@ async def test_an_entry_is_seen_wherever_it_is(
     assert await dead(scanner) == [OrderLocation("dead", Location.DEAD, "not_found")]
 
 
-async def test_what_came_back_from_the_retry_set_is_seen_in_the_stream(
+async def test_a_retry_that_is_due_again_is_found_waiting(
     scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     await enqueue(redis, queue_name, "a")
@@ -85,35 +88,137 @@ async def test_what_came_back_from_the_retry_set_is_seen_in_the_stream(
     assert await queued(scanner) == {"a": Location.WAITING}
 
 
-class Overtaken(QueueScanner):
-    """A look during which a retry becomes due: after the stream was read to its end, before the retry set."""
+async def test_an_entry_of_the_express_lane_is_found_with_or_without_a_group(
+    scanner: QueueScanner, redis: Redis, keys: Keys
+) -> None:
+    await redis.delete(keys.express)
+    for order_id in ("finished", "held", "released", "waiting"):
+        await redis.xadd(keys.express, {"order_id": order_id})
+    without_a_group = await queued(scanner)
 
-    overtake: Callable[[], Awaitable[int]]
+    await redis.xgroup_create(keys.express, GROUP, id="0")
+    await redis.xgroup_create(keys.express, "audit", id="0")
+    reply: Any = await redis.xreadgroup(GROUP, "c", {keys.express: ">"}, count=3)
+    finished = reply[0][1][0][0]
+    await redis.xack(keys.express, GROUP, finished)
+    milliseconds, sequence = map(int, finished.decode().split("-"))
+    await redis.zadd(keys.express_settled, {f"{milliseconds:020}-{sequence:020}": 0})
+
+    assert without_a_group == dict.fromkeys(("finished", "held", "released", "waiting"), Location.WAITING)
+    assert await queued(scanner) == {
+        "held": Location.PENDING,
+        "released": Location.PENDING,
+        "waiting": Location.WAITING,
+    }
+
+
+class Interrupted(QueueScanner):
+    """A scan during which something happens before it reads one of its parts, the first of them being 0."""
+
+    before_part = 0
+    happens: Callable[[], Awaitable[object]]
+    _begun = 0
+
+    async def _lane(self, lane: _Position) -> AsyncIterator[Page]:
+        await self._begin()
+        async for page in super()._lane(lane):
+            yield page
 
     async def _retries(self) -> AsyncIterator[Page]:
-        await self.overtake()
+        await self._begin()
         async for page in super()._retries():
             yield page
 
+    async def _begin(self) -> None:
+        if self._begun == self.before_part:
+            await self.happens()
+        self._begun += 1
 
-async def test_what_comes_into_the_stream_after_it_was_read_is_seen(
+
+class Place(StrEnum):
+    MAIN = "main lane"
+    EXPRESS = "express lane"
+    RETRY = "retry set"
+    DEAD = "dead letters"
+
+
+ENTRY = {b"order_id": b"a"}
+PARTS = 5
+MOVES = [
+    (Place.MAIN, Place.RETRY),
+    (Place.MAIN, Place.DEAD),
+    (Place.EXPRESS, Place.RETRY),
+    (Place.EXPRESS, Place.DEAD),
+    (Place.RETRY, Place.EXPRESS),
+    (Place.RETRY, Place.MAIN),  # by a worker of an older release
+]
+
+
+async def put(redis: Redis, keys: Keys, place: Place) -> None:
+    """Put the entry into one place, among others that do not move."""
+    match place:
+        case Place.RETRY:
+            packed = msgspec.msgpack.encode([part for pair in ENTRY.items() for part in pair])
+            await redis.hset(keys.retry_entries, "1-0", packed)  # type: ignore[arg-type]  # bytes are what Redis keeps
+            await redis.zadd(keys.retry, {"1-0": 1})
+        case _:
+            streams = {Place.MAIN: keys.stream, Place.EXPRESS: keys.express, Place.DEAD: keys.dead}
+            await redis.xadd(streams[place], ENTRY)  # type: ignore[arg-type]  # redis-py's types are invariant
+
+
+async def clear(redis: Redis, keys: Keys, place: Place) -> None:
+    """Remove the entry from one place; its group stays."""
+    match place:
+        case Place.RETRY:
+            await redis.zrem(keys.retry, "1-0")
+            await redis.hdel(keys.retry_entries, "1-0")
+        case _:
+            await redis.xtrim(
+                {Place.MAIN: keys.stream, Place.EXPRESS: keys.express}[place], maxlen=0, approximate=False
+            )
+
+
+@pytest.mark.parametrize(("start", "end"), MOVES, ids=[f"from the {start} to the {end}" for start, end in MOVES])
+async def test_an_entry_that_moves_once_during_the_scan_is_found(
+    redis: Redis, keys: Keys, queue_name: str, start: Place, end: Place
+) -> None:
+    found: dict[int, set[str | None]] = {}
+    for before_part in range(PARTS + 1):
+        await redis.delete(keys.stream, keys.express, keys.retry, keys.retry_entries, keys.dead)
+        await put(redis, keys, start)
+
+        async def move() -> None:
+            await put(redis, keys, end)
+            await clear(redis, keys, start)
+
+        scanner = Interrupted(redis, queue_name, GROUP)
+        scanner.before_part, scanner.happens = before_part, move
+        found[before_part] = {entry.order_id async for page in scanner.queued() for entry in page}
+        if before_part == PARTS:
+            await move()
+        found[before_part] |= {entry.order_id for entry in await dead(scanner)}
+
+    assert all("a" in seen for seen in found.values()), found
+
+
+async def test_a_retry_that_falls_due_during_the_scan_is_found(
     consumer: Consumer, redis: Redis, keys: Keys, queue_name: str
 ) -> None:
     await enqueue(redis, queue_name, "a", "b")
     first, _ = await take(consumer, 2)
     await consumer.reschedule(first, 3600.0, 2)
 
-    async def overtake() -> int:
+    async def fall_due() -> None:
         await redis.zadd(keys.retry, {first.entry.id: 0})
-        return await consumer.move_due(10)
+        await consumer.move_due(10)
 
-    scanner = Overtaken(redis, queue_name, GROUP)
-    scanner.overtake = overtake
+    scanner = Interrupted(redis, queue_name, GROUP)
+    scanner.before_part, scanner.happens = 2, fall_due
 
     assert await queued(scanner) == {"b": Location.PENDING, "a": Location.WAITING}
 
 
-async def test_entries_of_several_pages_are_each_seen_once(
+async def test_entries_of_several_pages_are_each_found_once(
     scanner: QueueScanner, consumer: Consumer, redis: Redis, queue_name: str
 ) -> None:
     names = [f"order-{number}" for number in range(2500)]
@@ -123,15 +228,15 @@ async def test_entries_of_several_pages_are_each_seen_once(
     for delivery in await take(consumer, 1100):
         await consumer.reschedule(delivery, 3600.0, 2)
 
-    in_queue = [sighting.order_id async for page in scanner.queued() for sighting in page]
+    in_queue = [entry.order_id async for page in scanner.queued() for entry in page]
 
-    assert [sighting.order_id for sighting in await dead(scanner)] == names[:1200]
+    assert [entry.order_id for entry in await dead(scanner)] == names[:1200]
     assert in_queue[:200] == names[2300:]
-    # A hash is read in no order, and what it holds may be told twice.
+    # A hash is read in no order, and may give a field twice.
     assert set(in_queue[200:]) == set(names[1200:2300])
 
 
-async def test_pending_entries_are_seen_behind_many_that_were_deleted_while_pending(
+async def test_pending_entries_are_found_behind_many_that_were_deleted_while_pending(
     scanner: QueueScanner, consumer: Consumer, redis: Redis, keys: Keys, queue_name: str
 ) -> None:
     names = [f"order-{number}" for number in range(1500)]

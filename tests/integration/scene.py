@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from support import eventually, with_database
 
 from ingest.assembly import Classes, open_worker
+from ingest.domain.queue_state import QueueState
 from ingest.flow.clock import SharedClock
 from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
@@ -29,7 +30,7 @@ from ingest.queue.producer import Producer
 from ingest.settings import Settings, load_settings
 from ingest.store.schema import migrate, migrations
 from ingest.telemetry.collectors import SharedMetricsCollector
-from ingest.telemetry.metrics import QueueState, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import platform
 import signal
 from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
@@ -26,6 +28,7 @@ QUEUE = {
     "ingest_retries_scheduled",
     "ingest_dead_letters",
 }
+LANES = {"ingest_queue_lane_depth", "ingest_queue_lane_pending", "ingest_queue_lane_oldest_age_seconds"}
 # Name as parsed: a counter's without _total. Type, label, and the label's values that are there from the start.
 WORKERS = {
     "ingest_orders": ("counter", "outcome", {"stored", "unchanged", "erased", "retried", "dead"}),
@@ -156,6 +159,15 @@ async def test_names_types_and_labels_are_those_that_dashboards_use(
     for name in QUEUE:
         assert page.families[name].type == "gauge"
         assert [sample.labels for sample in page.families[name].samples] == [{"stream": scene.queue}]
+    for name in LANES:
+        assert page.families[name].type == "gauge"
+        labels = [sample.labels for sample in page.families[name].samples]
+        assert labels == [{"stream": scene.queue, "lane": lane} for lane in ("main", "express")]
+    [release] = page.families["ingest_build_info"].samples
+    assert (release.labels, release.value) == (
+        {"version": version("order-ingest"), "python": platform.python_version()},
+        1.0,
+    )
     for name, (kind, label, values) in WORKERS.items():
         family = page.families[name]
         assert family.type == kind, name
@@ -167,10 +179,10 @@ async def test_names_types_and_labels_are_those_that_dashboards_use(
     for text, parse in (("text/plain", parse_text), ("application/openmetrics-text; version=1.0.0", parse_openmetrics)):
         content_type, body = await metrics.text(text)
         assert content_type.startswith(text.partition(";")[0])
-        assert {family.name for family in parse(body)} >= QUEUE | WORKERS.keys()
+        assert {family.name for family in parse(body)} >= QUEUE | LANES | WORKERS.keys()
 
 
-async def test_the_gauges_show_what_waits_and_what_is_in_hand(scene: Scene, workers: Workers, metrics: Scraper) -> None:
+async def test_the_gauges_show_what_waits_and_what_is_pending(scene: Scene, workers: Workers, metrics: Scraper) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ids(30))
     await scene.redis.xadd(scene.keys.dead, {"order_id": "X"})
@@ -192,6 +204,12 @@ async def test_the_gauges_show_what_waits_and_what_is_in_hand(scene: Scene, work
         "ingest_retries_scheduled": 0,
         "ingest_dead_letters": 1,
     }
+    lanes = {
+        (name, lane): page.value(name, stream=scene.queue, lane=lane)
+        for name in ("ingest_queue_lane_depth", "ingest_queue_lane_pending")
+        for lane in ("main", "express")
+    }
+    assert list(lanes.values()) == [20, 0, 10, 0]
 
 
 async def test_counters_do_not_go_back_when_a_process_is_killed_and_gauges_do(
@@ -234,7 +252,7 @@ async def test_without_redis_the_page_still_shows_what_the_workers_counted(
             page = await metrics.page()
 
             assert page.value("ingest_orders_total", outcome="stored") == 10
-            assert not QUEUE & page.families.keys(), "what is unknown is absent, not stale"
+            assert not (QUEUE | LANES) & page.families.keys(), "what is unknown is absent, not stale"
             await asyncio.to_thread(own.start)
 
             async def back() -> bool:

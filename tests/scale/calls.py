@@ -15,7 +15,7 @@ from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
 from ingest.queue.monitor import Monitor
 from ingest.queue.producer import Producer
-from ingest.queue.scanner import Page, QueueScanner
+from ingest.queue.scanner import Page, QueueScanner, _Position
 
 NOW = 0.001
 _LIFETIME = 3600.0
@@ -88,8 +88,9 @@ class Calls:
                 async with meter.call("status: consumers"):
                     await monitor.consumers()
             scanner = QueueScanner(client, self._queue, GROUP)
-            for name, part in (("stream", scanner._stream), ("retries", scanner._retries)):
-                async with meter.call(f"reconcile: a page of the {name}"), aclosing(part()) as pages:
+            main = _Position(self._keys.stream, self._keys.settled)
+            for name, part in (("main lane", scanner._lane(main)), ("retries", scanner._retries())):
+                async with meter.call(f"reconcile: a page of the {name}"), aclosing(part) as pages:
                     async for _ in _first(100, pages):
                         pass
 

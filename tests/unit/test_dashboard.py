@@ -13,8 +13,9 @@ import pytest
 from deploy.promql import Selector, functions_of, groupings, parts_with_data, selectors
 from deploy.watching import DASHBOARD, Panel, annotations, filled, panels, read_dashboard, rules, variables
 
+from ingest.domain.queue_state import Lane, QueueState
 from ingest.telemetry.collectors import QueueCollector
-from ingest.telemetry.metrics import WORKER_METRICS, QueueState
+from ingest.telemetry.metrics import WORKER_METRICS
 
 BOARD = read_dashboard()
 HEADINGS_AND_PANELS = panels(BOARD)
@@ -38,6 +39,7 @@ RULES = [(name, rule["expr"]) for name, rule in rules()]
 ON_ALL = {"job", "instance"}
 LABELS = {spec.label for spec in WORKER_METRICS if spec.label}
 VALUES = {label: {value for spec in WORKER_METRICS if spec.label == label for value in spec.values} for label in LABELS}
+VALUES["lane"] = set(Lane)
 
 
 @cache
@@ -50,8 +52,8 @@ def metrics() -> dict[str, set[str]]:
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:
             known[spec.name] = labels
-    for gauge in QueueCollector("x", QueueState(0, 0, 0, 0, 0, 0)).collect():
-        known[gauge.name] = ON_ALL | {"stream"}
+    for gauge in QueueCollector("x", QueueState()).collect():
+        known[gauge.name] = ON_ALL | gauge.samples[0].labels.keys()
     for _, rule in rules():
         if "record" in rule:
             # level:metric:operations, where the level is the labels that are left.
@@ -82,9 +84,9 @@ def test_the_file_is_what_the_code_makes() -> None:
 
 def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_path: Path) -> None:
     code = shutil.copytree(CODE, tmp_path / "grafana")
-    shared_metrics = code / "dashboards" / DASHBOARD.name
-    shared_metrics.write_text(
-        shared_metrics.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
+    dashboard_file = code / "dashboards" / DASHBOARD.name
+    dashboard_file.write_text(
+        dashboard_file.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
     )
 
     stale = run(code, "--check")
@@ -95,7 +97,7 @@ def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_
     assert "make dashboards" in stale.stderr
     assert stale.stderr.count("\n") == 1
     assert (made.returncode, current.returncode) == (0, 0)
-    assert shared_metrics.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
+    assert dashboard_file.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("where", "query"), [*QUERIES.items(), *RULES])

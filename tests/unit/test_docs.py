@@ -4,9 +4,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from ingest.domain.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
-from ingest.telemetry.collectors import QueueCollector
-from ingest.telemetry.metrics import WORKER_METRICS, QueueState
+from ingest.telemetry.collectors import BuildCollector, QueueCollector
+from ingest.telemetry.metrics import WORKER_METRICS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -22,13 +23,14 @@ def test_the_settings_page_has_each_setting_with_its_default_and_description() -
 
 def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
-    gauges = QueueCollector("x", QueueState(0, 0, 0, 0, 0, 0)).collect()
+    gauges = [*QueueCollector("x", QueueState()).collect(), *BuildCollector().collect()]
 
     for spec in WORKER_METRICS:
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
         assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
     for metric in gauges:
-        assert f"| `{metric.name}` | {metric.type} | `stream` | {metric.documentation} |" in page
+        labels = ", ".join(f"`{name}`" for name in metric.samples[0].labels)
+        assert f"| `{metric.name}` | {metric.type} | {labels} | {metric.documentation} |" in page
 
 
 def test_no_text_installs_a_package_that_nobody_publishes() -> None:

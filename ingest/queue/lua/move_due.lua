@@ -1,6 +1,6 @@
 -- Puts scheduled entries whose time has come back into the stream. What cannot be read as an entry becomes a dead letter: it must
 -- not stop the others.
--- KEYS: stream, retry, retry entries, clock, dead   ARGV: group, most entries   returns: how many were moved
+-- KEYS: stream, retry, retry entries, clock, dead, retry announced   ARGV: group, most entries   returns: how many were moved
 local time = now(KEYS[4])
 
 -- The fields of an entry: names and values, each a text; nil for anything else.
@@ -36,5 +36,12 @@ for _, id in ipairs(due) do
     redis.call('HDEL', KEYS[3], id)
   end
   redis.call('ZREM', KEYS[2], id)
+  redis.call('ZREM', KEYS[6], id)
+end
+-- Left behind by an older release, which moves entries without removing this: the oldest are what somebody reads.
+for _, id in ipairs(redis.call('ZRANGE', KEYS[6], 0, 9)) do
+  if not redis.call('ZSCORE', KEYS[2], id) then
+    redis.call('ZREM', KEYS[6], id)
+  end
 end
 return #due

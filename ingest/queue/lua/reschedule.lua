@@ -1,7 +1,7 @@
 -- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the receipt tells that
 -- it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
 -- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
--- KEYS: stream, settled, clock, receipt, retry, retry entries   ARGV: group, consumer, entry ID, delay in ms, fields
+-- KEYS: stream, settled, clock, receipt, retry, retry entries, retry announced   ARGV: group, consumer, entry ID, delay in ms, fields
 -- returns: 1 if moved, 2 if it was gone and waits now
 local fields = {unpack(ARGV, 5)}
 local order = order_of(fields)
@@ -21,6 +21,11 @@ if packed then
 end
 redis.call('HSET', KEYS[6], name, cmsgpack.pack(fields))
 redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[4]), name)
+for i = 1, #fields, 2 do
+  if fields[i] == 'enqueued_at' then
+    redis.call('ZADD', KEYS[7], fields[i + 1], name)
+  end
+end
 if owned then
   finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
 end

@@ -1,4 +1,4 @@
-"""A moment of the service, and what `ingest status` prints of it: pure."""
+"""Formats what `ingest status` prints."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest.cli.text import printable
 
-# Of more, the table shows these; those in trouble first.
+# The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20
 _LONGEST_NAME = 64
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -15,7 +15,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A moment of the service; a part whose server cannot be reached is None, and its error says why."""
+    """The service at one moment; a part whose server cannot be reached is None, and `errors` says why."""
 
     at: str
     stream: str
@@ -26,34 +26,37 @@ class Status:
     errors: dict[str, str]
 
 
-def lines_of(moment: Status, width: int) -> Iterator[str]:
+def lines_of(status: Status, width: int) -> Iterator[str]:
     """The lines, broken between words where they are wider than `width`."""
-    facts = list(_facts(moment))
+    facts = list(_facts(status))
     values = max(len(value) for _, value in facts)
     for label, value in facts:
         yield f"{label:<17}  {value:>{values}}"
-    for line in _troubles(moment):
+    for line in _problems(status):
         yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    if moment.consumers:
+    if status.queue is not None:
         yield ""
-        yield from _table(moment.consumers)
+        yield from _lanes(status.queue["lanes"])
+    if status.consumers:
+        yield ""
+        yield from _consumers(status.consumers)
 
 
-def _facts(moment: Status) -> Iterator[tuple[str, str]]:
-    yield "stream", f"{moment.stream} (group {moment.group})"
-    queue, orders = moment.queue, moment.orders
+def _facts(status: Status) -> Iterator[tuple[str, str]]:
+    yield "stream", f"{status.stream} (group {status.group})"
+    queue, orders = status.queue, status.orders
     if queue is not None:
-        yield "waiting", "unknown" if queue["depth"] is None else f"{queue['depth']:,}"
-        yield "in work", f"{queue['pending']:,}"
-        yield "oldest", "-" if queue["oldest_age"] is None else duration(queue["oldest_age"])
-        yield "retries scheduled", f"{queue['retries']:,}"
-        yield "dead letters", f"{queue['dead']:,}"
+        yield "waiting", _count(queue["depth"])
+        yield "pending", _count(queue["pending"])
+        yield "oldest", _age(queue["oldest_age"])
+        yield "retries scheduled", _count(queue["retries"])
+        yield "dead letters", _count(queue["dead"])
     if orders is not None:
         last = orders["last_ingested_at"]
-        yield "orders stored", f"{orders['stored']:,}"
+        yield "orders stored", _count(orders["stored"])
         yield "last stored", "never" if last is None else f"{last:%Y-%m-%d %H:%M:%S} UTC"
-    if moment.consumers:
-        yield "circuit", _circuits(moment.consumers)
+    if status.consumers:
+        yield "circuit", _circuits(status.consumers)
 
 
 def _circuits(consumers: Sequence[Any]) -> str:
@@ -64,26 +67,36 @@ def _circuits(consumers: Sequence[Any]) -> str:
     return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
 
 
-def _troubles(moment: Status) -> Iterator[str]:
-    """What a person should know first: why the external API is left in peace, and which server cannot be reached."""
+def _problems(status: Status) -> Iterator[str]:
+    """Why circuits are open, and which server cannot be reached."""
     longest: dict[str, float] = {}
-    for consumer in moment.consumers or ():
+    for consumer in status.consumers or ():
         if circuit := consumer["circuit"]:
             longest[circuit["error"]] = max(circuit["open_for"], longest.get(circuit["error"], 0.0))
     for error, seconds in sorted(longest.items()):
         yield f"external API: {printable(error)} since {duration(seconds)}"
-    for server, error in moment.errors.items():
+    for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
 
 
-def _table(consumers: Sequence[Any]) -> Iterator[str]:
-    by_trouble = sorted(consumers, key=lambda consumer: consumer["state"] == "alive" and not consumer["circuit"])
+def _lanes(lanes: Any) -> Iterator[str]:
+    rows = [("lane", "waiting", "pending", "oldest")]
+    for name, lane in lanes.items():
+        rows.append((name, _count(lane["depth"]), _count(lane["pending"]), _age(lane["oldest_age"])))
+    names, *numbers = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for name, *values in rows:
+        columns = (f"{value:>{size}}" for value, size in zip(values, numbers, strict=True))
+        yield "  ".join((f"{name:<{names}}", *columns))
+
+
+def _consumers(consumers: Sequence[Any]) -> Iterator[str]:
+    problems_first = sorted(consumers, key=lambda consumer: consumer["state"] == "alive" and not consumer["circuit"])
     rows = [
-        (printable(consumer["name"], _LONGEST_NAME), f"{consumer['pending']:,}", _condition(consumer))
-        for consumer in by_trouble[:_MOST_CONSUMERS]
+        (printable(consumer["name"], _LONGEST_NAME), _count(consumer["pending"]), _condition(consumer))
+        for consumer in problems_first[:_MOST_CONSUMERS]
     ]
     names = max(len("consumer"), *(len(name) for name, _, _ in rows))
-    yield f"{'consumer':<{names}}  in work  state"
+    yield f"{'consumer':<{names}}  pending  state"
     for name, pending, condition in rows:
         yield f"{name:<{names}}  {pending:>7}  {condition}"
     if (more := len(consumers) - len(rows)) > 0:
@@ -101,8 +114,16 @@ def _condition(consumer: Any) -> str:
             return f"no heartbeat, idle since {duration(consumer['idle'] or 0.0)}"
 
 
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
 def duration(seconds: float) -> str:
-    """How long that is, roughly."""
+    """A duration in its largest unit, rounded."""
     for unit, length in _UNITS:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,13 +1,17 @@
-"""What `ingest status` prints: pure."""
+"""What `ingest status` prints."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from ingest.cli.moment import Status, duration, lines_of
+from ingest.cli.status_table import Status, duration, lines_of
 
-QUEUE = {"depth": 2_000, "pending": 3, "oldest_age": 400.0, "consumers": 1, "retries": 0, "dead": 1}
+LANES = {
+    "main": {"depth": 1_990, "pending": 3, "oldest_age": 400.0},
+    "express": {"depth": 10, "pending": 0, "oldest_age": 2.5},
+}
+QUEUE = {"depth": 2_000, "pending": 3, "oldest_age": 400.0, "consumers": 1, "retries": 0, "dead": 1, "lanes": LANES}
 ORDERS = {"stored": 7, "last_ingested_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
 
 
@@ -19,20 +23,38 @@ def shown(*consumers: Any, width: int = 80, errors: dict[str, str] | None = None
     return list(lines_of(Status("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {}), width))
 
 
-def test_the_facts_are_told_in_columns() -> None:
+def test_the_facts_are_shown_in_columns() -> None:
     assert shown() == [
         "stream               orders (group ingest)",
         "waiting                              2,000",
-        "in work                                  3",
+        "pending                                  3",
         "oldest                               7 min",
         "retries scheduled                        0",
         "dead letters                             1",
         "orders stored                            7",
         "last stored        2026-01-02 03:04:05 UTC",
+        "",
+        "lane     waiting  pending  oldest",
+        "main       1,990        3   7 min",
+        "express       10        0   2.5 s",
     ]
 
 
-def test_each_consumer_is_told_by_its_heartbeat() -> None:
+def test_an_empty_lane_has_no_age_and_an_unknown_depth_is_not_zero() -> None:
+    empty = {"depth": 0, "pending": 0, "oldest_age": None}
+    unknown = {"depth": None, "pending": 3, "oldest_age": 1.0}
+
+    lines = shown(queue=QUEUE | {"depth": None, "lanes": {"main": unknown, "express": empty}})
+
+    assert lines[-3:] == [
+        "lane     waiting  pending  oldest",
+        "main     unknown        3   1.0 s",
+        "express        0        0       -",
+    ]
+    assert lines[1] == "waiting                            unknown"
+
+
+def test_each_consumer_is_shown_with_its_heartbeat() -> None:
     circuit = {"error": "HTTP 401", "open_for": 361.0}
 
     lines = shown(
@@ -43,8 +65,8 @@ def test_each_consumer_is_told_by_its_heartbeat() -> None:
         consumer("e", "unknown", idle=104.0),
     )
 
-    assert lines[lines.index("") + 1 :] == [
-        "consumer  in work  state",
+    assert lines[-6:] == [
+        "consumer  pending  state",
         "b              12  alive, circuit open since 6 min",
         "c               0  stale since 12.3 s",
         "d               0  stopped",
@@ -55,14 +77,14 @@ def test_each_consumer_is_told_by_its_heartbeat() -> None:
     assert "external API: HTTP 401 since 6 min" in lines
 
 
-def test_one_cause_is_told_once_however_many_processes_have_it() -> None:
+def test_one_cause_is_shown_once_however_many_processes_have_it() -> None:
     lines = shown(*(consumer(f"w{n}", circuit={"error": "HTTP 503", "open_for": n}) for n in range(300)))
 
     assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 since 5 min"]
     assert lines[-1] == "and 280 more: --json shows all"
 
 
-def test_a_circuit_is_closed_where_somebody_lives_and_unknown_where_nobody_does() -> None:
+def test_the_circuit_is_closed_if_a_consumer_is_alive_and_unknown_if_none_is() -> None:
     def circuit(*consumers: Any) -> list[str]:
         return [line.split()[-1] for line in shown(*consumers) if line.startswith("circuit")]
 
@@ -82,7 +104,7 @@ def test_an_error_is_broken_between_words(width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d")]
+    ("seconds", "text"), [(0, "0.0 s"), (119.9, "119.9 s"), (120, "2 min"), (7200, "2 h"), (172_800, "2 d")]
 )
-def test_a_duration_is_told_roughly(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+def test_a_duration_is_rounded(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,71 @@
+#!lua flags=no-writes
+-- The state of a queue and its group at one moment. It changes nothing, and its cost does not depend on how much is queued.
+-- KEYS: retry, retry announced, dead, the stream of each lane   ARGV: group
+-- returns: the time in ms, entries in the retry set, when the oldest order there was first announced (nil: unknown), dead letters;
+-- then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced (nil: it is empty), consumers
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- Entries that are looked at for the oldest order, and bytes after which the look ends: pushed documents may be large.
+local MOST_ENTRIES, MOST_BYTES = 100, 2 ^ 18
+
+-- When the order of an entry was first announced, and the size of the entry. A retry and a replay carry the time of the first entry.
+local function announced_at(entry)
+  local at, size = math.min(now, tonumber(entry[1]:match('^%d+'))), 0
+  for i = 1, #entry[2], 2 do
+    local name, value = entry[2][i], entry[2][i + 1]
+    if name == 'enqueued_at' and #value <= 13 and value:find('^%d+$') then
+      at = math.min(at, tonumber(value))
+    end
+    size = size + #name + #value
+  end
+  return at, size
+end
+
+-- In the main lane the first entry is the oldest. In the express lane any may be, but it is short, as it is read first.
+local function oldest_in(stream)
+  local oldest, start, total = false, '-', 0
+  for _ = 1, MOST_ENTRIES do
+    local entry = total < MOST_BYTES and redis.call('XRANGE', stream, start, '+', 'COUNT', 1)[1]
+    if not entry then
+      break
+    end
+    local at, size = announced_at(entry)
+    oldest, start, total = math.min(oldest or at, at), '(' .. entry[1], total + size
+  end
+  return oldest
+end
+
+-- Entries that an older release has moved may still be noted as announced: they are passed over.
+local function oldest_retry(retry, announced)
+  local noted = redis.call('ZRANGE', announced, 0, 9, 'WITHSCORES')
+  for i = 1, #noted, 2 do
+    if redis.call('ZSCORE', retry, noted[i]) then
+      return math.min(now, tonumber(noted[i + 1]))
+    end
+  end
+  return false
+end
+
+-- Finished entries are deleted, so with one group all that is not pending is undelivered, and that is exact. With several groups
+-- Redis' own count is asked, which is nil when entries were deleted unread. A group that does not exist will get everything.
+local function lane(stream)
+  local length, oldest = redis.call('XLEN', stream), oldest_in(stream)
+  local groups = redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}
+  for _, facts in ipairs(groups) do
+    local group = {}
+    for i = 1, #facts, 2 do
+      group[facts[i]] = facts[i + 1]
+    end
+    if group.name == ARGV[1] then
+      local depth = #groups == 1 and math.max(0, length - group.pending) or group.lag or false
+      return {depth, group.pending, oldest, group.consumers}
+    end
+  end
+  return {length, 0, oldest, 0}
+end
+
+local state = {now, redis.call('ZCARD', KEYS[1]), oldest_retry(KEYS[1], KEYS[2]), redis.call('XLEN', KEYS[3])}
+for i = 4, #KEYS do
+  state[#state + 1] = lane(KEYS[i])
+end
+return state
