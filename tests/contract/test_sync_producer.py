@@ -134,32 +134,41 @@ def test_forked_processes_go_on_each_with_its_own_connection(
     assert Counter(queued(plain_redis, keys.stream)) == Counter(expected)
 
 
-WAITING = """
+INTERRUPTED = """
 import signal, sys
 from ingest import SyncProducer
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-producer = SyncProducer("redis://127.0.0.1:1/0", on_wait=lambda _: print("waiting", flush=True))
+producer = SyncProducer(sys.argv[1], on_wait=lambda _: print("waiting", flush=True))
 try:
-    producer.enqueue("a")
+    producer.enqueue("interrupted")
 except KeyboardInterrupt:
     print("interrupted", flush=True)
+sys.stdin.readline()
+producer.enqueue("wanted")
 """
 
 
-def test_ctrl_c_ends_a_call_that_waits_and_an_open_producer_does_not_hold_up_the_exit() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+def test_ctrl_c_ends_a_call_that_waits_for_good_and_an_open_producer_does_not_hold_up_the_exit(
+    own_valkey: ValkeyServer,
+) -> None:
+    own_valkey.stop("nosave")
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", INTERRUPTED, own_valkey.url]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        assert process.stdout.readline() == "interrupted\n"
+        own_valkey.start()
+        _, err = process.communicate("go on\n", timeout=60)
 
-    assert (process.returncode, out, err) == (0, "interrupted\n", "")
+    assert (process.returncode, err) == (0, "")
+    with Redis.from_url(own_valkey.url) as redis:
+        assert queued(redis, Keys.of("orders").stream) == ["wanted"]
 
 
-def test_an_interrupted_or_timed_out_call_leaves_nothing_that_is_sent_later(own_valkey: ValkeyServer) -> None:
+def test_a_call_that_has_timed_out_is_not_sent_later(own_valkey: ValkeyServer) -> None:
     own_valkey.stop("nosave")
     with SyncProducer(own_valkey.url, "orders") as producer:
         with pytest.raises(EnqueueTimeout):
