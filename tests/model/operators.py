@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from model.look import GROUP, position
 from model.machine import one_of
 from model.steps import WHICH, step
-from model.unexpected import Strangers
+from model.foreigners import Strangers
 
 # What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
 _IN_REDIS = (

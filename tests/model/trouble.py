@@ -15,7 +15,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import QueueFull, QueueRefused
 from ingest.queue.dead_letters import DeadLetters
 
-_TIDIED = ("", "trim", "remove_silent")
+_TIDIED = ("", "trim", "remove_stale")
 CLERK = ("clerk", "on", ">secret", "~*", "&*")
 
 
