@@ -164,7 +164,7 @@ class Report:
             rows.append(("unfinished", f"{found.unfinished:,}", "still queued, or waiting for a retry", False))
         if found.unexpected:
             rows.append(
-                ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that nobody enqueued", False)
+                ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that were not enqueued", False)
             )
         if self.worker_exit_code != 0:
             code = "killed" if self.worker_exit_code is None else str(self.worker_exit_code)

@@ -68,7 +68,7 @@ class Result:
 
     Attributes:
         stored: of the enqueued, how many have a row.
-        unexpected: rows and dead letters that nobody enqueued.
+        unexpected: rows and dead letters of orders that were not enqueued.
         dead: of the rest, how many are dead letters.
         unfinished: of the rest, how many are still queued or wait for a retry.
         lost: of the rest, how many are nowhere.

@@ -78,10 +78,10 @@ class Command(LoggedProcess):
     """One running `ingest …` command.
 
     Args:
-        arguments: the command and its options; no secrets, everybody can read them.
+        arguments: the command and its options; no secrets, all users can read them.
         home: its working directory, with its `.env`.
         log: the file that its output goes to; by default it is named for the command.
-        watchdog: ends it, should this process vanish.
+        watchdog: ends it, should this process end.
         environment: variables that it gets besides those that every process needs.
     """
 

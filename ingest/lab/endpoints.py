@@ -113,7 +113,7 @@ class WorkerMetrics(Endpoint):
     """The workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
-        """What they count now; None while nobody answers."""
+        """What they count now; None while they do not answer."""
         text = self.ask("GET", "/metrics")
         return None if text is None else Metrics.parse(text.decode())
 

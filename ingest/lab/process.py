@@ -56,7 +56,7 @@ class ChildProcess:
         command: the program and its arguments. Visible to all users of the machine: no secrets.
         directory: its working directory.
         log: the file that its output is appended to.
-        watchdog: ends it, should the caller vanish.
+        watchdog: ends it, should the caller end.
         ending: the signal that the watchdog uses.
         environment: variables that it gets besides PATH and LC_ALL.
         streams: whether it can be talked to.
@@ -165,7 +165,7 @@ class ChildProcess:
             raise ServerError(f"process {self.pid} was killed, but its children still run")
 
     def release(self) -> None:
-        """Leave it running: nobody here will wait for it or end it."""
+        """Leave it running: it is neither waited for nor ended here."""
         if self._lifeline >= 0:
             self._process.returncode = 0  # or Popen warns of a child that is still running
             self._forget()

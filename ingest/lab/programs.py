@@ -28,10 +28,10 @@ class Program(LoggedProcess):
 
     Args:
         module: what is run.
-        arguments: of its command line; no secrets, everybody can read them.
+        arguments: of its command line; no secrets, all users can read them.
         environment: the variables that it gets besides those that every process needs.
         home: its working directory, and where its log is.
-        watchdog: ends it, should this process vanish.
+        watchdog: ends it, should this process end.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What every pattern does with an order: the same answer decoded by the same code, into the same row by a like statement.
+"""What every pattern does with an order: the same answer decoded by the same code, into the same row by the same statement.
 
-So only the way of working differs. A program is told what to do by `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, where it
+Only the concurrency differs. A program is told what to do by `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, where it
 has a queue, `INGEST_REDIS_URL`; its argument is a file with an order ID on each line:
 
     python -m ingest.bench.patterns.gather ids.txt
@@ -73,6 +73,6 @@ def row_of(body: bytes, order_id: str) -> list[Value]:
     ]
 
 
-def complain(order_id: str, error: BaseException) -> None:
+def log_failure(order_id: str, error: BaseException) -> None:
     """Log an order that was not stored."""
     sys.stderr.write(f"{order_id}: {error!r}\n")

@@ -116,9 +116,9 @@ def _notes(plan: Plan, all_found: Sequence[Found], machine: Machine) -> list[str
             "prepare their statement and need one round trip for a read. Slow calls are compared with the pool in turn."
         ),
         (
-            "asyncpg's pool lets newcomers overtake those who wait for a connection: some clients are served at once, again and "
-            "again, and others not for seconds, so percentiles of what was answered flatter it. The longest wait counts those, too, "
-            "who still waited at the end. In turn, nobody is overtaken."
+            "asyncpg's pool lets new requests overtake those that wait for a connection: some clients are served at once, again "
+            "and again, and others not for seconds, so percentiles of the answers look too good. The longest wait includes "
+            "requests that were still unanswered at the end. In turn, no request is overtaken."
         ),
         (
             f"{plan.orders:,} real orders, asked for at random. Each client sends its next request when it has its answer, so "

@@ -87,7 +87,7 @@ class ValkeyServer(Server):
         pass
 
     def _command(self, port: int) -> Sequence[str | Path]:
-        # The password belongs in a file: everybody can read a command line.
+        # The password belongs in a file: all users can read a command line.
         configuration = self.directory / "valkey.conf"
         configuration.touch(mode=0o600)
         options = {**self._options, "port": str(port), "requirepass": self.password}
