@@ -28,7 +28,7 @@ for line in sys.stdin:
 """
 _HAS_CHILDREN = """
 import subprocess, sys
-children = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+children = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
 print(*(child.pid for child in children), flush=True)
 sys.stdin.read()
 """
