@@ -9,26 +9,20 @@ Two pipes close the gaps that pids leave:
   read end says that the last of them has ended, so a restart does not meet what a killed one left.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import IO
 
 from ingest.lab.errors import ServerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import IO
-
-    from ingest.lab.servers.unix_user import UnixUser
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.unix_user import UnixUser
+from ingest.lab.watchdog import Watchdog
 
 _KILL_SECONDS = 30.0
 

@@ -1,16 +1,11 @@
 """The simulated calls: they sleep for seeded times, the same ones for every way of making them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
+from typing import Self
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 

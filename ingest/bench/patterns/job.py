@@ -6,20 +6,16 @@ has a queue, `INGEST_REDIS_URL`; its argument is a file with an order ID on each
     python -m ingest.bench.patterns.gather ids.txt
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ingest.domain.order import decode_order
 
-if TYPE_CHECKING:
-    from datetime import datetime
-    from decimal import Decimal
+Value = str | int | Decimal | datetime | None
 
-    Value = str | int | Decimal | datetime | None
 
 TIMEOUT = 30.0
 """Seconds for one request, as the service allows."""

@@ -1,15 +1,8 @@
 """Notes for the reader of the figures."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
-from typing import TYPE_CHECKING
-
-from ingest.bench.patterns.plan import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ingest.bench.patterns.plan import Plan
+from ingest.bench.patterns.plan import Pattern, Plan
 
 _PUBLISHED = (
     "Published figures are those of a well-known comparison of the five patterns: 10,000 orders, 8 cores, its own set-up. There "

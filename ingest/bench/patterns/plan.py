@@ -1,7 +1,5 @@
 """Describes what is compared, under which conditions, and how long that takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil

@@ -1,7 +1,5 @@
 """Fills the table with real orders, through the service's own store."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from itertools import islice

@@ -4,22 +4,18 @@
 at the end a line of JSON (`Measured`). HTTP is written and parsed here, so that the clients use little of the CPU time that they measure.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import uvloop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CONNECT_AT_ONCE = 100
 # A server that starves some clients is measured all the same.
@@ -149,12 +145,12 @@ class Clients:
         if self._waited_for == 0:
             self._all_served.set()
 
-    def joined(self, client: _Client) -> None:
+    def joined(self, client: "_Client") -> None:
         """A client is connected."""
         self._live.add(client)
         client.ask()
 
-    def lost(self, client: _Client | None = None) -> None:
+    def lost(self, client: "_Client | None" = None) -> None:
         """A client has lost its connection, or got none; another takes its place."""
         if client is not None:
             self._live.discard(client)

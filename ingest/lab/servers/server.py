@@ -1,24 +1,19 @@
 """What the embedded servers have in common: a directory, a port, a log, starts and stops."""
 
-from __future__ import annotations
-
 import secrets
 import signal
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from ingest.lab.errors import ServerError
 from ingest.lab.process import ChildProcess
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 START_SECONDS = 60.0  # a busy machine, or a recovery after kill
 STOP_SECONDS = 30.0

@@ -4,20 +4,15 @@ That user may be unable to enter the folder of the virtual environment. We do no
 permissions; it gets the needed files in a directory of its own: by hard link where that works, else by copy.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ingest.lab.errors import ServerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
