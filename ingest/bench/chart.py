@@ -4,21 +4,18 @@ Units are in the axis titles, values at the bars. A colour has one meaning throu
 with is grey. Written as SVG and PNG.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 OURS = "#1f5fa8"
 OTHER = "#8a929c"

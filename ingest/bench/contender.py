@@ -1,19 +1,13 @@
 """Starts, checks, kills and stops the processes that a bench measures."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import psutil
 
+from ingest.bench.stage import Stage
+from ingest.lab.commands import LoggedProcess
 from ingest.lab.usage import cpu_seconds, descendants
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ingest.bench.stage import Stage
-    from ingest.lab.commands import LoggedProcess
 
 _STOP_SECONDS = 45.0  # beyond the grace period of the workers
 
@@ -25,10 +19,12 @@ class Contender:
         parts: what was started, and has not been killed on purpose.
     """
 
+    parts: list[LoggedProcess]
+
     def __init__(self, stage: Stage, api_url: str) -> None:
         self._stage = stage
         self._api_url = api_url
-        self.parts: list[LoggedProcess] = []
+        self.parts = []
 
     def start(self) -> None:
         """Start its processes."""

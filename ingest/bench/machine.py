@@ -1,7 +1,5 @@
 """Describes the machine that a bench runs on, without which its figures mean little."""
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import asdict, dataclass
@@ -29,7 +27,7 @@ class Machine:
     load: float
 
     @classmethod
-    def here(cls) -> Machine:
+    def here(cls) -> "Machine":
         """This machine, now."""
         return cls(
             processor=_processor(),

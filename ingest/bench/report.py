@@ -1,16 +1,12 @@
 """Reports what a bench has measured: printed as Markdown, written as JSON, with a chart beside it."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from ingest.bench.machine import Machine
+from ingest.bench.machine import Machine
 
 Cell = str | int | float | None
 

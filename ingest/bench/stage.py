@@ -12,15 +12,14 @@
 Everything runs under a watchdog: however this process ends, nothing of it stays behind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString
 from urllib.parse import urlsplit
 
 import psutil
@@ -29,24 +28,16 @@ import redis
 
 from ingest.bench.errors import BenchFailed
 from ingest.domain.errors import Unavailable
-from ingest.lab.commands import Commands
-from ingest.lab.endpoints import ApiControl
+from ingest.lab.commands import Command, Commands
+from ingest.lab.endpoints import ApiControl, ApiStats
 from ingest.lab.programs import Program
-from ingest.lab.servers import embedded_servers
+from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.lab.servers.postgres import NO_SETTINGS
 from ingest.lab.session import allow_open_files, orderly_exit
 from ingest.lab.usage import cpu_seconds
 from ingest.lab.watchdog import Watchdog
 from ingest.queue.keys import Keys
 from ingest.store.schema import migrate, migrations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import ExitStack
-
-    from ingest.lab.commands import Command
-    from ingest.lab.endpoints import ApiStats
-    from ingest.lab.servers import EmbeddedServers
 
 STREAM = "orders"
 FOREIGN_STREAM = "ingest-bench"
@@ -71,7 +62,7 @@ EMBEDDED = Servers()
 @contextmanager
 def stage(
     given: Servers = EMBEDDED, *, durable: bool = True, postgres_settings: Mapping[str, str] = NO_SETTINGS
-) -> Iterator[Stage]:
+) -> "Iterator[Stage]":
     """Set everything up; take everything down at the end, also on SIGTERM and Ctrl-C.
 
     On a given Redis the queue is named `FOREIGN_STREAM`; in a given database the table of orders has to be empty, and is
@@ -144,7 +135,7 @@ class Stage:
         """Make the service's tables."""
         asyncio.run(migrate(self.postgres_dsn, migrations()))
 
-    def api(self, *options: str) -> Api:
+    def api(self, *options: str) -> "Api":
         """Start a simulated external API in a process of its own, with options of `ingest upstream`; any ID has an order."""
         command = self.commands.start("upstream", "--port", "0", "--any-id", *options)
         return Api(command.first_url(), command)

@@ -3,16 +3,12 @@
 announce ──▶ for each trial: clear ▶ load ▶ start ▶ sample until it is done ▶ stop ▶ reconcile ──▶ tables, chart
 """
 
-from __future__ import annotations
-
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ingest.bench.errors import BenchFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 STALLED_AFTER = 120.0
 """Seconds without progress after which a trial has failed, on a machine that is busy with something else."""

@@ -15,11 +15,11 @@ from ingest.lab.upstream.behaviour import changed
 
 _DEFAULT = Behaviour()
 
-_LISTENING = "Where it listens"
-_SPEED = "How fast it answers"
+_LISTENING = "Address"
+_SPEED = "Latency"
 _FAULTS = "Faults, as shares of all requests (0 to 1, together at most 1)"
 _LIMITS = "Limits and outages"
-_ORDERS = "Which orders it has"
+_ORDERS = "Orders"
 
 
 def _option(panel: str, help_text: str, **settings: Any) -> Any:
@@ -43,7 +43,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     not_found_rate: Annotated[float, _share("404 though the order exists.")] = 0.0,
     redirect_rate: Annotated[float, _share("302, pointing to the same order.")] = 0.0,
     malformed_rate: Annotated[float, _share("200 with broken JSON.")] = 0.0,
-    wrong_type_rate: Annotated[float, _share("200 with JSON that is no order.")] = 0.0,
+    wrong_type_rate: Annotated[float, _share("200 with JSON that is not an order.")] = 0.0,
     oversize_rate: Annotated[float, _share("200 with a body of --oversize-bytes.")] = 0.0,
     oversize_bytes: Annotated[
         int, _option(_FAULTS, "Length of such a body.", min=64, max=1 << 30)
@@ -54,21 +54,21 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     fail_first: Annotated[
         int, _option(_FAULTS, "Only the first n requests for each order are faulty; 0: any.", min=0)
     ] = _DEFAULT.fail_first,
-    seed: Annotated[int | None, _option(_FAULTS, "Seed of the generator of chance; random unless given.")] = None,
+    seed: Annotated[int | None, _option(_FAULTS, "Seed of the random generator; random unless given.")] = None,
     rate_limit: Annotated[
-        float, _option(_LIMITS, "429 above so many requests per second; 0: never.", min=0)
+        float, _option(_LIMITS, "Requests per second above which it answers 429; 0: no limit.", min=0)
     ] = _DEFAULT.rate_limit,
     rate_burst: Annotated[
-        int | None, _option(_LIMITS, "Requests that may come at once; else one second's worth.", min=1)
+        int | None, _option(_LIMITS, "Requests that may arrive at once; by default one second's worth.", min=1)
     ] = _DEFAULT.rate_burst,
     concurrency_limit: Annotated[
-        int, _option(_LIMITS, "429 above so many requests at a time; 0: never.", min=0)
+        int, _option(_LIMITS, "Requests at a time above which it answers 429; 0: no limit.", min=0)
     ] = _DEFAULT.concurrency_limit,
     retry_after: Annotated[
-        int, _option(_LIMITS, "Seconds that a 429 or 503 tells to wait.", min=0)
+        int, _option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
     ] = _DEFAULT.retry_after,
     retry_after_format: Annotated[
-        str, _option(_LIMITS, "How it tells.", metavar="seconds|date|none")
+        str, _option(_LIMITS, "Form of Retry-After.", metavar="seconds|date|none")
     ] = _DEFAULT.retry_after_format,
     down: Annotated[
         str | None, _option(_LIMITS, "An outage: each request gets a 503 or a reset.", metavar="503|reset")
@@ -81,7 +81,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
     ] = _DEFAULT.any_id,
     any_bytes: Annotated[
-        int | None, _option(_ORDERS, "Serve them as orders of about so many bytes.", min=1)
+        int | None, _option(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
     ] = _DEFAULT.any_bytes,
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id}, with faults on demand.
@@ -89,7 +89,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
 
     Everything but host, port and seed can be changed while it runs: GET, PUT and PATCH /behaviour take the
-    same names with underscores. GET /stats counts, DELETE /stats starts anew. PUT /orders/{id} replaces an
+    same names with underscores. GET /stats returns counts, DELETE /stats resets them. PUT /orders/{id} replaces an
     order's document, DELETE removes it.
     """
     options = locals()
@@ -107,13 +107,13 @@ Examples:
 
 `ingest upstream` answers at once, on port 8081.
 
-`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` is a usual day.
+`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` is an ordinary day.
 
 `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
 
-`ingest upstream --any-id` has a million orders for a benchmark.
+`ingest upstream --any-id` serves any number of orders, for a benchmark.
 
-`curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` begins an outage; `{"down": null}` ends it.
+`curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
 """
 """For the help, where the command is registered."""
 

@@ -1,15 +1,11 @@
 """What the live view shows at one moment of the running demo."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ingest.lab.endpoints import ApiStats, Metrics
-    from ingest.lab.usage import PeakMemory
+from ingest.lab.endpoints import ApiStats, Metrics
+from ingest.lab.usage import PeakMemory
 
 _RATE_OVER = 1.0  # seconds
 

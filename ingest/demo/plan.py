@@ -1,14 +1,10 @@
 """What the demo is asked to do: how many orders, with how many workers, against which external API."""
 
-from __future__ import annotations
-
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ingest.lab.session import order_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _FASTEST, _SLOWEST = 0.1, 0.2  # seconds until an answer, uniformly drawn
 

@@ -1,27 +1,19 @@
 """Reports how the demo ended: for people a table, for scripts an object."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from decimal import Decimal
+from typing import Any, Literal
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.demo.plan import MEAN_LATENCY
+from ingest.demo.plan import MEAN_LATENCY, Plan
+from ingest.demo.result import Example, Result
 from ingest.demo.view import seconds
+from ingest.lab.endpoints import ApiStats, Metrics
 from ingest.lab.usage import MEASURE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from decimal import Decimal
-
-    from rich.console import RenderableType
-
-    from ingest.demo.plan import Plan
-    from ingest.demo.result import Example, Result
-    from ingest.lab.endpoints import ApiStats, Metrics
 
 _NARROWEST, _WIDEST = 40, 100
 _ALL_COLUMNS = 76  # that the rows of examples need
@@ -164,7 +156,7 @@ class Report:
             rows.append(("unfinished", f"{found.unfinished:,}", "still queued, or waiting for a retry", False))
         if found.unexpected:
             rows.append(
-                ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that nobody enqueued", False)
+                ("unexpected", f"{found.unexpected:,}", "rows or dead letters of orders that were not enqueued", False)
             )
         if self.worker_exit_code != 0:
             code = "killed" if self.worker_exit_code is None else str(self.worker_exit_code)

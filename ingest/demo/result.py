@@ -3,25 +3,20 @@
 Orders are looked for by `ingest.operations.reconcile`; what only PostgreSQL and Redis know (writes, times, memory) is read here.
 """
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncpg
+import redis
 
 from ingest.lab.errors import LabFailed
 from ingest.operations.reconcile import Service, reconcile
 from ingest.queue.keys import Keys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-    from decimal import Decimal
-
-    import redis
 
 STREAM = "orders"
 _CLIENTS_LEAVE = 15.0  # seconds that PostgreSQL may take to notice that the workers have ended
@@ -68,7 +63,7 @@ class Result:
 
     Attributes:
         stored: of the enqueued, how many have a row.
-        unexpected: rows and dead letters that nobody enqueued.
+        unexpected: rows and dead letters of orders that were not enqueued.
         dead: of the rest, how many are dead letters.
         unfinished: of the rest, how many are still queued or wait for a retry.
         lost: of the rest, how many are nowhere.

@@ -5,39 +5,29 @@
 Everything is in `with` blocks and under watchdogs: however this process ends, nothing of it stays behind.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import asyncpg
 import redis
 
-from ingest.demo.moment import Moments
-from ingest.demo.plan import SECOND_HALF
+from ingest.demo.moment import Moment, Moments
+from ingest.demo.plan import SECOND_HALF, Plan
 from ingest.demo.report import Kept, Report
 from ingest.demo.result import check, is_drained
-from ingest.demo.view import view_of
+from ingest.demo.view import View, view_of
 from ingest.domain.errors import Unavailable
-from ingest.lab.commands import Commands
+from ingest.lab.commands import Command, Commands
 from ingest.lab.endpoints import ApiControl, WorkerMetrics
 from ingest.lab.errors import LabFailed
-from ingest.lab.servers import embedded_servers
+from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.lab.servers.server import free_port
 from ingest.lab.session import allow_open_files, orderly_exit
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.usage import PeakMemory
 from ingest.operations.reconcile import Service
-
-if TYPE_CHECKING:
-    from ingest.demo.moment import Moment
-    from ingest.demo.plan import Plan
-    from ingest.demo.view import View
-    from ingest.lab.commands import Command
-    from ingest.lab.servers import EmbeddedServers
 
 # Each sample costs the workers a little: four a second are smooth enough.
 _SAMPLE_EVERY = 0.25

@@ -1,26 +1,19 @@
 """Shows on stderr how the demo goes on: a live view on a terminal, else a line every two seconds."""
 
-from __future__ import annotations
-
 import sys
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from rich.console import RenderableType
-
-    from ingest.demo.moment import Moment
-    from ingest.demo.plan import Plan
+from ingest.demo.moment import Moment
+from ingest.demo.plan import Plan
 
 _LINE_EVERY = 2.0
 _WIDE = 74  # columns; from here on a row holds three facts

@@ -5,26 +5,21 @@ caller's environment: no INGEST_… variable, no `.env` of another directory, no
 they run under a watchdog, so that none of them outlives the caller, however it ends.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from ingest.lab.errors import LabFailed
 from ingest.lab.process import ChildProcess, Streams
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 TIMEOUT = 120.0
 """Seconds for what takes one, on a machine that is busy with something else."""
@@ -78,10 +73,10 @@ class Command(LoggedProcess):
     """One running `ingest …` command.
 
     Args:
-        arguments: the command and its options; no secrets, everybody can read them.
+        arguments: the command and its options; no secrets, all users can read them.
         home: its working directory, with its `.env`.
         log: the file that its output goes to; by default it is named for the command.
-        watchdog: ends it, should this process vanish.
+        watchdog: ends it, should this process end.
         environment: variables that it gets besides those that every process needs.
     """
 

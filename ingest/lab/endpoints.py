@@ -1,7 +1,5 @@
 """Reads /metrics of the workers, and reads and sets the simulated external API while it runs."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from contextlib import suppress
@@ -20,7 +18,7 @@ class Metrics:
     series: dict[str, float]
 
     @classmethod
-    def parse(cls, text: str) -> Metrics:
+    def parse(cls, text: str) -> "Metrics":
         """Read the Prometheus text format, as far as our own metrics need it."""
         samples = (line.rpartition(" ") for line in text.splitlines() if line and line[0] != "#")
         return cls({series: float(value) for series, _, value in samples})
@@ -113,7 +111,7 @@ class WorkerMetrics(Endpoint):
     """The workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
-        """What they count now; None while nobody answers."""
+        """What they count now; None while they do not answer."""
         text = self.ask("GET", "/metrics")
         return None if text is None else Metrics.parse(text.decode())
 

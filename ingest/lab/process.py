@@ -9,26 +9,20 @@ Two pipes close the gaps that pids leave:
   read end says that the last of them has ended, so a restart does not meet what a killed one left.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import IO
 
 from ingest.lab.errors import ServerError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import IO
-
-    from ingest.lab.servers.unix_user import UnixUser
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.unix_user import UnixUser
+from ingest.lab.watchdog import Watchdog
 
 _KILL_SECONDS = 30.0
 
@@ -56,7 +50,7 @@ class ChildProcess:
         command: the program and its arguments. Visible to all users of the machine: no secrets.
         directory: its working directory.
         log: the file that its output is appended to.
-        watchdog: ends it, should the caller vanish.
+        watchdog: ends it, should the caller end.
         ending: the signal that the watchdog uses.
         environment: variables that it gets besides PATH and LC_ALL.
         streams: whether it can be talked to.
@@ -165,7 +159,7 @@ class ChildProcess:
             raise ServerError(f"process {self.pid} was killed, but its children still run")
 
     def release(self) -> None:
-        """Leave it running: nobody here will wait for it or end it."""
+        """Leave it running: it is neither waited for nor ended here."""
         if self._lifeline >= 0:
             self._process.returncode = 0  # or Popen warns of a child that is still running
             self._forget()

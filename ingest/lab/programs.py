@@ -4,23 +4,17 @@ It reads requests from standard input, where end of file says that the caller is
 its standard error goes to a log. It gets nothing of the caller's environment but what it is given.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from ingest.lab.commands import TIMEOUT, LoggedProcess
 from ingest.lab.process import Streams
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.watchdog import Watchdog
 
 
 class Program(LoggedProcess):
@@ -28,10 +22,10 @@ class Program(LoggedProcess):
 
     Args:
         module: what is run.
-        arguments: of its command line; no secrets, everybody can read them.
+        arguments: of its command line; no secrets, all users can read them.
         environment: the variables that it gets besides those that every process needs.
         home: its working directory, and where its log is.
-        watchdog: ends it, should this process vanish.
+        watchdog: ends it, should this process end.
     """
 
     def __init__(

@@ -1,17 +1,12 @@
 """Surrounds a demo or a bench: an orderly end on Ctrl-C and SIGTERM, and enough open files."""
 
-from __future__ import annotations
-
 import resource
 import signal
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ingest.lab.servers import sigterm_raises
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 OPEN_FILES = 16_384
 

@@ -6,20 +6,15 @@ shows would count the interpreter again for each worker. Where the system does n
 is used instead.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from time import clock_gettime, monotonic
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
-    from typing import Self
 
 MEASURE = "PSS" if sys.platform == "linux" else "RSS"
 """What `memory_bytes` measures on this system."""

@@ -1,13 +1,12 @@
-"""Takes the servers down when the process that started them is gone.
+"""Ends processes when the process that started them is gone.
 
-A `with` block cannot run after SIGKILL, so a second, tiny process waits at the read end of a pipe whose write
-end only the first one holds. End of file means that the first one is gone, in whatever way: the watchdog then
-ends what it was told to watch and removes the directory. It sits in a session of its own, so that Ctrl-C in
-the terminal does not reach it, and holds none of the first one's files open.
+A `with` block cannot run after SIGKILL, so a second, small process waits at the read end of a pipe whose write
+end only the first one holds. End of file means that the first one has ended: the watchdog then ends the
+processes that it watches and removes the directory. It has a session of its own, so that Ctrl-C in the terminal
+does not reach it, and holds none of the first one's files open.
 
-It names a process by its pid with its time of birth: a pid that was given to somebody else is left alone.
-If the watchdog itself is killed, servers stop as usual with their `with` block; only SIGKILL is no longer
-covered.
+It identifies a process by its pid and its start time, so that a reused pid is left alone. If the watchdog itself
+is killed, servers stop as usual with their `with` block; only SIGKILL is no longer covered.
 
 The file is also the program that the second process runs: it needs nothing but the standard library.
 """
@@ -29,27 +28,27 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-PATIENCE = 5.0  # seconds a server gets to end by its own signal before it is killed
+GRACE = 5.0  # seconds that a process gets to end by its own signal before it is killed
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class Watchdog:
-    """The first process's end: starts the watchdog, tells it what to watch, lets it go.
+    """Starts the watchdog process, tells it what to watch, and ends it.
 
     Args:
         removes: The directory to remove after the servers, or None.
     """
 
     def __init__(self, *, removes: Path | None = None) -> None:
-        # -I and -S: no site-packages and nothing of the user's environment, so it starts fast and always.
+        # -I and -S: no site-packages and nothing of the user's environment, so that it starts fast and reliably.
         command = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
         if removes is not None:
             command.append(str(removes))
-        hears, self._pipe = os.pipe()  # closed at exec: no other child holds our end
+        read_end, self._pipe = os.pipe()  # closed at exec: no other child holds our end
         try:
             self._process = subprocess.Popen(
                 command,
-                stdin=hears,
+                stdin=read_end,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
@@ -57,29 +56,29 @@ class Watchdog:
                 start_new_session=True,
             )
         finally:
-            os.close(hears)
+            os.close(read_end)
 
     def watch(self, pid: int, ending: signal.Signals) -> None:
-        """End this leader of a process group with this signal, should the caller vanish.
+        """End this leader of a process group with this signal, should the caller end.
 
         Raises:
             BrokenPipeError: The watchdog is gone.
         """
-        self._tell(f"watch {pid} {ending.value} {_birth(pid)}\n")
+        self._tell(f"watch {pid} {ending.value} {_start_time(pid)}\n")
 
     def forget(self, pid: int) -> None:
-        """This process has ended, or is to be left running."""
+        """Stop watching a process that has ended, or is to be left running."""
         with suppress(BrokenPipeError):
             self._tell(f"forget {pid}\n")
 
     def dismiss(self) -> None:
-        """Let it go without ending or removing anything."""
+        """End the watchdog without ending or removing anything."""
         with suppress(BrokenPipeError):
             self._tell("dismiss\n")
         self.close()
 
     def close(self) -> None:
-        """Let it see end of file, as if the caller had vanished, and wait for it."""
+        """Close the pipe, as if the caller had ended, and wait for the watchdog."""
         if self._pipe >= 0:
             os.close(self._pipe)
             self._pipe = -1
@@ -101,8 +100,8 @@ class Watchdog:
         self.close()
 
 
-def _birth(pid: int) -> str:
-    """When a process was started, as text that no later process with its pid repeats; empty if there is none."""
+def _start_time(pid: int) -> str:
+    """When a process was started, as text that no later process with its pid has; empty if there is none."""
     try:
         # Field 22, in clock ticks since boot; the name in parentheses before it may contain anything.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
@@ -122,7 +121,7 @@ def _keep_watch(parent: int) -> dict[int, tuple[int, str]] | None:
     poll = select.poll()
     poll.register(0, select.POLLIN | select.POLLHUP)
     while True:
-        # A child that the parent forked holds the pipe open too: the parent's own end counts as well.
+        # A child that the parent forked holds the pipe open, too, so the parent itself is checked as well.
         if not poll.poll(1000):
             if os.getppid() != parent:
                 return watched
@@ -133,28 +132,28 @@ def _keep_watch(parent: int) -> dict[int, tuple[int, str]] | None:
         *lines, unread = (unread + chunk).split(b"\n")
         for line in lines:
             match line.decode().split(maxsplit=3):
-                case ["watch", pid, ending, birth]:
-                    watched[int(pid)] = (int(ending), birth)
+                case ["watch", pid, ending, started]:
+                    watched[int(pid)] = (int(ending), started)
                 case ["forget", pid]:
                     watched.pop(int(pid), None)
                 case ["dismiss"]:
                     return None
                 case _:
-                    pass  # half a line of a parent that died while writing
+                    pass  # an incomplete line of a parent that was killed while writing
 
 
 def _end(watched: dict[int, tuple[int, str]]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    alive = {pid: known for pid, known in watched.items() if _birth(pid) == known[1]}
-    for pid, (ending, birth) in watched.items():
-        _signal(pid, birth, ending)
-        _signal(pid, birth, signal.SIGCONT)  # a frozen one would not hear
+    deadline = time.monotonic() + GRACE
+    alive = {pid: known for pid, known in watched.items() if _start_time(pid) == known[1]}
+    for pid, (ending, started) in watched.items():
+        _signal(pid, started, ending)
+        _signal(pid, started, signal.SIGCONT)  # a frozen process does not receive it
     while alive and time.monotonic() < deadline:
         time.sleep(0.01)
-        # The whole group: initdb's child gives back its shared memory only if its files are still there.
+        # The whole group: initdb's child releases its shared memory only while its files exist.
         alive = {pid: known for pid, known in alive.items() if _has_group(pid)}
-    for pid, (_, birth) in alive.items():
-        _signal(pid, birth, signal.SIGKILL)
+    for pid, (_, started) in alive.items():
+        _signal(pid, started, signal.SIGKILL)
 
 
 def _has_group(pid: int) -> bool:
@@ -165,8 +164,8 @@ def _has_group(pid: int) -> bool:
     return True
 
 
-def _signal(pid: int, birth: str, number: int) -> None:
-    if _birth(pid) == birth:
+def _signal(pid: int, started: str, number: int) -> None:
+    if _start_time(pid) == started:
         # Each leads a group of its own. A signal other than SIGKILL leaves the order of ending to the leader.
         send = os.killpg if number == signal.SIGKILL else os.kill
         with suppress(ProcessLookupError, PermissionError):
@@ -175,7 +174,7 @@ def _signal(pid: int, birth: str, number: int) -> None:
 
 def _remove(directory: str) -> None:
     # The last of a server's children may still write for a moment.
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + GRACE
     while os.path.lexists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""`ingest bench pipeline` at small sizes: the real command, on servers of its own. It is about the account, never about times."""
+"""`ingest bench pipeline` at small sizes: the real command, on servers of its own. Counts are asserted, never times."""
 
 import asyncio
 import json
@@ -59,8 +59,8 @@ def report(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def assert_all_stored(run: dict[str, Any], orders: int) -> None:
-    account = {name: run[name] for name in ("stored", "lost", "dead_letters", "still_queued", "wrong", "exit_codes")}
-    assert account == {
+    counts = {name: run[name] for name in ("stored", "lost", "dead_letters", "still_queued", "wrong", "exit_codes")}
+    assert counts == {
         "stored": orders,
         "lost": 0,
         "dead_letters": 0,
@@ -71,7 +71,7 @@ def assert_all_stored(run: dict[str, Any], orders: int) -> None:
     assert run["compared"] > 0
 
 
-def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_account_for_every_order(
+def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_every_order_is_accounted_for(
     cli: Cli, tmp_path: Path
 ) -> None:
     small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", "bare")
@@ -140,7 +140,7 @@ def test_orders_that_arrive_one_by_one_are_timed_from_their_announcement_and_giv
     (run,) = report(cli.run("bench", "pipeline", *given, *arriving, "--json", timeout=110))["runs"]
 
     assert_all_stored(run, 150)
-    # None can be stored before the external API has answered, and none waits for a backlog that is not there.
+    # None can be stored before the external API has answered, and there is no backlog to wait for.
     assert 19 < run["latency_p50_ms"] <= run["latency_p99_ms"] <= run["latency_p999_ms"]
     assert run["latency_p50_above_api_ms"] == pytest.approx(run["latency_p50_ms"] - 20, abs=0.02)
     assert run["load_late_p99_ms"] > 0

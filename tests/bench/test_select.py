@@ -46,7 +46,7 @@ def test_every_way_answers_all_clients_and_a_blocking_call_stops_them_all(bench:
     assert all(run["answered"] > 0 and run["errors"] == 0 for run in runs)
     assert all(0 < run["p50_ms"] <= run["p95_ms"] <= run["p99_ms"] <= run["longest_ms"] for run in runs)
     blocked = next(run for run in runs if run["pause"] == "blocking")
-    # Nobody is answered during a pause: this is all that fits between the pauses, and what was on its way.
+    # No request is answered during a pause: this is all that fits between the pauses, and what was in flight.
     assert blocked["answered"] <= (blocked["seconds"] / PAUSE + 2) * EVERY + CLIENTS
     assert [len(table["rows"]) for table in report["tables"]] == [3, 4]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
@@ -71,7 +71,7 @@ async def test_all_ways_of_reading_give_the_same_bytes(dsn: str) -> None:
     assert all(json.loads(body)["line_count"] == len(json.loads(body)["lines"]) for body in bodies)
 
 
-async def test_in_turn_nobody_is_overtaken(dsn: str) -> None:
+async def test_in_turn_no_request_is_overtaken(dsn: str) -> None:
     numbers_asked = itertools.count()
     answered: list[int] = []
 
@@ -123,7 +123,7 @@ async def test_a_lost_connection_is_an_error_and_another_takes_its_place() -> No
     assert measured.errors > 0
 
 
-async def test_the_longest_wait_is_also_of_who_is_not_answered_at_all() -> None:
+async def test_the_longest_wait_includes_requests_that_are_never_answered() -> None:
     asked: Counter[object] = Counter()
 
     async def answer(request: web.Request) -> web.Response:

@@ -219,7 +219,7 @@ def test_a_restart_takes_the_place_of_a_running_server(servers: EmbeddedServers)
     assert query(servers.postgres_dsn, "SELECT 1") == 1
 
 
-def test_other_servers_on_the_usual_ports_are_in_nobodys_way() -> None:
+def test_other_servers_on_the_usual_ports_do_no_harm() -> None:
     with socket.socket() as redis_port, socket.socket() as postgres_port, suppress(OSError):
         redis_port.bind(("127.0.0.1", 6379))
         postgres_port.bind(("127.0.0.1", 5432))

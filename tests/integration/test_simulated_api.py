@@ -24,7 +24,7 @@ from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import SHARES, parse_latency
 from ingest.lab.upstream.faults import TokenBucket
 
-DATA = Path(ingest.__file__).parent / "demo" / "data" / "orders.jsonl.gz"
+DATA = Path(ingest.__file__).parent / "lab" / "data" / "orders.jsonl.gz"
 LINES = gzip.decompress(DATA.read_bytes()).splitlines()
 DOCUMENTS = {json.loads(line)["id"]: line for line in LINES}
 ORDER, OTHER, THIRD = list(DOCUMENTS)[:3]

@@ -1,23 +1,18 @@
 """The simulated calls: they sleep for seeded times, the same ones for every way of making them."""
 
-from __future__ import annotations
-
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
+from typing import Self
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a call takes: uniformly distributed.
+    """How long a call takes, uniformly distributed.
 
     Attributes:
         low: milliseconds, at least.
@@ -32,7 +27,7 @@ class Latency:
         """From `100-200`.
 
         Raises:
-            ValueError: it is no range.
+            ValueError: it is not a range.
         """
         match = _RANGE.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
@@ -49,7 +44,7 @@ class Latency:
 
 
 class Calls:
-    """So many calls, each to be made once, by its number; they count themselves.
+    """Calls, each to be made once, by its number; they count themselves.
 
     Attributes:
         done: calls that have ended.

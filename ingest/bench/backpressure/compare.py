@@ -1,11 +1,10 @@
 """Runs every way for every range of latencies: once for the time, once for the memory, each in a new process."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -18,10 +17,6 @@ from ingest.bench.trial import STALLED_AFTER, announce, run_trials
 from ingest.lab.programs import Program
 from ingest.lab.session import orderly_exit
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 # For a machine that is busy with something else.
 _TIMEOUT_FACTOR = 20

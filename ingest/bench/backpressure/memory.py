@@ -4,23 +4,16 @@ It is the worker's admission that is measured here. What Redis, HTTP and Postgre
 does for each delivery is: its lease, the checks of its document, its batch, its ack, its metrics.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from ingest.bench.backpressure.calls import Calls
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
-from ingest.domain.fetching import Fetched
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from ingest.bench.backpressure.calls import Calls
-    from ingest.domain.fetching import FetchRequest
-    from ingest.domain.outage import Outage
-    from ingest.flow.shutdown import Shutdown
+from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.outage import Outage
+from ingest.flow.shutdown import Shutdown
 
 _DOCUMENT = (
     '{"id":"%s","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","customer_id":"17850",'
@@ -62,7 +55,7 @@ class MemoryQueue:
         return Heartbeat(time.time(), is_first=False, leads=False, consumers=1)
 
     async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
-        """Nobody asks."""
+        """Not read in this bench."""
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Nothing is left behind."""
@@ -70,7 +63,7 @@ class MemoryQueue:
         return []
 
     async def claim_abandoned(self, count: int) -> Abandoned:
-        """Nobody else is there."""
+        """There is no other consumer."""
         del count
         return Abandoned([], [])
 
@@ -107,12 +100,12 @@ class MemoryQueue:
         return 0
 
     async def remove_stale(self, idle: float) -> int:
-        """Nobody else is there."""
+        """There is no other consumer."""
         del idle
         return 0
 
     async def leave(self) -> int:
-        """Nobody stays."""
+        """No consumer remains."""
         return 0
 
 

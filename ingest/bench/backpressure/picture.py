@@ -1,17 +1,12 @@
 """Draws the comparison: time and peak memory by way."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ingest.bench import chart
+from ingest.bench.backpressure.compare import Pair, Plan
 from ingest.bench.backpressure.ways import OURS, WAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.backpressure.compare import Pair, Plan
 
 _COLOURS = [chart.OURS if name == OURS else chart.OTHER for name in WAYS]
 

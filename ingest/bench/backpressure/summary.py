@@ -1,23 +1,15 @@
 """Runs the comparison and reports it: a table for each range of latencies, and what a reader has to know."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from ingest.bench.backpressure.calls import Latency
-from ingest.bench.backpressure.compare import compare
+from ingest.bench.backpressure.compare import Pair, Plan, compare
 from ingest.bench.backpressure.ways import WAYS
 from ingest.bench.machine import Machine
-from ingest.bench.report import Column, Report, Result, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.backpressure.compare import Pair, Plan
-    from ingest.bench.report import Cell
+from ingest.bench.report import Cell, Column, Report, Result, Table
 
 # Seconds and MB that others have measured, for these calls and this limit.
 _PUBLISHED = {"batches": (41.7, 0.8), "inside": (30.9, 152.0), "callback": (30.2, 1.0), "ending": (30.2, 0.84)}

@@ -3,8 +3,6 @@
 On uvloop, as the service runs. Modules, the drawn times and the loop are there before anything is measured.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import tracemalloc

@@ -1,28 +1,19 @@
 """Runs each pattern undisturbed, then again with one of its processes killed half-way, and reports both."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ingest.bench.machine import Machine
 from ingest.bench.patterns.notes import notes_of
-from ingest.bench.patterns.plan import PROFILES
+from ingest.bench.patterns.plan import PROFILES, Pattern, Plan
 from ingest.bench.patterns.progress import shown
-from ingest.bench.patterns.run import Runs
-from ingest.bench.report import Column, Report, Result, Table
+from ingest.bench.patterns.run import Killed, Measured, Runs
+from ingest.bench.report import Cell, Column, Report, Result, Table
 from ingest.bench.stage import stage
 from ingest.bench.trial import announce, run_trials
 from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ingest.bench.patterns.plan import Pattern, Plan
-    from ingest.bench.patterns.run import Killed, Measured
-    from ingest.bench.report import Cell
 
 MB = 1_000_000
 

@@ -1,22 +1,17 @@
 """Starts each pattern, sees when it has finished, and kills one of its processes."""
 
-from __future__ import annotations
-
 import signal
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ingest.bench.contender import Contender, ServiceContender, kill
 from ingest.bench.patterns import streams
 from ingest.bench.patterns.plan import SERVICE_CONCURRENCY, SERVICE_PROCESSES, Pattern
+from ingest.bench.stage import Stage
+from ingest.lab.commands import LoggedProcess
 from ingest.lab.servers.server import free_port
 from ingest.lab.usage import descendants
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ingest.bench.stage import Stage
-    from ingest.lab.commands import LoggedProcess
 
 _IDS_FILE = "ids.txt"
 

@@ -1,25 +1,21 @@
-"""What every pattern does with an order: the same answer decoded by the same code, into the same row by a like statement.
+"""What every pattern does with an order: the same answer decoded by the same code, into the same row by the same statement.
 
-So only the way of working differs. A program is told what to do by `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, where it
+Only the concurrency differs. A program is told what to do by `INGEST_UPSTREAM_URL`, `INGEST_POSTGRES_DSN` and, where it
 has a queue, `INGEST_REDIS_URL`; its argument is a file with an order ID on each line:
 
     python -m ingest.bench.patterns.gather ids.txt
 """
 
-from __future__ import annotations
-
 import os
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ingest.domain.order import decode_order
 
-if TYPE_CHECKING:
-    from datetime import datetime
-    from decimal import Decimal
+Value = str | int | Decimal | datetime | None
 
-    Value = str | int | Decimal | datetime | None
 
 TIMEOUT = 30.0
 """Seconds for one request, as the service allows."""
@@ -73,6 +69,6 @@ def row_of(body: bytes, order_id: str) -> list[Value]:
     ]
 
 
-def complain(order_id: str, error: BaseException) -> None:
+def log_failure(order_id: str, error: BaseException) -> None:
     """Log an order that was not stored."""
     sys.stderr.write(f"{order_id}: {error!r}\n")

@@ -1,24 +1,17 @@
-"""What a reader of the figures has to know."""
+"""Notes for the reader of the figures."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
-from typing import TYPE_CHECKING
-
-from ingest.bench.patterns.plan import Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ingest.bench.patterns.plan import Plan
+from ingest.bench.patterns.plan import Pattern, Plan
 
 _PUBLISHED = (
     "Published figures are those of a well-known comparison of the five patterns: 10,000 orders, 8 cores, its own set-up. There "
     "an order is a simulated API call of 0.2 s and simulated processing of 0.1 s; here both are one wait for the API, and what "
-    "is stored is stored. So look at them, but do not divide by them."
+    "is stored is stored. They are a reference, not a basis for ratios."
 )
 _TIME = (
     "Time is from the start of the first process to the commit of the last row; queues are filled before. 'At least' is the "
-    "latency times the orders over the most that the pattern has in flight: an infinitely fast machine would take that long."
+    "latency times the orders over the most that the pattern has in flight: an infinitely fast machine would need that long."
 )
 _USAGE = (
     "Memory (proportional set size) and CPU are those of the pattern's own processes, without Redis, PostgreSQL and the API. "
@@ -40,7 +33,7 @@ _LOST = (
 
 
 def notes_of(plan: Plan) -> list[str]:
-    """A sentence or two each."""
+    """One or two sentences each."""
     return list(_notes(plan))
 
 

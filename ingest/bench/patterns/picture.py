@@ -1,18 +1,11 @@
 """Draws the comparison of patterns: time, memory and loss, side by side."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 from ingest.bench.chart import OTHER, OURS, bars, figure
-from ingest.bench.patterns.plan import PROFILES, Pattern
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.patterns.plan import Plan
-    from ingest.bench.patterns.run import Killed, Measured
+from ingest.bench.patterns.plan import PROFILES, Pattern, Plan
+from ingest.bench.patterns.run import Killed, Measured
 
 
 def draw(plan: Plan, measured: Sequence[Measured], killed: Sequence[Killed], path: Path) -> None:

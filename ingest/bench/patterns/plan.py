@@ -1,6 +1,4 @@
-"""What is compared, under which conditions, and how long that will take."""
-
-from __future__ import annotations
+"""Describes what is compared, under which conditions, and how long that takes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +13,7 @@ _SECONDS_TO_START = 2.0
 
 
 class Pattern(StrEnum):
-    """A way of doing it, by the name that `--only` takes."""
+    """A pattern, by the name that `--only` takes."""
 
     GATHER = "gather"
     SEMAPHORE = "semaphore"
@@ -27,7 +25,7 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a well-known comparison of the same pattern says, for 10,000 orders.
+    """The figures of a well-known comparison for the same pattern, for 10,000 orders.
 
     Attributes:
         memory_mb: peak memory, 1.2 GB counted as 1,200 MB.
@@ -41,14 +39,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a pattern beforehand.
+    """What is known of a pattern before it runs.
 
     Attributes:
         title: for people.
         in_flight: most orders at a time; None for all of them.
-        survives: whether the death of one of its processes leaves others at work.
+        survives: whether others go on when one of its processes is killed.
         published: None for the service.
-        why: what becomes of the orders that were not stored when one of its processes was killed.
+        why: what happens to the orders that were not stored when one of its processes was killed.
     """
 
     title: str

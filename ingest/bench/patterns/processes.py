@@ -1,7 +1,7 @@
 """Pattern 3: a pool of processes with blocking calls.
 
 Each process waits for one answer at a time, so eight processes are eight orders in flight, and each has an interpreter of
-its own in memory. When one of them dies, the pool gives up everything (`BrokenProcessPool`).
+its own in memory. When one of them dies, the pool abandons everything (`BrokenProcessPool`).
 """
 
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +10,7 @@ from functools import cache
 import psycopg
 import requests
 
-from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, complain, order_ids, postgres_dsn, row_of, url_of
+from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
 
 PROCESSES = 8
 CHUNK = 5  # orders handed to a process at a time
@@ -35,7 +35,7 @@ def process(order_id: str) -> None:
         response.raise_for_status()
         database().execute(INSERT_PSYCOPG, row_of(response.content, order_id))
     except requests.RequestException as error:
-        complain(order_id, error)
+        log_failure(order_id, error)
 
 
 def main() -> None:

@@ -1,18 +1,13 @@
 """Shows on stderr how many orders a run has stored: a bar on a terminal, else a line now and then."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ingest.bench.trial import say
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _LINE_EVERY = 10.0
 

@@ -1,26 +1,20 @@
 """One run of one pattern: undisturbed and measured, or with a process killed half-way and every order looked for."""
 
-from __future__ import annotations
-
 import resource
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ingest.bench.patterns.contenders import contender
+from ingest.bench.patterns.contenders import PatternContender, contender
+from ingest.bench.patterns.plan import Pattern
+from ingest.bench.stage import Api, Stage
 from ingest.bench.trial import wait_until
 from ingest.lab.usage import PeakMemory
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+Show = Callable[[int], None]
+"""Told now and then how many orders are stored."""
 
-    from ingest.bench.patterns.contenders import PatternContender
-    from ingest.bench.patterns.plan import Pattern
-    from ingest.bench.stage import Api, Stage
-
-    Show = Callable[[int], None]
-    """Told now and then how many orders are stored."""
 
 _SAMPLE_EVERY = 0.25
 _SAMPLE_EVERY_BEFORE_KILL = 0.01

@@ -9,7 +9,7 @@ import asyncio
 import aiohttp
 import asyncpg
 
-from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, complain, order_ids, postgres_dsn, row_of, url_of
+from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
 
 AT_ONCE = 100
 
@@ -37,7 +37,7 @@ async def main() -> None:
         results = await asyncio.gather(*tasks, return_exceptions=True)
     for order_id, result in zip(ids, results, strict=True):
         if result is not None:
-            complain(order_id, result)
+            log_failure(order_id, result)
 
 
 if __name__ == "__main__":

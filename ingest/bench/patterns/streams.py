@@ -1,7 +1,7 @@
 """Pattern 5: workers of a Redis Streams consumer group as tutorials show them; this is one process of several.
 
 The queue outlives its workers. But each worker handles what it has read one order after the other, stores row by row, and
-asks only for new entries (`>`): what was handed to a worker that died, or failed once, stays pending for ever, as
+asks only for new entries (`>`): what was delivered to a worker that was killed, or failed once, stays pending indefinitely, as
 nothing here claims it.
 """
 
@@ -16,7 +16,7 @@ import asyncpg
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, complain, postgres_dsn, redis_url, row_of, url_of
+from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, log_failure, postgres_dsn, redis_url, row_of, url_of
 
 STREAM = "bench:orders"
 GROUP = "workers"
@@ -35,7 +35,7 @@ async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.P
 
 
 async def work(consumer: str, queue: Redis, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
-    """Handle entries until there is no new one: others run for ever, but a bench has to end."""
+    """Handle entries until there is no new one: others run indefinitely, but a bench has to end."""
     read: Any = queue.xreadgroup
     while reply := await read(GROUP, consumer, {STREAM: ">"}, count=COUNT, block=BLOCK):
         for _, entries in reply:
@@ -44,7 +44,7 @@ async def work(consumer: str, queue: Redis, session: aiohttp.ClientSession, pool
                 try:
                     await process(order_id, session, pool)
                 except (aiohttp.ClientError, TimeoutError) as error:
-                    complain(order_id, error)
+                    log_failure(order_id, error)
                 else:
                     await queue.xack(STREAM, GROUP, entry)
 

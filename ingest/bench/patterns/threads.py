@@ -9,7 +9,7 @@ from threading import Thread
 import requests
 from psycopg_pool import ConnectionPool
 
-from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, complain, order_ids, postgres_dsn, row_of, url_of
+from ingest.bench.patterns.job import INSERT_PSYCOPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
 
 THREADS = 100
 CONNECTIONS = 10
@@ -30,7 +30,7 @@ def work(todo: Queue[str], pool: ConnectionPool) -> None:
                 with pool.connection() as database:
                     database.execute(INSERT_PSYCOPG, row)
             except requests.RequestException as error:
-                complain(order_id, error)
+                log_failure(order_id, error)
 
 
 def main() -> None:

@@ -7,8 +7,6 @@ everything in flight. It shares no code with the service but the order's type.
     python -m ingest.bench.pipeline.bare STREAM_KEY IN_FLIGHT
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

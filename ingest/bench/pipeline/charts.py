@@ -1,18 +1,12 @@
 """Draws a comparison: the speed of each contender, and its cost."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ingest.bench.chart import OTHER, OURS, PALETTE, bars, figure, thousands
-from ingest.bench.pipeline.plan import SERVICE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.pipeline.figures import Figures
-    from ingest.bench.pipeline.plan import Plan
+from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.plan import SERVICE, Plan
 
 _PARTS = (
     ("own_cpu_us_per_order_without_startup", "own", PALETTE[3]),

@@ -1,20 +1,15 @@
 """The contenders of the pipeline bench: the service by its own command, and the bare loop."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 from redis.exceptions import ResponseError
 
 from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
-from ingest.bench.pipeline.plan import BARE, SERVICE
+from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
+from ingest.bench.stage import Stage
 from ingest.queue.keys import DEFAULT_GROUP
-
-if TYPE_CHECKING:
-    from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.stage import Stage
 
 _START_SECONDS = 60.0
 

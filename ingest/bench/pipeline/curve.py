@@ -1,18 +1,13 @@
 """The chart of a sweep: throughput and latency over the option's values, with the knee."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ingest.bench.chart import OTHER, OURS, WARN, figure, thousands
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.pipeline.figures import Figures
-    from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.pipeline.sweep import Sweep
+from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.plan import Plan
+from ingest.bench.pipeline.sweep import Sweep
 
 _WIDE_RANGE = 6
 _NEAR = 0.15

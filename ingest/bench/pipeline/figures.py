@@ -1,16 +1,11 @@
 """Computes a run's figures from its record, each by a name that ends with its unit."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ingest.bench.pipeline.latency import quantile, quantile_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ingest.bench.pipeline.run import Record
+from ingest.bench.pipeline.run import Record
 
 Figures = dict[str, Any]
 SHARES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}

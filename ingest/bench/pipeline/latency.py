@@ -1,16 +1,11 @@
 """Computes the mean and quantiles of the external API's latency from its setting, and quantiles of measurements."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from random import Random
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 from ingest.lab.upstream.behaviour import parse_latency
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def mean_of(latency: str) -> float:

@@ -8,8 +8,6 @@ due is sent together, and one delay does not delay what follows. The notes have 
 when it was sent.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

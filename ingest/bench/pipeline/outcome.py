@@ -1,18 +1,13 @@
 """Finds out what became of the orders, from PostgreSQL and Redis themselves, when the contender has ended."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, LiteralString
+from typing import LiteralString
 
+from ingest.bench.stage import Stage
+from ingest.domain.reconciliation import ReconciliationReport
 from ingest.operations.reconcile import Service, reconcile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ingest.bench.stage import Stage
-    from ingest.domain.reconciliation import ReconciliationReport
 
 _COMPARED = 1000
 _COMMITTED: LiteralString = "pg_xact_commit_timestamp(xmin)"

@@ -1,7 +1,5 @@
 """Describes what a run is asked to do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 

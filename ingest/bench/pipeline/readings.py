@@ -1,18 +1,14 @@
 """Reads, while a run goes on: the CPU time of all parts, Redis' round trips, and how much of the queue is left."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
+from ingest.bench.contender import Contender
+from ingest.bench.stage import Api, Stage
 from ingest.lab.usage import cpu_seconds
-
-if TYPE_CHECKING:
-    from ingest.bench.contender import Contender
-    from ingest.bench.stage import Api, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,31 +5,22 @@ clear ──▶ orders are queued ──▶ contender starts, until all of it re
 With a rate, orders arrive only when the contender is ready.
 """
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from ingest.bench.pipeline.contenders import contender, kill_as_planned, wait_until_ready
-from ingest.bench.pipeline.outcome import find_outcome
-from ingest.bench.pipeline.readings import Readings
+from ingest.bench.pipeline.contenders import PipelineContender, contender, kill_as_planned, wait_until_ready
+from ingest.bench.pipeline.outcome import Outcome, find_outcome
+from ingest.bench.pipeline.plan import Plan
+from ingest.bench.pipeline.readings import Reading, Readings
+from ingest.bench.stage import Api, Stage
 from ingest.bench.trial import wait_until
+from ingest.lab.endpoints import ApiStats
+from ingest.lab.programs import Program
 from ingest.lab.session import order_ids
 from ingest.lab.usage import PeakMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ingest.bench.pipeline.contenders import PipelineContender
-    from ingest.bench.pipeline.outcome import Outcome
-    from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.pipeline.readings import Reading
-    from ingest.bench.stage import Api, Stage
-    from ingest.lab.endpoints import ApiStats
-    from ingest.lab.programs import Program
 
 # Each sample costs Redis some 30 us.
 _SAMPLE_EVERY = 0.025

@@ -1,31 +1,22 @@
 """Runs contenders, or the values of a sweep, on the same servers, and reports the medians."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ingest.bench.machine import Machine
-from ingest.bench.pipeline.figures import figures_of, medians
-from ingest.bench.pipeline.plan import SERVICE
+from ingest.bench.pipeline.figures import Figures, figures_of, medians
+from ingest.bench.pipeline.plan import SERVICE, Plan
 from ingest.bench.pipeline.run import Run
-from ingest.bench.pipeline.sweep import sweep_notes, sweep_table
+from ingest.bench.pipeline.sweep import Sweep, sweep_notes, sweep_table
 from ingest.bench.pipeline.tables import notes, tables
 from ingest.bench.report import Report, Result
-from ingest.bench.stage import FOREIGN_STREAM, stage
+from ingest.bench.stage import FOREIGN_STREAM, Api, Servers, Stage, stage
 from ingest.bench.trial import run_trials, say
 from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from ingest.bench.pipeline.figures import Figures
-    from ingest.bench.pipeline.plan import Plan
-    from ingest.bench.pipeline.sweep import Sweep
-    from ingest.bench.stage import Api, Servers, Stage
 
 _POSTGRES = {"track_commit_timestamp": "on"}
 

@@ -1,18 +1,13 @@
 """One run for each value of an option, and the value from which on more of it gains little."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.plan import Plan
 from ingest.bench.report import Column, Table
 from ingest.domain.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ingest.bench.pipeline.figures import Figures
-    from ingest.bench.pipeline.plan import Plan
 
 ENOUGH = 0.95
 """The knee is where the throughput is this share of the best."""
@@ -39,7 +34,7 @@ class Sweep:
     plans: Sequence[Plan]
 
     @classmethod
-    def parse(cls, text: str, plan: Plan) -> Sweep:
+    def parse(cls, text: str, plan: Plan) -> "Sweep":
         """Read `in-flight=50,100`.
 
         Raises:

@@ -1,17 +1,10 @@
 """Builds the tables of a comparison, and the notes below them."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from typing import TYPE_CHECKING
-
-from ingest.bench.pipeline.plan import SERVICE
+from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.plan import SERVICE, Plan
 from ingest.bench.report import Cell, Column, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ingest.bench.pipeline.figures import Figures
-    from ingest.bench.pipeline.plan import Plan
 
 _CONTENDER = Column("contender", "contender")
 _SPEED = (

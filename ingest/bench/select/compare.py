@@ -1,10 +1,8 @@
 """Runs one setting after the other: servers, clients, and what each of them used; reports all of them."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,15 +12,10 @@ from ingest.bench.select.load import Load, Measured
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
 from ingest.bench.select.server import Serve
-from ingest.bench.stage import stage
+from ingest.bench.stage import Stage, stage
 from ingest.bench.trial import STALLED_AFTER, announce, run_trials
+from ingest.lab.programs import Program
 from ingest.lab.usage import cpu_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ingest.bench.stage import Stage
-    from ingest.lab.programs import Program
 
 _SEED = 1
 _PAUSE_SECONDS = 0.1

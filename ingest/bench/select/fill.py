@@ -1,7 +1,5 @@
 """Fills the table with real orders, through the service's own store."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from itertools import islice
@@ -16,7 +14,7 @@ _BATCH = 500
 
 
 def fill(dsn: str, count: int) -> list[str]:
-    """Store so many of the bundled orders; return their IDs."""
+    """Store `count` of the bundled orders; return their IDs."""
     documents = dict(islice(sample_orders().items(), count))
     now = datetime.now(UTC)
     rows = [OrderRow(decode_order(body, order_id), now, 1, now.timestamp()) for order_id, body in documents.items()]

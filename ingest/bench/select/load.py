@@ -1,25 +1,21 @@
-"""The clients: so many connections, each sending its next request when it has the answer to the last one.
+"""The clients: connections that each send the next request when the previous one is answered.
 
-`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` when all clients are at work, and in
-the end a line of JSON (`Measured`). HTTP is spoken by hand, so that the clients take little from what they measure.
+`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` when all clients are sending, and
+at the end a line of JSON (`Measured`). HTTP is written and parsed here, so that the clients use little of the CPU time that they measure.
 """
-
-from __future__ import annotations
 
 import asyncio
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import uvloop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _CONNECT_AT_ONCE = 100
 # A server that starves some clients is measured all the same.
@@ -47,12 +43,12 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What came back while it was measured.
+    """The answers during the measurement.
 
     Attributes:
-        answered: right answers.
+        answered: correct answers.
         errors: wrong answers, and connections lost.
-        longest_ms: the longest wait, also of those who still waited at the end.
+        longest_ms: the longest wait, including requests still unanswered at the end.
         cpu_seconds: of the clients' process.
     """
 
@@ -67,7 +63,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Clients:
-    """All clients, and what they have seen.
+    """All clients, and their measurements.
 
     Attributes:
         round: 0 while each client connects and is answered once, then 1: all of them ask, again and again.
@@ -85,13 +81,13 @@ class Clients:
         self.round = 0
         self._live: set[_Client] = set()
         self._waited_for = 0
-        self._nobody_waits = asyncio.Event()
+        self._all_served = asyncio.Event()
         self._answered = asyncio.Event()
         self._reconnecting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Measured:
         """Connect, warm up, measure."""
-        # A server under full load may accept new connections so slowly that its first clients have it for themselves.
+        # A server under full load may accept new connections so slowly that only its first clients are served.
         for first in range(0, self._load.clients, _CONNECT_AT_ONCE):
             more = min(_CONNECT_AT_ONCE, self._load.clients - first)
             self._waited_for = more
@@ -105,8 +101,8 @@ class Clients:
         return await self._measure()
 
     async def _all_answered(self) -> None:
-        await _at_most(_LONGEST_WARM_UP, self._nobody_waits)
-        self._nobody_waits.clear()
+        await _at_most(_LONGEST_WARM_UP, self._all_served)
+        self._all_served.clear()
 
     async def _measure(self) -> Measured:
         sys.stdout.write("measuring\n")
@@ -147,14 +143,14 @@ class Clients:
         """A client has its first answer in this round."""
         self._waited_for -= 1
         if self._waited_for == 0:
-            self._nobody_waits.set()
+            self._all_served.set()
 
-    def joined(self, client: _Client) -> None:
+    def joined(self, client: "_Client") -> None:
         """A client is connected."""
         self._live.add(client)
         client.ask()
 
-    def lost(self, client: _Client | None = None) -> None:
+    def lost(self, client: "_Client | None" = None) -> None:
         """A client has lost its connection, or got none; another takes its place."""
         if client is not None:
             self._live.discard(client)

@@ -1,14 +1,10 @@
 """A slow call in some of the requests, made in three ways: what is measured is its effect on all other requests."""
 
-from __future__ import annotations
-
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from typing import Any
 
 PAUSES = {
     "none": "no slow call",

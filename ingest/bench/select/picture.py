@@ -1,18 +1,13 @@
 """Draws the comparison: requests per second and tails by pool size, and the effect of a slow call on both."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from ingest.bench import chart
+from ingest.bench.select.compare import Found, Plan
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ingest.bench.select.compare import Found, Plan
 
 _COLOURS = {"async_in_turn": chart.OURS, "async_plain": "#93b7e0", "threads": chart.OTHER}
 _PAUSE_COLOURS = {"none": chart.OTHER, "blocking": chart.WARN, "awaited": chart.OURS, "thread": chart.PALETTE[2]}

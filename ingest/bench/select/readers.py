@@ -1,23 +1,19 @@
 """The ways to read an order: the only thing in which the compared servers differ."""
 
-from __future__ import annotations
-
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import asyncpg
 import msgspec
 from psycopg_pool import ConnectionPool
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from contextlib import AbstractAsyncContextManager
+Row = tuple[Any, ...]
+Read = Callable[[str], Awaitable[Row | None]]
+"""Reads the row of an order; None if there is none."""
 
-    Row = tuple[Any, ...]
-    Read = Callable[[str], Awaitable[Row | None]]
-    """Reads the row of an order; None if there is none."""
 
 KINDS = {
     "async_in_turn": "async pool (asyncpg), in turn",

@@ -4,21 +4,15 @@
 killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 import uvloop
 from aiohttp import web
 
 from ingest.bench.select.pausing import Pause
-from ingest.bench.select.readers import encode, open_reader
-
-if TYPE_CHECKING:
-    from ingest.bench.select.readers import Read
+from ingest.bench.select.readers import Read, encode, open_reader
 
 _BACKLOG = 4096
 

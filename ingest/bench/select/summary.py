@@ -1,25 +1,17 @@
 """Runs the comparison and reports it: two tables, and what a reader has to know."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ingest.bench.machine import Machine
-from ingest.bench.report import Column, Report, Result, Table
-from ingest.bench.select.compare import compare
+from ingest.bench.report import Cell, Column, Report, Result, Table
+from ingest.bench.select.compare import Found, Plan, compare
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import Any
-
-    from ingest.bench.report import Cell
-    from ingest.bench.select.compare import Found, Plan
 
 _NEARLY_ALL = 0.9
 
@@ -116,9 +108,9 @@ def _notes(plan: Plan, all_found: Sequence[Found], machine: Machine) -> list[str
             "prepare their statement and need one round trip for a read. Slow calls are compared with the pool in turn."
         ),
         (
-            "asyncpg's pool lets newcomers overtake those who wait for a connection: some clients are served at once, again and "
-            "again, and others not for seconds, so percentiles of what was answered flatter it. The longest wait counts those, too, "
-            "who still waited at the end. In turn, nobody is overtaken."
+            "asyncpg's pool lets new requests overtake those that wait for a connection: some clients are served at once, again "
+            "and again, and others not for seconds, so percentiles of the answers look too good. The longest wait includes "
+            "requests that were still unanswered at the end. In turn, no request is overtaken."
         ),
         (
             f"{plan.orders:,} real orders, asked for at random. Each client sends its next request when it has its answer, so "

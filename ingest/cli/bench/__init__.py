@@ -1,11 +1,11 @@
-"""`ingest bench`: measures the service, and what could be used in its place."""
+"""`ingest bench`: measures the service, and the alternatives to it."""
 
 COMMANDS = ("pipeline", "patterns", "backpressure", "select")
 
 EPILOG = """
 Examples:
 
-`ingest bench pipeline --vs bare --runs 5` measures the service beside the least that does the same work.
+`ingest bench pipeline --vs bare --runs 5` measures the service, and the least code that does the same work.
 
 `ingest bench patterns --output results` writes a table, JSON and a chart into a directory.
 

@@ -29,7 +29,7 @@ def backpressure(
             metavar="LOW-HIGH", help="Milliseconds that a call takes; repeatable.", show_default="100-200 and 100-110"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the drawn latencies, the same for every way.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the latencies, which are the same for every way.")] = 1,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`ingest bench patterns`: sets the service beside the usual ways of doing its work."""
+"""`ingest bench patterns`: compares the service with usual ways of doing its work."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ Examples:
 
 `ingest bench patterns --only semaphore --only service --no-kill` compares two.
 
-`ingest bench patterns --throttle 500 --no-kill` has the API refuse more than 500 requests at a time.
+`ingest bench patterns --throttle 500 --no-kill` makes the API refuse more than 500 requests at a time.
 """
 
 
@@ -25,7 +25,7 @@ def patterns(
     orders: Annotated[int, typer.Option(help="Orders for each pattern.", min=1, max=100_000)] = 10_000,
     latency: Annotated[float, typer.Option(help="Seconds until the simulated API answers.", min=0, max=60)] = 0.3,
     throttle: Annotated[
-        int, typer.Option(help="Requests at a time above which the API answers 429; 0: none.", min=0)
+        int, typer.Option(help="Requests at a time above which the API answers 429; 0: no limit.", min=0)
     ] = 0,
     kill: Annotated[
         bool, typer.Option("--kill/--no-kill", help="Run each again, with a process killed half-way.")

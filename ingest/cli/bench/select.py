@@ -24,9 +24,9 @@ def select(
     clients: Annotated[int, typer.Option(help="Clients at a time.", min=1, max=5_000)] = 2_000,
     pool: Annotated[str, typer.Option(metavar="N,N,…", help="Connections of each server process.")] = "10,20,50",
     processes: Annotated[str, typer.Option(metavar="N,N,…", help="Server processes, on one port.")] = "1,2",
-    seconds: Annotated[float, typer.Option(help="For which each run is measured.", min=0.1, max=3600)] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 5.0,
     orders: Annotated[int, typer.Option(help="Orders in the table.", min=1, max=10_000)] = 10_000,
-    blocking_every: Annotated[int, typer.Option(help="One of so many requests has a slow call.", min=1)] = 100,
+    blocking_every: Annotated[int, typer.Option(help="One in this many requests has a slow call.", min=1)] = 100,
     blocking_clients: Annotated[
         int, typer.Option(help="Clients at a time where slow calls are compared.", min=1, max=5_000)
     ] = 200,
@@ -57,7 +57,7 @@ def numbers(option: str, text: str, *, most: int) -> list[int]:
     """An option's list of numbers, ascending.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not one.
     """
     parts = [part.strip() for part in text.split(",")]
     numbers = sorted({int(part) for part in parts if part.isascii() and part.isdigit()})

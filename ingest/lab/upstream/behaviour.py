@@ -1,7 +1,7 @@
-"""What can be set about the simulated external API.
+"""The settings of the simulated external API.
 
-One type for the command line, `PUT /behaviour`, `GET /behaviour` and code, so that each of them says the
-same under the same name.
+One type for the command line, `PUT /behaviour`, `GET /behaviour` and code, so that all of them use the same
+names.
 """
 
 import math
@@ -29,41 +29,41 @@ SHARES = (
     "reset_rate",
     "hang_rate",
 )
-"""The faults that a request draws one of; together at most 1."""
+"""The faults of which a request draws at most one; together at most 1."""
 
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests for orders are answered; the default is at once and right.
+    """How requests for orders are answered; the default is at once and correctly.
 
-    Ranges are checked where a value comes in from outside (`checked`, `changed`, decoding JSON).
+    Ranges are checked where a value comes from outside (`checked`, `changed`, decoding JSON).
 
     Attributes:
-        latency: seconds until the answer: `0.1`, `0.1-0.2` (uniform) or `lognormal:MEDIAN,SIGMA`. What is
-            refused at the door (401, 429, an outage) is refused at once.
+        latency: seconds until the answer: `0.1`, `0.1-0.2` (uniform) or `lognormal:MEDIAN,SIGMA`.
+            Refusals (401, 429, an outage) are sent at once.
         error_rate: share answered with `error_status`.
         error_status: an HTTP status from 400 to 599.
         unavailable_rate: share answered 503 with Retry-After.
         not_found_rate: share answered 404 though the order exists.
         redirect_rate: share answered 302, pointing to the same order.
         malformed_rate: share answered 200 with broken JSON.
-        wrong_type_rate: share answered 200 with JSON that is no order.
+        wrong_type_rate: share answered 200 with JSON that is not an order.
         oversize_rate: share answered 200 with a JSON body of `oversize_bytes`.
         oversize_bytes: length of that body.
         truncate_rate: share whose connection closes after half of the promised body.
         reset_rate: share whose connection is reset without an answer.
-        hang_rate: share never answered, until the client goes away.
+        hang_rate: share never answered; the client has to give up.
         fail_first: limit the shares above to the first n requests for each order, counted from when the
             behaviour was set; 0 is no limit.
         rate_limit: requests per second above which 429 is the answer; 0 is no limit.
         rate_burst: requests that may come at once within `rate_limit`; null is one second's worth.
         concurrency_limit: requests being answered above which 429 is the answer; 0 is no limit.
-        retry_after: seconds that a 429 or 503 tells to wait.
-        retry_after_format: how it tells: `seconds`, an HTTP `date`, or `none` to keep it back.
+        retry_after: seconds to wait that a 429 or 503 demands.
+        retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
         down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
-        token: requests without `Authorization: Bearer TOKEN` get 401; null lets everyone in.
+        token: requests without `Authorization: Bearer TOKEN` get 401; null accepts all requests.
         updated_at: the `updated_at` of every bundled order; null leaves it out.
         any_id: serve any well-formed ID, with a bundled order under its name.
-        any_bytes: for such IDs, only the hundred bundled orders whose documents come nearest to so many bytes.
+        any_bytes: for such IDs, use only the hundred bundled orders whose documents are nearest to this length.
     """
 
     latency: str = "0"
@@ -92,7 +92,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     any_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     def __post_init__(self) -> None:
-        """Check what no single field can."""
+        """Check fields that depend on each other."""
         parse_latency(self.latency)
         total = sum(getattr(self, share) for share in SHARES)
         if total > 1 + 1e-9:
@@ -109,7 +109,7 @@ def checked(behaviour: Behaviour) -> Behaviour:
 
 
 def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
-    """Return a behaviour with some fields set anew.
+    """Return a behaviour with some fields changed.
 
     Raises:
         ValueError: a field is unknown, or a value of the wrong type or out of range.
@@ -118,7 +118,7 @@ def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
 
 
 def parse_latency(text: str) -> Callable[[Random], float] | None:
-    """Read a latency as people write it; the result draws one, in seconds. None is no latency at all.
+    """Read a latency as people write it; the result draws one, in seconds. None means no latency.
 
     Raises:
         ValueError: the text is none of the three forms, or longer than an hour.

@@ -1,4 +1,4 @@
-"""The documents of the orders, as answers ready to be written."""
+"""Keeps the documents of the orders, as answers ready to be written."""
 
 import re
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ from ingest.lab.upstream.answers import Answer, answer, not_found
 from ingest.lab.upstream.behaviour import Behaviour
 
 ORDERS = b"/orders/"
-"""How the path of every order begins; the whole path is the key everywhere."""
+"""The beginning of every order's path; the whole path is the key everywhere."""
 
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _ALIKE = 100  # documents that `any_bytes` leaves
 
 
 def order_id_of(key: bytes) -> str:
-    """Return the order's ID as text; what is not UTF-8 comes back marked, never as an error."""
+    """Return the order's ID as text; what is not UTF-8 is escaped, never an error."""
     return key[len(ORDERS) :].decode(errors="backslashreplace")
 
 
 class Catalogue:
-    """Which document each order has: the bundled one, one put in its place, or none."""
+    """Which document each order has: the bundled one, a replacement, or none."""
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour) -> None:
         self._samples = samples
@@ -32,7 +32,7 @@ class Catalogue:
         self._behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Follow a change of what documents depend on."""
+        """Rebuild the documents if a setting that they depend on has changed."""
         if _of_documents(behaviour) != _of_documents(self._behaviour):
             self._behave(behaviour)
 
@@ -53,12 +53,12 @@ class Catalogue:
         self._rests = [_stamped(document, stamp).split(b",", 1)[1] for document in documents]
 
     def put(self, key: bytes, document: bytes) -> None:
-        """Serve these very bytes for an order from now on."""
+        """Serve exactly these bytes for an order from now on."""
         self._replaced[key] = answer(HTTPStatus.OK, document)
         self._put(key, self._replaced[key])
 
     def delete(self, key: bytes) -> None:
-        """Have no such order from now on."""
+        """Answer 404 for an order from now on."""
         self._replaced[key] = None
         self._put(key, None)
 
@@ -84,7 +84,7 @@ class Catalogue:
 
 
 def _of_documents(behaviour: Behaviour) -> tuple[object, ...]:
-    """What the documents depend on."""
+    """The settings that documents depend on."""
     return behaviour.updated_at, behaviour.any_id, behaviour.any_bytes
 
 

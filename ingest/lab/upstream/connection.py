@@ -1,8 +1,8 @@
-"""HTTP/1.x on one connection.
+"""Speaks HTTP/1.x on one connection.
 
-The parser calls back once per request; the answer is bytes made long before, written in the same turn of the
-event loop or, if it has a latency, when the wheel comes round. There is no task per request. Pipelined
-requests are answered in their order: each waits as an `Exchange` until those before it are written.
+The parser calls back once per request; the answer's bytes exist already and are written in the same turn of the
+event loop or, if it has a latency, when its timer is due. There is no task per request. Pipelined requests are
+answered in their order: each waits as an `Exchange` until those before it are written.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
 HEAD_LIMIT = 16 << 10
-"""Bytes up to which a request's head is surely read; from twice as many on it is surely refused."""
+"""Bytes up to which a request's head is always read; from twice as many on it is always refused."""
 BODY_LIMIT = 16 << 20
 """Bytes up to which the body of a request to a control route is read."""
 
@@ -42,13 +42,13 @@ class Exchange:
         self.ready = False
 
     def due(self) -> None:
-        """Let the answer go as soon as those before it have gone."""
+        """Write the answer as soon as those before it are written."""
         self.ready = True
         self._connection.flush()
 
 
 class Connection(Protocol):
-    """Reads requests, asks the site or the control routes, and writes the answers in order.
+    """Reads requests, passes them to the site or the control routes, and writes the answers in order.
 
     While it is open, it is in the `roster`.
     """
@@ -69,13 +69,13 @@ class Connection(Protocol):
     # -- called by the event loop ---------------------------------------------------------------------------
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Begin."""
+        """Start reading."""
         self._transport = cast("Transport", transport)
         self._site.stats.open_connections += 1
         self._roster.join(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  the event loop's signature
-        """Count what is left unanswered; a client that closes its sending half has left as well."""
+        """Count what is left unanswered; a client that closes its sending half counts as gone, too."""
         self._reads_on = self._writes_on = False
         for exchange in self._waiting:
             if exchange.answer is None or exchange.answer.label is not None:
@@ -85,7 +85,7 @@ class Connection(Protocol):
         self._roster.leave(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; in slices, so that a head too long is noticed even if it comes in one piece."""
+        """Parse it in slices, so that a head too long is noticed even if it arrives in one piece."""
         if len(data) <= HEAD_LIMIT:
             self._parse(data)
         else:
@@ -93,19 +93,19 @@ class Connection(Protocol):
                 self._parse(data[start : start + HEAD_LIMIT])
 
     def pause_writing(self) -> None:
-        """Take no more requests from a client that does not read its answers."""
+        """Read no more requests from a client that does not read its answers."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Take requests again."""
+        """Read requests again."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
     # -- called by the parser -------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Forget the request before."""
+        """Reset the state of the previous request."""
         self._url = b""
         self._authorization: bytes | None = None
         self._names_connection = False
@@ -114,11 +114,11 @@ class Connection(Protocol):
         self._head_size = 0
 
     def on_url(self, part: bytes) -> None:
-        """Note the target, which may come in parts."""
+        """Collect the target, which may arrive in parts."""
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note the two headers that matter here."""
+        """Keep the two headers that matter here."""
         size = len(name)
         if size == 13 and name.lower() == b"authorization":
             self._authorization = value
@@ -130,7 +130,7 @@ class Connection(Protocol):
         self._in_head = False
 
     def on_body(self, part: bytes) -> None:
-        """Collect the body, as far as anyone could want it."""
+        """Collect the body, up to a limit."""
         self._body += part
         if len(self._body) > BODY_LIMIT:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is over {BODY_LIMIT} bytes")
@@ -152,9 +152,9 @@ class Connection(Protocol):
             answer = answer and with_connection(answer, b"close")
         elif answer is not None and self._names_connection and self._parser.get_http_version() == "1.0":
             answer = with_connection(answer, b"keep-alive")
-        self._give(answer, latency)
+        self._answer(answer, latency)
 
-    # -- from here on our own -------------------------------------------------------------------------------
+    # -- our own -------------------------------------------------------------------------------
 
     def _parse(self, data: bytes) -> None:
         if not self._reads_on:
@@ -165,9 +165,9 @@ class Connection(Protocol):
         except HttpParserUpgrade:
             pass  # answered as a plain request, which was the last one
         except HttpParserCallbackError:
-            raise  # a bug of ours, not of the client
+            raise  # our bug, not the client's
         except HttpParserError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"this is no HTTP/1.x: {error}")
+            self._refuse(HTTPStatus.BAD_REQUEST, f"this is not HTTP/1.x: {error}")
         if self._in_head and not self._began:
             self._head_size += len(data)
             if self._head_size >= HEAD_LIMIT:
@@ -176,23 +176,23 @@ class Connection(Protocol):
     def _refuse(self, status: int, detail: str) -> None:
         if self._reads_on:
             self._reads_on = False
-            self._give(with_connection(uncounted(problem(status, detail)), b"close"), 0.0)
+            self._answer(with_connection(uncounted(problem(status, detail)), b"close"), 0.0)
 
-    def _give(self, answer: Answer | None, latency: float) -> None:
+    def _answer(self, answer: Answer | None, latency: float) -> None:
         if latency <= 0 and answer is not None and not self._waiting:
             self._write(answer)
             return
         exchange = Exchange(self, answer)
         self._waiting.append(exchange)
         if answer is None:
-            return  # never ready, and so never are those behind it
+            return  # never ready, and so blocks those behind it
         if latency > 0:
             self._wheel.after(latency, exchange)
         else:
             exchange.ready = True
 
     def flush(self) -> None:
-        """Write the answers whose time has come, up to the first whose has not."""
+        """Write the answers that are due, up to the first that is not."""
         waiting = self._waiting
         while waiting and waiting[0].ready and self._writes_on:
             answer = waiting.popleft().answer
@@ -216,13 +216,13 @@ class Connection(Protocol):
             self._reset()
 
     def _reset(self) -> None:
-        # On a TCP socket asyncio gives no way to ask for RST but this one.
+        # asyncio has no other way to send RST on a TCP socket.
         tcp = self._transport.get_extra_info("socket")
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._transport.abort()
 
     def abort(self) -> None:
-        """Close the connection whatever is under way."""
+        """Close the connection at once, with requests in flight."""
         self._transport.abort()
 
 
@@ -235,13 +235,13 @@ class Roster:
         self._empty = asyncio.Event()
 
     def join(self, connection: Connection) -> None:
-        """Take a new connection in, or turn it away if the server is closing."""
+        """Add a new connection, or abort it if the server is closing."""
         self._open.add(connection)
         if self._closing:
             connection.abort()
 
     def leave(self, connection: Connection) -> None:
-        """Strike a lost connection off."""
+        """Remove a lost connection."""
         self._open.discard(connection)
         if not self._open:
             self._empty.set()

@@ -1,4 +1,4 @@
-"""The routes that set the simulated API and ask it; never counted, never delayed, never faulty."""
+"""The routes that read and change the simulated API; never counted, never delayed, never faulty."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -30,7 +30,7 @@ class Control:
         }
 
     def answer(self, method: bytes, path: bytes, query: bytes, body: bytes) -> Answer:
-        """Do what a request asks for; the path is percent-decoded."""
+        """Handle a request; the path is percent-decoded."""
         handlers = self._order_routes(path) if path.startswith(ORDERS) else self._routes.get(path)
         if handlers is None:
             return uncounted(problem(HTTPStatus.NOT_FOUND, "there is no such route"))

@@ -1,4 +1,4 @@
-"""Decides what one request for an order gets; pure, given its generator of chance and the time."""
+"""Decides which fault one request for an order gets; pure, given a random generator and the time."""
 
 from bisect import bisect_right
 from enum import Enum
@@ -9,7 +9,7 @@ from ingest.lab.upstream.behaviour import SHARES, Behaviour, parse_latency
 
 
 class Fault(Enum):
-    """What is given instead of the order."""
+    """What is answered instead of the order."""
 
     ERROR = "error_rate"
     UNAVAILABLE = "unavailable_rate"
@@ -21,7 +21,7 @@ class Fault(Enum):
     TRUNCATE = "truncate_rate"
     RESET = "reset_rate"
     HANG = "hang_rate"
-    # Refused at the door, without the latency of an answer.
+    # Refusals, sent at once.
     DOWN = "down"
     DOWN_RESET = "down_reset"
     UNAUTHORIZED = "unauthorized"
@@ -29,7 +29,7 @@ class Fault(Enum):
 
 
 class TokenBucket:
-    """Lets `rate` requests per second through, and `burst` at once."""
+    """Allows `rate` requests per second, and `burst` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate = rate
@@ -49,7 +49,7 @@ class TokenBucket:
 
 
 class FaultPlan:
-    """One behaviour made ready to be asked once per request."""
+    """One behaviour, prepared to be evaluated once per request."""
 
     def __init__(self, behaviour: Behaviour, random: Random) -> None:
         shares = [getattr(behaviour, share) for share in SHARES]

@@ -1,4 +1,4 @@
-"""The simulated external API as a part to start and stop, in any running event loop."""
+"""Starts and stops the simulated external API in any running event loop."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ BACKLOG = 4096
 
 
 class SimulatedApi:
-    """An external API that behaves as told.
+    """An external API with a configured behaviour.
 
     ```python
     async with SimulatedApi(Behaviour(latency="0.1-0.2")) as api:
@@ -33,7 +33,7 @@ class SimulatedApi:
     ```
 
     Attributes:
-        seed: what the generator of chance was seeded with; the same seed draws the same faults.
+        seed: of the random generator; the same seed draws the same faults.
         url_template: where the orders are, with `{order_id}`; known once started.
         base_url: where the control routes are; known once started.
     """
@@ -69,7 +69,7 @@ class SimulatedApi:
             self._server = await loop.create_server(connection, self._host, self._port, backlog=BACKLOG)
         except OSError as error:
             raise UserError(_cannot_listen(self._host, self._port, error)) from error
-        # The first address as the system gave it: a name may stand for two, with a free port each.
+        # The first address as the system reports it: a name may stand for two, with a free port each.
         host, port, *_ = self._server.sockets[0].getsockname()
         self.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.url_template = f"{self.base_url}{ORDERS.decode()}{{order_id}}"
@@ -79,7 +79,7 @@ class SimulatedApi:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop at once; requests under way are dropped, as by a server that goes away."""
+        """Stop at once; requests in flight are dropped, as by a server that crashes."""
         self._server.close()
         self._sampler.cancel()
         self._wheel.stop()
@@ -105,11 +105,11 @@ class SimulatedApi:
         return self._site.report()
 
     def reset_stats(self) -> None:
-        """Forget the counts."""
+        """Reset the counts."""
         self._site.stats.reset()
 
     def put_order(self, order_id: str, document: bytes) -> None:
-        """Serve these very bytes for an order from now on."""
+        """Serve exactly these bytes for an order from now on."""
         self._site.catalogue.put(ORDERS + order_id.encode(), document)
 
     def delete_order(self, order_id: str) -> None:

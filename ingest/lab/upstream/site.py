@@ -1,4 +1,4 @@
-"""The external API without its sockets: what each request for an order gets, and when."""
+"""The external API without its sockets: which answer a request for an order gets, and when."""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ingest.lab.upstream.stats import Stats, StatsReport
 
 
 class Site:
-    """Orders, the behaviour in force, and the counts."""
+    """The orders, the current behaviour, and the counts."""
 
     def __init__(self, samples: Mapping[str, bytes], behaviour: Behaviour, random: Random) -> None:
         self._random = random
@@ -21,14 +21,14 @@ class Site:
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Answer this way from the next request on; those under way end as they began."""
+        """Behave so from the next request on; those in flight keep the previous behaviour."""
         self.behaviour = behaviour
         self._plan = FaultPlan(behaviour, self._random)
         self._faulty = FaultyAnswers(behaviour)
         self.catalogue.behave(behaviour)
 
     def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
-        """Count a request, and return its answer with the seconds to wait before; None is never."""
+        """Count a request, and return its answer with the seconds to wait before it; None means never."""
         now = time.monotonic()
         self.stats.arrived(key, now)
         plan = self._plan

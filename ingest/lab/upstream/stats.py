@@ -1,4 +1,4 @@
-"""Counts what was asked and answered."""
+"""Counts requests and answers."""
 
 import time
 from collections import Counter, deque
@@ -6,7 +6,7 @@ from collections import Counter, deque
 import msgspec
 
 SAMPLE_INTERVAL = 0.1
-"""Seconds between two looks at the count, for the rate over the last second."""
+"""Seconds between two samples of the count, for the rate over the last second."""
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -17,12 +17,12 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `GET /stats` says; only requests for orders count, not those to control routes.
+    """The answer of `GET /stats`; only requests for orders count, not those to control routes.
 
     Attributes:
         requests: requests for orders that came in.
         by_status: how they ended: an HTTP status, `reset`, or `abandoned` where the client left before the
-            answer. Adds up to `requests` less `concurrency`, if nothing was under way at the last reset.
+            answer. Adds up to `requests` less `concurrency`, if nothing was in flight at the last reset.
         by_id: requests per order ID; left out on request.
         concurrency: requests being answered now.
         peak_concurrency: the most there were at once.
@@ -30,7 +30,7 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
         rate_last_second: answers during the last second.
         first_request: when the first request came in.
         last_request: when the last request came in.
-        open_connections: connections now, that of whoever asks included.
+        open_connections: connections now, including the one of this request.
     """
 
     requests: int
@@ -54,7 +54,7 @@ class Stats:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything but what is under way."""
+        """Reset everything except what is in flight."""
         self.by_key: dict[bytes, int] = {}
         self.by_status: Counter[str] = Counter()
         self.requests = 0
@@ -90,11 +90,11 @@ class Stats:
         self.by_status["abandoned"] += 1
 
     def sample(self, now: float) -> None:
-        """Note the count; to be called every `SAMPLE_INTERVAL`."""
+        """Record the count; to be called every `SAMPLE_INTERVAL`."""
         self._samples.append((now, self._answered))
 
     def report(self, by_id: dict[str, int]) -> StatsReport:
-        """Say it all, as of now."""
+        """Return all counts as of now."""
         now = time.monotonic()
         return StatsReport(
             requests=self.requests,
@@ -114,7 +114,7 @@ class Stats:
         return self._answered / span if span > 0 else 0.0
 
     def _rate_last_second(self, now: float) -> float:
-        """Until a second of samples is there, the span is taken as a second all the same."""
+        """Answers in the last second; with less than a second of samples, all answers so far."""
         if len(self._samples) < (self._samples.maxlen or 0):
             return float(self._answered)
         since, before = self._samples[0]

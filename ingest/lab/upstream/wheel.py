@@ -1,4 +1,4 @@
-"""Does things a little later, ten thousands a second.
+"""Delays tens of thousands of calls a second.
 
 Everything due within the same millisecond shares one timer of the event loop. Against a timer each this
 saves a tenth of the CPU of a request under full load, and a fifth under light load, where fewer wake-ups
@@ -15,7 +15,7 @@ class Due(Protocol):
     """What waits in the wheel."""
 
     def due(self) -> None:
-        """Do it, now that the time has come."""
+        """Called when the time has come."""
 
 
 class Wheel:
@@ -27,7 +27,7 @@ class Wheel:
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
     def after(self, seconds: float, item: Due) -> None:
-        """Have the item's `due` called after so many seconds."""
+        """Call the item's `due` after `seconds`."""
         now = time.monotonic()
         tick = round((now + seconds) * 1000)
         bucket = self._buckets.get(tick)

@@ -1,12 +1,9 @@
 """The compared ways: each makes all calls, and returns when they have ended."""
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
-if TYPE_CHECKING:
-    from ingest.bench.backpressure.calls import Calls
+from ingest.bench.backpressure.calls import Calls
 
 WAYS = {
     "batches": "batches: gather one, then the next",

@@ -1,12 +1,8 @@
 """Ways that asyncio itself offers; each makes all calls, at most `limit` at a time."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ingest.bench.backpressure.calls import Calls
+from ingest.bench.backpressure.calls import Calls
 
 
 async def batches(calls: Calls, limit: int) -> None:

@@ -3,19 +3,13 @@
 Everything between the ports is the real flow, with the service's default settings.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ingest.assembly import Ports, build_worker
+from ingest.bench.backpressure.calls import Calls
 from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingApi
 from ingest.flow.shutdown import Shutdown
 from ingest.settings import Settings
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
-
-if TYPE_CHECKING:
-    from ingest.bench.backpressure.calls import Calls
 
 
 async def run(calls: Calls, limit: int) -> None:

@@ -1,23 +1,18 @@
 """The unprivileged user that PostgreSQL runs as when root starts it, which it refuses to be.
 
-That user may be unable to enter the folder of the virtual environment. The folder's permissions are not ours
-to change, so it gets the needed files in a place of its own: by hard link where that works, else by copy.
+That user may be unable to enter the folder of the virtual environment. We do not change the folder's
+permissions; it gets the needed files in a directory of its own: by hard link where that works, else by copy.
 """
-
-from __future__ import annotations
 
 import os
 import pwd
 import shutil
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ingest.lab.errors import ServerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ def unprivileged_user() -> UnixUser | None:
 
 
 def lend(files: Iterable[Path], *, base: Path, to: Path) -> None:
-    """Lay out `files` (below `base`) below `to`, readable by everybody who may enter there."""
+    """Place `files` (below `base`) below `to`, readable by all users who may enter there."""
     made: set[Path] = set()
     for file in files:
         target = to / file.relative_to(base)
