@@ -1,4 +1,4 @@
-"""What `make` installs for whom. A dry run tells; nothing is installed here."""
+"""What `make` installs and runs, as a dry run shows it; nothing is installed here."""
 
 import re
 import shutil
@@ -45,7 +45,9 @@ def test_the_demo_and_the_tests_run_on_the_same_versions() -> None:
     assert {name: re.split(r"[ ;\\]", text)[0] for name, text in demo.items()}.items() <= versions.items()
 
 
-@pytest.mark.parametrize(("targets", "installed"), [(["demo"], {DEMO}), (["test"], {DEV}), (["bench"], {DEV})])
+@pytest.mark.parametrize(
+    ("targets", "installed"), [(["demo"], {DEMO}), (["test"], {DEV}), (["unit"], {DEV}), (["bench"], {DEV})]
+)
 def test_each_target_installs_what_it_needs(tmp_path: Path, targets: list[str], installed: set[str]) -> None:
     plan = planned(tmp_path, *targets)
 
@@ -57,3 +59,29 @@ def test_who_has_the_whole_environment_runs_the_demo_in_it(tmp_path: Path) -> No
     (tmp_path / ".venv/ready").write_text("made elsewhere")
 
     assert set(re.findall(r"--requirement (\S+)", planned(tmp_path, "demo"))) == {DEV}
+
+
+LINTERS = {"ruff", "mypy", "lint-imports", "hadolint", "yamllint", "check-jsonschema"}
+
+
+def tools(plan: str) -> set[str]:
+    """The programs of .venv that a plan runs."""
+    return set(re.findall(r"\.venv/bin/([a-z-]+)", plan))
+
+
+def test_all_tests_are_linted_first_and_a_selection_runs_alone(tmp_path: Path) -> None:
+    everything = planned(tmp_path, "test")
+    selection = planned(tmp_path, "test", "ARGS=tests/unit -k retry")
+
+    assert tools(everything) >= LINTERS
+    assert not LINTERS & tools(selection)
+    assert "-m pytest" in selection
+    assert "tests/unit -k retry" in selection
+
+
+def test_the_unit_tests_need_neither_servers_nor_linters(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "unit", "ARGS=-k retry")
+
+    assert not LINTERS & tools(plan)
+    assert "tests/servers/get.py" not in plan
+    assert "tests/unit -k retry" in plan
