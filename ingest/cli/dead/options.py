@@ -16,13 +16,13 @@ _TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(help="IDs of dead letters, or of orders: all dead letters of the order.", metavar="ID"),
+    typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID"),
 ]
 Reasons = Annotated[
     list[DeadReason] | None,
     typer.Option(
         "--reason",
-        help=f"With this reason; may be repeated. One of {', '.join(DeadReason)}.",
+        help=f"Dead-lettered for this reason; may be repeated. One of {', '.join(DeadReason)}.",
         metavar="REASON",
         rich_help_panel=_SELECTION,
     ),

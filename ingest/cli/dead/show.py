@@ -26,7 +26,7 @@ Examples:
 def show(
     ids: Annotated[
         list[str],
-        typer.Argument(help="IDs of dead letters, or of orders: all dead letters of the order.", metavar="ID"),
+        typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID"),
     ],
     *,
     as_json: AsJson = False,
