@@ -390,11 +390,11 @@ def trouble() -> Section:
             bars(
                 Words(
                     "Retried orders",
-                    "Orders per minute that were moved to the retry set. Together with 429 above: the API throttles. With 5xx, timeout or "
-                    "error: the API fails.",
+                    "Orders per minute that were moved to the retry set, by reason. throttled: the API responded with 429. connection, "
+                    "timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL refused the row.",
                     _PER_MINUTE,
                 ),
-                [Query("60 * " + _rate("ingest_orders_total", where='outcome="retried"'), "retried")],
+                [Query("60 * " + _rate("ingest_retries_total", "reason"), "{{reason}}")],
                 8,
             ),
             bars(

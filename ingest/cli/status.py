@@ -4,12 +4,16 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
-from ingest.cli.status_table import Status, lines_of
+from ingest.cli.status_table import lines_of
 from ingest.cli.terminal import console_on, width_of
+
+if TYPE_CHECKING:
+    from ingest.operations.service import Service
+    from ingest.operations.status import ServiceStatus
 
 EPILOG = """
 Examples:
@@ -43,37 +47,34 @@ def status(
     """
     from ingest.cli.common import start
     from ingest.operations.service import Service
+    from ingest.operations.status import read_status
 
     service = Service.of(start())
-    found = asyncio.run(_watch(service, interval, as_json=as_json) if watch else _read(service))
+    found = asyncio.run(_watch(service, interval, as_json=as_json) if watch else read_status(service))
     if not watch:
         _show(found, as_json=as_json)
     raise typer.Exit(1 if found.errors else 0)
 
 
-async def _read(service: Any) -> Status:
-    from ingest.operations.status import read_status
-
-    return Status(**asdict(await read_status(service)))
-
-
-async def _watch(service: Any, interval: float, *, as_json: bool) -> Status:
+async def _watch(service: "Service", interval: float, *, as_json: bool) -> Never:
     from rich.live import Live
     from rich.text import Text
 
+    from ingest.operations.status import read_status
+
     if as_json or not sys.stdout.isatty():
         while True:
-            _show(await _read(service), as_json=as_json)
+            _show(await read_status(service), as_json=as_json)
             await asyncio.sleep(interval)
     console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            found = await _read(service)
+            found = await read_status(service)
             live.update(Text("\n".join(lines_of(found, width_of(sys.stdout)))), refresh=True)
             await asyncio.sleep(interval)
 
 
-def _show(status: Status, *, as_json: bool) -> None:
+def _show(status: "ServiceStatus", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(status), default=str))
         return

@@ -2,10 +2,14 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ingest.cli.text import printable
+
+if TYPE_CHECKING:
+    from ingest.domain.queue_state import QueueState
+    from ingest.operations.status import ServiceStatus
+    from ingest.queue.monitor import ConsumerState
 
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20
@@ -13,20 +17,7 @@ _LONGEST_NAME = 64
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """The service at one moment; a part whose server cannot be reached is None, and `errors` says why."""
-
-    at: str
-    stream: str
-    group: str
-    queue: Any
-    consumers: list[Any] | None
-    orders: Any
-    errors: dict[str, str]
-
-
-def lines_of(status: Status, width: int) -> Iterator[str]:
+def lines_of(status: "ServiceStatus", width: int) -> Iterator[str]:
     """The lines, broken between words where they are wider than `width`."""
     facts = list(_facts(status))
     values = max(len(value) for _, value in facts)
@@ -36,63 +27,63 @@ def lines_of(status: Status, width: int) -> Iterator[str]:
         yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     if status.queue is not None:
         yield ""
-        yield from _lanes(status.queue["lanes"])
+        yield from _lanes(status.queue)
     if status.consumers:
         yield ""
         yield from _consumers(status.consumers)
 
 
-def _facts(status: Status) -> Iterator[tuple[str, str]]:
+def _facts(status: "ServiceStatus") -> Iterator[tuple[str, str]]:
     yield "stream", f"{status.stream} (group {status.group})"
     queue, orders = status.queue, status.orders
     if queue is not None:
-        yield "waiting", _count(queue["depth"])
-        yield "pending", _count(queue["pending"])
-        yield "oldest", _age(queue["oldest_age"])
-        yield "retries scheduled", _count(queue["retries"])
-        yield "dead letters", _count(queue["dead"])
+        yield "waiting", _count(queue.depth)
+        yield "pending", _count(queue.pending)
+        yield "oldest", _age(queue.oldest_age)
+        yield "retries scheduled", _count(queue.retries)
+        yield "dead letters", _count(queue.dead)
     if orders is not None:
-        last = orders["last_ingested_at"]
-        yield "orders stored", _count(orders["stored"])
+        last = orders.last_ingested_at
+        yield "orders stored", _count(orders.stored)
         yield "last stored", "never" if last is None else f"{last:%Y-%m-%d %H:%M:%S} UTC"
     if status.consumers:
         yield "circuit", _circuits(status.consumers)
 
 
-def _circuits(consumers: Sequence[Any]) -> str:
-    alive = [consumer for consumer in consumers if consumer["state"] == "alive"]
-    opened = sum(consumer["circuit"] is not None for consumer in alive)
+def _circuits(consumers: "Sequence[ConsumerState]") -> str:
+    alive = [consumer for consumer in consumers if consumer.state == "alive"]
+    opened = sum(consumer.circuit is not None for consumer in alive)
     if not alive:
         return "-"
     return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
 
 
-def _problems(status: Status) -> Iterator[str]:
+def _problems(status: "ServiceStatus") -> Iterator[str]:
     """Why circuits are open, and which server cannot be reached."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():
-        if circuit := consumer["circuit"]:
-            longest[circuit["error"]] = max(circuit["open_for"], longest.get(circuit["error"], 0.0))
+        if circuit := consumer.circuit:
+            longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
     for error, seconds in sorted(longest.items()):
         yield f"external API: {printable(error)} since {duration(seconds)}"
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
 
 
-def _lanes(lanes: Any) -> Iterator[str]:
-    rows = [("lane", "waiting", "pending", "oldest")]
-    for name, lane in lanes.items():
-        rows.append((name, _count(lane["depth"]), _count(lane["pending"]), _age(lane["oldest_age"])))
-    names, *numbers = (max(map(len, column)) for column in zip(*rows, strict=True))
-    for name, *values in rows:
+def _lanes(queue: "QueueState") -> Iterator[str]:
+    states = queue.lanes.items()
+    rows = [(name, _count(lane.depth), _count(lane.pending), _age(lane.oldest_age)) for name, lane in states]
+    table = [("lane", "waiting", "pending", "oldest"), *rows]
+    names, *numbers = (max(map(len, column)) for column in zip(*table, strict=True))
+    for name, *values in table:
         columns = (f"{value:>{size}}" for value, size in zip(values, numbers, strict=True))
         yield "  ".join((f"{name:<{names}}", *columns))
 
 
-def _consumers(consumers: Sequence[Any]) -> Iterator[str]:
-    problems_first = sorted(consumers, key=lambda consumer: consumer["state"] == "alive" and not consumer["circuit"])
+def _consumers(consumers: "Sequence[ConsumerState]") -> Iterator[str]:
+    problems_first = sorted(consumers, key=lambda consumer: consumer.state == "alive" and not consumer.circuit)
     rows = [
-        (printable(consumer["name"], _LONGEST_NAME), _count(consumer["pending"]), _condition(consumer))
+        (printable(consumer.name, _LONGEST_NAME), _count(consumer.pending), _condition(consumer))
         for consumer in problems_first[:_MOST_CONSUMERS]
     ]
     names = max(len("consumer"), *(len(name) for name, _, _ in rows))
@@ -103,15 +94,15 @@ def _consumers(consumers: Sequence[Any]) -> Iterator[str]:
         yield f"and {more:,} more: --json shows all"
 
 
-def _condition(consumer: Any) -> str:
-    match consumer["state"]:
+def _condition(consumer: "ConsumerState") -> str:
+    match consumer.state:
         case "alive":
-            circuit = consumer["circuit"]
-            return "alive" if circuit is None else f"alive, circuit open since {duration(circuit['open_for'])}"
+            circuit = consumer.circuit
+            return "alive" if circuit is None else f"alive, circuit open since {duration(circuit.open_for)}"
         case "stale":
-            return "stopped" if consumer["stale_for"] is None else f"stale since {duration(consumer['stale_for'])}"
+            return "stopped" if consumer.stale_for is None else f"stale since {duration(consumer.stale_for)}"
         case _:
-            return f"no heartbeat, idle since {duration(consumer['idle'] or 0.0)}"
+            return f"no heartbeat, idle since {duration(consumer.idle or 0.0)}"
 
 
 def _count(number: int | None) -> str:

@@ -62,7 +62,7 @@ async def find(
         total = await dead_letters.count()
         async with aclosing(dead_letters.newest_first(selection)) as pages:
             async for page in pages:
-                entries.extend(page.letters)
+                entries.extend(page.entries)
                 examined += page.examined
                 on_progress(examined, total)
                 if limit is not None and len(entries) > limit:
@@ -88,9 +88,9 @@ async def export(
         newest, total = await dead_letters.newest(), await dead_letters.count()
         async with aclosing(dead_letters.oldest_first(selection, newest=newest)) as pages:
             async for page in pages:
-                write(page.letters)
-                named |= _named(selection, page.letters)
-                count += len(page.letters)
+                write(page.entries)
+                named |= _named(selection, page.entries)
+                count += len(page.entries)
                 examined += page.examined
                 on_progress(examined, total)
     return Exported(count, selection.ids - named)

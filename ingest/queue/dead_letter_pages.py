@@ -22,11 +22,11 @@ class Page:
     """Consecutive dead letters.
 
     Attributes:
-        letters: the dead letters that match the selection.
+        entries: the dead letters that match the selection.
         examined: how many dead letters were read.
     """
 
-    letters: Sequence[DeadLetterEntry]
+    entries: Sequence[DeadLetterEntry]
     examined: int
 
 

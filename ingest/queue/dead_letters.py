@@ -142,8 +142,8 @@ class DeadLetters:
         found: set[str] = set()
         examined = 0
         async for page in self._pages_waiting.oldest_first(selection, newest):
-            reasons.update(entry.reason for entry in page.letters)
-            found.update(*(selection.names(entry) for entry in page.letters))
+            reasons.update(entry.reason for entry in page.entries)
+            found.update(*(selection.names(entry) for entry in page.entries))
             examined += page.examined
             on_progress(examined)
         return Survey(reasons, selection.ids - found, newest)
@@ -190,9 +190,9 @@ class DeadLetters:
         change = Change()
         until = newest or await self._waiting(self.newest)
         async for page in self._pages_waiting.oldest_first(selection, until):
-            for start in range(0, len(page.letters), _MOVED_AT_ONCE):
+            for start in range(0, len(page.entries), _MOVED_AT_ONCE):
                 record = self._keys.receipts + secrets.token_hex(12)
-                entry_ids = [entry.entry_id for entry in page.letters[start : start + _MOVED_AT_ONCE]]
+                entry_ids = [entry.entry_id for entry in page.entries[start : start + _MOVED_AT_ONCE]]
                 done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
                 change = Change(change.done + done, change.gone + len(entry_ids) - done)
             on_progress(change)

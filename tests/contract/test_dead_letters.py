@@ -48,7 +48,7 @@ async def orders(redis: Redis, key: str) -> list[str]:
 
 
 async def read_all(dead: DeadLetters, selection: Selection) -> list[DeadLetterEntry]:
-    return [letter async for page in dead.oldest_first(selection) for letter in page.letters]
+    return [entry async for page in dead.oldest_first(selection) for entry in page.entries]
 
 
 def names(count: int) -> list[str]:
@@ -98,8 +98,8 @@ async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters,
     forward = [page async for page in dead.oldest_first(EVERYTHING)]
     back = [page async for page in dead.newest_first(EVERYTHING)]
 
-    assert [letter.entry_id for page in forward for letter in page.letters] == entry_ids
-    assert [letter.entry_id for page in back for letter in page.letters] == entry_ids[::-1]
+    assert [entry.entry_id for page in forward for entry in page.entries] == entry_ids
+    assert [entry.entry_id for page in back for entry in page.entries] == entry_ids[::-1]
     assert [page.examined for page in forward] == [page.examined for page in back] == [PAGE, PAGE, 7]
     assert await dead.count() == len(entry_ids)
     assert await dead.newest() == entry_ids[-1]
@@ -112,7 +112,7 @@ async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redi
     async with aclosing(dead.oldest_first(EVERYTHING)) as pages:
         first = await anext(pages)
 
-    assert len(first.letters) == PAGE
+    assert len(first.entries) == PAGE
     assert (await redis.info("commandstats"))["cmdstat_xrange"]["calls"] == calls + 1
 
 
@@ -135,9 +135,9 @@ async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
     by_entry = [page async for page in dead.oldest_first(by_id(*entry_ids[-2:]))]
     by_order = [page async for page in dead.oldest_first(by_id("order-3", entry_ids[-1]))]
 
-    assert [letter.entry_id for page in by_entry for letter in page.letters] == entry_ids[-2:]
+    assert [entry.entry_id for page in by_entry for entry in page.entries] == entry_ids[-2:]
     assert sum(page.examined for page in by_entry) == 2
-    assert [letter.entry_id for page in by_order for letter in page.letters] == [entry_ids[-1], entry_ids[3]]
+    assert [entry.entry_id for page in by_order for entry in page.entries] == [entry_ids[-1], entry_ids[3]]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -163,13 +163,13 @@ async def test_the_dead_letters_that_match_the_selection_are_found(
     }
     selection = Selection(**{name: criteria[name] for name in chance.sample(sorted(criteria), chance.randint(1, 4))})
 
-    forward = [letter.entry_id for letter in await read_all(dead, selection)]
-    back = [letter.entry_id async for page in dead.newest_first(selection) for letter in page.letters]
+    forward = [entry.entry_id for entry in await read_all(dead, selection)]
+    back = [entry.entry_id async for page in dead.newest_first(selection) for entry in page.entries]
     survey = await dead.survey(selection)
 
-    expected = [letter for letter in everything if selection.matches(letter)]
-    assert sorted(forward) == sorted(back) == sorted(letter.entry_id for letter in expected)
-    assert survey.reasons == Counter(letter.reason for letter in expected)
+    expected = [entry for entry in everything if selection.matches(entry)]
+    assert sorted(forward) == sorted(back) == sorted(entry.entry_id for entry in expected)
+    assert survey.reasons == Counter(entry.reason for entry in expected)
     assert survey.missing == selection.ids - frozenset[str]().union(*map(selection.names, expected))
 
 
@@ -179,7 +179,7 @@ async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLett
 
     pages = [page async for page in dead.oldest_first(Selection(since=datetime.now(UTC) - timedelta(days=1)))]
 
-    assert [letter.order_id for page in pages for letter in page.letters] == ["new"]
+    assert [entry.order_id for page in pages for entry in page.entries] == ["new"]
     assert sum(page.examined for page in pages) == 1
 
 
@@ -244,15 +244,15 @@ async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_l
         seen += await read_all(dead, EVERYTHING)
         await dead.replay(EVERYTHING)
 
-    assert [(letter.replays, letter.attempts, letter.fields[b"tenant"]) for letter in seen] == [
+    assert [(entry.replays, entry.attempts, entry.fields[b"tenant"]) for entry in seen] == [
         (0, 2, b"x"),
         (1, 2, b"x"),
         (2, 2, b"x"),
     ]
-    assert {letter.first_enqueued_at for letter in seen} == {datetime.fromtimestamp(LONG_AGO / 1000, UTC)}
-    moments = [letter.replayed_at for letter in seen[1:]]
+    assert {entry.first_enqueued_at for entry in seen} == {datetime.fromtimestamp(LONG_AGO / 1000, UTC)}
+    moments = [entry.replayed_at for entry in seen[1:]]
     assert seen[0].replayed_at is None
-    assert [letter.dead_at for letter in seen[:2]] <= moments <= [letter.dead_at for letter in seen[1:]]  # type: ignore[operator]  # none of them is None
+    assert [entry.dead_at for entry in seen[:2]] <= moments <= [entry.dead_at for entry in seen[1:]]  # type: ignore[operator]  # none of them is None
     [(_, fields)] = await redis.xrange(keys.stream)
     assert fields[b"replays"] == b"3"
 

@@ -40,10 +40,10 @@ async def test_an_entry_of_any_width_is_retried_dead_lettered_and_replayed_with_
     assert (second.order_id, second.attempt) == ("a", 2)
     assert given.items() <= second.fields.items()
     assert await one.dead_letter(second, DeadReason.REJECTED, "no")
-    letters = DeadLetters(redis, queue_name)
-    [letter] = [letter async for page in letters.newest_first(Selection(everything=True)) for letter in page.letters]
-    assert given.items() - {(b"order_id", b"a")} <= letter.fields.items()
-    assert (await letters.replay(Selection(everything=True))).done == 1
+    dead_letters = DeadLetters(redis, queue_name)
+    [entry] = [entry async for page in dead_letters.newest_first(Selection(everything=True)) for entry in page.entries]
+    assert given.items() - {(b"order_id", b"a")} <= entry.fields.items()
+    assert (await dead_letters.replay(Selection(everything=True))).done == 1
     [third] = await one.read(1, NOW)
 
     assert given.items() <= third.fields.items()
@@ -95,10 +95,10 @@ async def test_a_junk_value_in_the_retry_set_becomes_a_dead_letter_and_stops_no_
     assert "sound" in [sighting.order_id for sighting in seen if sighting.place is Location.RETRYING]
     delivered = await one.read(10, NOW)
     assert "sound" in [delivery.order_id for delivery in delivered]
-    letters = await redis.xrange(keys.dead)
+    dead_letters = await redis.xrange(keys.dead)
     # What is an entry after all, if a wide one, comes back as one.
-    assert len(letters) + len(delivered) == 2
-    for _, letter in letters:
+    assert len(dead_letters) + len(delivered) == 2
+    for _, letter in dead_letters:
         assert (letter[b"reason"], letter[b"content"]) == (b"invalid_message", packed)
 
 

@@ -1,26 +1,34 @@
 """What `ingest status` prints."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from ingest.cli.status_table import Status, duration, lines_of
+from ingest.cli.status_table import duration, lines_of
+from ingest.domain.queue_state import Lane, LaneState, QueueState
+from ingest.operations.status import ServiceStatus
+from ingest.queue.monitor import CircuitState, ConsumerState
+from ingest.store.overview import Overview
 
-LANES = {
-    "main": {"depth": 1_990, "pending": 3, "oldest_age": 400.0},
-    "express": {"depth": 10, "pending": 0, "oldest_age": 2.5},
-}
-QUEUE = {"depth": 2_000, "pending": 3, "oldest_age": 400.0, "consumers": 1, "retries": 0, "dead": 1, "lanes": LANES}
-ORDERS = {"stored": 7, "last_ingested_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)}
-
-
-def consumer(name: str, state: str = "alive", **changed: Any) -> dict[str, Any]:
-    return {"name": name, "pending": 0, "idle": 1.0, "state": state, "stale_for": None, "circuit": None, **changed}
+LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}
+QUEUE = QueueState(depth=2_000, pending=3, oldest_age=400.0, consumers=1, dead=1, lanes=LANES)
+ORDERS = Overview(stored=7, last_ingested_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
-def shown(*consumers: Any, width: int = 80, errors: dict[str, str] | None = None, queue: Any = QUEUE) -> list[str]:
-    return list(lines_of(Status("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {}), width))
+def consumer(name: str, state: Literal["alive", "stale", "unknown"] = "alive", **changed: Any) -> ConsumerState:
+    return replace(ConsumerState(name, pending=0, idle=1.0, state=state), **changed)
+
+
+def shown(
+    *consumers: ConsumerState,
+    width: int = 80,
+    errors: dict[str, str] | None = None,
+    queue: QueueState | None = QUEUE,
+) -> list[str]:
+    status = ServiceStatus("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {})
+    return list(lines_of(status, width))
 
 
 def test_the_facts_are_shown_in_columns() -> None:
@@ -41,10 +49,9 @@ def test_the_facts_are_shown_in_columns() -> None:
 
 
 def test_an_empty_lane_has_no_age_and_an_unknown_depth_is_not_zero() -> None:
-    empty = {"depth": 0, "pending": 0, "oldest_age": None}
-    unknown = {"depth": None, "pending": 3, "oldest_age": 1.0}
+    lanes = {Lane.MAIN: LaneState(depth=None, pending=3, oldest_age=1.0), Lane.EXPRESS: LaneState()}
 
-    lines = shown(queue=QUEUE | {"depth": None, "lanes": {"main": unknown, "express": empty}})
+    lines = shown(queue=replace(QUEUE, depth=None, lanes=lanes))
 
     assert lines[-3:] == [
         "lane     waiting  pending  oldest",
@@ -55,7 +62,7 @@ def test_an_empty_lane_has_no_age_and_an_unknown_depth_is_not_zero() -> None:
 
 
 def test_each_consumer_is_shown_with_its_heartbeat() -> None:
-    circuit = {"error": "HTTP 401", "open_for": 361.0}
+    circuit = CircuitState("HTTP 401", open_for=361.0)
 
     lines = shown(
         consumer("a"),
@@ -78,14 +85,14 @@ def test_each_consumer_is_shown_with_its_heartbeat() -> None:
 
 
 def test_one_cause_is_shown_once_however_many_processes_have_it() -> None:
-    lines = shown(*(consumer(f"w{n}", circuit={"error": "HTTP 503", "open_for": n}) for n in range(300)))
+    lines = shown(*(consumer(f"w{n}", circuit=CircuitState("HTTP 503", open_for=n)) for n in range(300)))
 
     assert [line for line in lines if line.startswith("external API")] == ["external API: HTTP 503 since 5 min"]
     assert lines[-1] == "and 280 more: --json shows all"
 
 
 def test_the_circuit_is_closed_if_a_consumer_is_alive_and_unknown_if_none_is() -> None:
-    def circuit(*consumers: Any) -> list[str]:
+    def circuit(*consumers: ConsumerState) -> list[str]:
         return [line.split()[-1] for line in shown(*consumers) if line.startswith("circuit")]
 
     assert circuit(consumer("a")) == ["closed"]
