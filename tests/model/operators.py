@@ -4,10 +4,10 @@ import copy
 from typing import Any
 
 from hypothesis import strategies as st
+from model.foreigners import Strangers
 from model.look import GROUP, position
 from model.machine import one_of
 from model.steps import WHICH, step
-from model.foreigners import Strangers
 
 # What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
 _IN_REDIS = (
