@@ -64,7 +64,7 @@ class CuttingProxy:
         async def replies() -> None:
             nonlocal asked
             while data := await redis_reader.read(1 << 16):
-                if b"EVALSHA" in asked and self.cuts and data.startswith(b"*"):
+                if b"EVALSHA" in asked and self.cuts and data.startswith((b":", b"*")):
                     self.cuts -= 1
                     return
                 asked = b""
