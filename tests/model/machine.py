@@ -328,7 +328,7 @@ class Machine(RuleBasedStateMachine):
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.GIVEN_BACK}
 
     def owner_of_released(self, name: str) -> str:
-        return "" if self.world.capabilities.gives_back else name
+        return "" if self.world.capabilities.releases else name
 
     def silent(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.SILENT}
