@@ -19,13 +19,13 @@ class Capabilities:
         acks_and_deletes: `XACKDEL` (Redis 8.2).
         claims_as_it_reads: `XREADGROUP … CLAIM` (Redis 8.4).
         adds_idempotently: `XADD … IDMP` (Redis 8.6).
-        gives_back: `XNACK` (Redis 8.8).
+        releases: `XNACK` (Redis 8.8).
     """
 
     acks_and_deletes: bool = False
     claims_as_it_reads: bool = False
     adds_idempotently: bool = False
-    gives_back: bool = False
+    releases: bool = False
 
 
 async def probe(client: Redis, key: str) -> Capabilities:
@@ -42,7 +42,7 @@ async def probe(client: Redis, key: str) -> Capabilities:
         adds_idempotently=await _is_known(
             client, "XADD", key, "NOMKSTREAM", "IDMP", "probe", "probe", "*", "order_id", "probe"
         ),
-        gives_back=await _is_known(client, "XNACK", key, "none", "SILENT", "IDS", 1, "0-1"),
+        releases=await _is_known(client, "XNACK", key, "none", "SILENT", "IDS", 1, "0-1"),
     )
 
 

@@ -165,7 +165,7 @@ class DeadLetters:
             newest: the last of them; by default, the newest there is now.
             on_progress: called with the result so far.
         """
-        keys = [self._keys.dead, self._keys.stream]
+        keys = [self._keys.dead, self._keys.express, self._keys.stream]
         return await self._change(selection, newest, on_progress, self._replay, keys, [self._group])
 
     async def drop(

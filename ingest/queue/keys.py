@@ -6,6 +6,24 @@ DEFAULT_GROUP = "ingest"
 
 
 @dataclass(frozen=True, slots=True)
+class Lane:
+    """The keys of one of the two streams of a queue.
+
+    Attributes:
+        stream: its entries.
+        released: its entries that anybody may claim at once.
+        settled: its entries that are finished, and kept for other groups.
+        suffix: goes after an entry ID where entries of both lanes are named together: of the express lane, as of the main one
+            there is none.
+    """
+
+    stream: str
+    released: str
+    settled: str
+    suffix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Keys:
     """The keys of one queue, and of one consumer group of it.
 
@@ -72,4 +90,12 @@ class Keys:
             express_settled=f"{base}:express-settled:{group}",
             circuit=f"{base}:circuit:{group}:",
             maintenance=f"{base}:maintenance:{group}",
+        )
+
+    @property
+    def lanes(self) -> tuple[Lane, Lane]:
+        """The express lane and the main one, in the order in which they are read."""
+        return (
+            Lane(self.express, self.express_released, self.express_settled, "/express"),
+            Lane(self.stream, self.released, self.settled, ""),
         )

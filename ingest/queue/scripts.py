@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from ingest.queue.capabilities import Capabilities
+from ingest.queue.constants import PRELUDE
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
@@ -18,9 +19,9 @@ _PARTS = {
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
     "claim_own": ("released", "held"),
-    "sweep": ("now", "released", "padded", "standing", "put_back"),
+    "sweep": ("now", "released", "padded", "standing", "release_counted"),
     "renew": ("released", "held"),
-    "release": ("released", "held", "gone", "give_back"),
+    "release": ("released", "held", "gone", "release_uncounted"),
     "leave": ("released",),
     "trim": ("padded",),
     "replay": ("others", "wide"),
@@ -40,6 +41,7 @@ class Scripts:
     heartbeat: AsyncScript
     claim_abandoned: AsyncScript
     claim_own: AsyncScript
+    read_lanes: AsyncScript
     sweep: AsyncScript
     renew: AsyncScript
     release: AsyncScript
@@ -58,12 +60,12 @@ def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) 
     role = {
         "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
         "added_once": "added_once_idmp" if capabilities.adds_idempotently else "added_once",
-        "give_back": "give_back_xnack" if capabilities.gives_back else "give_back",
-        "put_back": "put_back_xnack" if capabilities.gives_back else "put_back",
+        "release_uncounted": "release_uncounted_xnack" if capabilities.releases else "release_uncounted",
+        "release_counted": "release_counted_xnack" if capabilities.releases else "release_counted",
     }
     folder = files(__package__) / "lua"
     parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))
-    text = "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
+    text = PRELUDE + "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
     if name in _GO_ON_WHEN_FULL:
         text = "#!lua flags=allow-oom\n" + text
     script: AsyncScript = client.register_script(text)

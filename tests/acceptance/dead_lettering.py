@@ -47,8 +47,8 @@ class StoredDeadLetters:
 
     @property
     def queued(self) -> list[str]:
-        """The orders in the stream, oldest first."""
-        return self._orders(self.keys.stream)
+        """The orders in the express lane, where replayed ones go, oldest first; the main lane's after them."""
+        return [order for lane in self.keys.lanes for order in self._orders(lane.stream)]
 
     def _orders(self, key: str) -> list[str]:
         return [fields[b"order_id"].decode() for _, fields in self.redis.xrange(key)]

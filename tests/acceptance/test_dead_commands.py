@@ -413,7 +413,7 @@ def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
     dead_lettered.add_many(map(letter, names))
     process = cli.start("dead", "replay", "--all", "--yes")
 
-    eventually_sync(lambda: dead_lettered.redis.xlen(dead_lettered.keys.stream) > 0, every=0.005)
+    eventually_sync(lambda: dead_lettered.redis.xlen(dead_lettered.keys.express) > 0, every=0.005)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=30)
     back, left = dead_lettered.queued, dead_lettered.dead

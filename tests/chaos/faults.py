@@ -17,7 +17,7 @@ from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
 from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.keys import Keys, Lane
 
 T = TypeVar("T")
 # A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are away meanwhile; and a busy machine longer.
@@ -182,7 +182,7 @@ class Faults:
                 if not holding:
                     return None
                 name = _pick(holding, fault)
-                entries = int(await redis.xgroup_delconsumer(keys.stream, GROUP, name))
+                entries = sum([int(await redis.xgroup_delconsumer(lane.stream, GROUP, name)) for lane in keys.lanes])
                 return (name, entries) if entries else None
         return None
 
@@ -196,14 +196,14 @@ class Faults:
             if number % 2:
                 order = {"order_id": self._orders.next_wide()}
             rest = {f"field-{field}": "x" for field in range(widths[-1])}
-            await self._add(random.choice([order | rest, rest | order]))
+            await self._add(random.choice(Keys.of(STREAM).lanes), random.choice([order | rest, rest | order]))
         return f"of {', '.join(f'{width:,}' for width in widths)} fields"
 
-    async def _add(self, fields: dict[str, str]) -> None:
+    async def _add(self, lane: Lane, fields: dict[str, str]) -> None:
         name = fields.get("order_id", "")
         try:
             async with control_client(self._stage.straight_redis_url) as redis:
-                await redis.xadd(Keys.of(STREAM).stream, fields)  # type: ignore[arg-type]
+                await redis.xadd(lane.stream, fields)  # type: ignore[arg-type]
         except (RedisError, OSError):
             self._orders.note_foreign(name, certain=False)
         else:

@@ -171,15 +171,16 @@ class _Run:
         return False
 
     async def _queued(self) -> tuple[int, int] | None:
-        """Entries in the stream and in the retry set, at one moment; None while Redis does not say."""
+        """Entries in both lanes and in the retry set, at one moment; None while Redis does not say."""
         keys = Keys.of(STREAM)
         for _ in range(2):  # a connection from before a restart fails once
             with suppress(RedisError, OSError, TimeoutError):
                 async with asyncio.timeout(1), self._redis.pipeline() as pipe:
-                    pipe.xlen(keys.stream)
                     pipe.zcard(keys.retry)
-                    stream, retry = await pipe.execute()
-                    return stream, retry
+                    for lane in keys.lanes:
+                        pipe.xlen(lane.stream)
+                    retry, *lanes = await pipe.execute()
+                    return sum(lanes), retry
         return None
 
     async def _left(self) -> dict[str, Any]:
@@ -187,10 +188,15 @@ class _Run:
         redis, keys = self._redis, Keys.of(STREAM)
         return {
             "queued": await self._queued(),
-            "groups": await redis.xinfo_groups(keys.stream),
-            "consumers": await redis.xinfo_consumers(keys.stream, GROUP),
-            "pending": await redis.xpending_range(keys.stream, GROUP, "-", "+", _MOST_DUMPED),
-            "stream": await redis.xrange(keys.stream, count=_MOST_DUMPED),
+            "lanes": {
+                lane.stream: {
+                    "groups": await redis.xinfo_groups(lane.stream),
+                    "consumers": await redis.xinfo_consumers(lane.stream, GROUP),
+                    "pending": await redis.xpending_range(lane.stream, GROUP, "-", "+", _MOST_DUMPED),
+                    "entries": await redis.xrange(lane.stream, count=_MOST_DUMPED),
+                }
+                for lane in keys.lanes
+            },
             "time": await redis.time(),
             "retry": await redis.zrange(keys.retry, 0, _MOST_DUMPED, withscores=True),
             "keys": {key: await redis.type(key) async for key in redis.scan_iter("ingest:*", count=1000)},

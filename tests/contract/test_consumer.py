@@ -251,7 +251,7 @@ async def test_no_more_comes_back_at_once_than_asked_for(consumer: Consumer, red
     moved = [await consumer.move_due(2) for _ in range(4)]
 
     assert moved == [2, 2, 1, 0]
-    assert await redis.xlen(keys.stream) == 5
+    assert await redis.xlen(keys.express) == 5
 
 
 async def test_several_workers_bring_each_retry_back_once(
@@ -276,7 +276,7 @@ async def test_a_reschedule_sent_twice_moves_once(consumer: Consumer, redis: Red
     assert moved == [True, False]
     assert await consumer.move_due(100) == 1
     assert await consumer.reschedule(delivery, 0.0, 2) is False
-    assert (await redis.xlen(keys.stream), await redis.zcard(keys.retry)) == (1, 0)
+    assert (await redis.xlen(keys.express), await redis.zcard(keys.retry)) == (1, 0)
 
 
 async def test_an_entry_that_somebody_else_has_taken_over_is_not_moved_nor_acked(
@@ -353,7 +353,7 @@ async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_
     assert await redis.xlen(keys.stream) == 1
     assert await redis.xlen(keys.dead) == 0
     assert await eventually(lambda: consumer.move_due(10)) == 1
-    assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["other", "lost"])
+    assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["lost", "other"])
 
 
 @pytest.mark.parametrize("is_lost_first", [False, True])
@@ -398,11 +398,11 @@ async def test_a_move_that_is_sent_again_long_after_it_was_done_does_nothing(
     [delivery] = await consumer.read(1, NOW)
     await WITH_DELIVERY[move](consumer, delivery)
     await eventually(lambda: consumer.move_due(10)) if move == "reschedule" else None
-    before = await redis.xlen(keys.stream), await redis.zcard(keys.retry), await redis.xlen(keys.dead)
+    before = await redis.xlen(keys.express), await redis.zcard(keys.retry), await redis.xlen(keys.dead)
 
     assert await WITH_DELIVERY[move](consumer, delivery) is False
 
-    assert (await redis.xlen(keys.stream), await redis.zcard(keys.retry), await redis.xlen(keys.dead)) == before
+    assert (await redis.xlen(keys.express), await redis.zcard(keys.retry), await redis.xlen(keys.dead)) == before
 
 
 async def test_a_retry_keeps_unknown_and_binary_fields_and_counts_the_attempt(
@@ -814,8 +814,10 @@ async def test_a_key_of_another_type_is_for_a_person_to_put_right(
     await redis.delete(keys.stream)
     await redis.set(keys.stream, "not a stream")
 
+    delivery = Delivery(EntryRef(keys.stream, "1-1"), "a", 1.0, 1, 1, None, {b"order_id": b"a"})
+
     with pytest.raises(UserError, match="wrong kind of value"):
-        await call(consumer, DELIVERY)
+        await call(consumer, delivery)
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
@@ -892,7 +894,7 @@ async def test_at_the_memory_limit_a_move_is_whole_or_waits(own_valkey: ValkeySe
         assert await own_redis.xlen(keys.dead) == 1
         # Into the stream goes no more than comes out of the retry set.
         assert await consumer.move_due(10) == 1
-        assert await own_redis.xlen(keys.stream) == 1
+        assert await own_redis.xlen(keys.express) == 1
 
 
 async def test_at_the_memory_limit_the_sweep_goes_on(own_valkey: ValkeyServer, own_redis: Redis) -> None:

@@ -89,7 +89,7 @@ async def test_without_dead_letters_there_is_nothing_to_read_or_change(
     assert (seen, await dead.count(), await dead.get("1-0"), await dead.newest()) == ([], 0, None, "0-0")
     assert (survey.count, survey.missing) == (0, {"a"})
     assert changes == (Change(0, 0), Change(0, 0))
-    assert await redis.exists(keys.stream, keys.dead) == 0
+    assert await redis.exists(keys.stream, keys.express, keys.dead) == 0
 
 
 async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
@@ -208,7 +208,7 @@ async def test_a_replayed_entry_has_fresh_attempts_and_keeps_its_own_fields_and_
 
     assert change == Change(1, 0)
     assert await dead.count() == 0
-    [(_, fields)] = await redis.xrange(keys.stream)
+    [(_, fields)] = await redis.xrange(keys.express)
     replayed_at = int(fields.pop(b"replayed_at"))
     assert seconds * 1000 + micros // 1000 <= replayed_at < seconds * 1000 + 60_000
     assert fields == {b"order_id": b"a", b"enqueued_at": b"%d" % LONG_AGO, b"replays": b"1", **ODD}
@@ -253,7 +253,7 @@ async def test_replays_are_counted_however_often_the_entry_is_retried_and_dead_l
     moments = [entry.replayed_at for entry in seen[1:]]
     assert seen[0].replayed_at is None
     assert [entry.dead_at for entry in seen[:2]] <= moments <= [entry.dead_at for entry in seen[1:]]  # type: ignore[operator]  # none of them is None
-    [(_, fields)] = await redis.xrange(keys.stream)
+    [(_, fields)] = await redis.xrange(keys.express)
     assert fields[b"replays"] == b"3"
 
 
@@ -266,7 +266,7 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
 
     await dead.replay(EVERYTHING)
 
-    [(_, fields)] = await redis.xrange(keys.stream)
+    [(_, fields)] = await redis.xrange(keys.express)
     assert {name: fields[name] for name in fields if name != b"replayed_at"} == {b"order_id": b"a", b"replays": b"1"}
 
 
@@ -275,7 +275,7 @@ async def test_an_entry_without_fields_of_its_own_can_be_replayed(dead: DeadLett
 
     assert await dead.replay(EVERYTHING) == Change(1, 0)
 
-    [(_, fields)] = await redis.xrange(keys.stream)
+    [(_, fields)] = await redis.xrange(keys.express)
     assert set(fields) == {b"replays", b"replayed_at"}
 
 
@@ -292,7 +292,7 @@ async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
     assert told[-1] == change
     assert sorted(told, key=lambda change: change.done) == told
     assert len(told) >= 5_000 / PAGE
-    assert await orders(redis, keys.stream) == [name for number, name in enumerate(names(6_250)) if number % 5]
+    assert await orders(redis, keys.express) == [name for number, name in enumerate(names(6_250)) if number % 5]
     assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(6_250)) if not number % 5]
 
 
@@ -318,7 +318,7 @@ async def test_two_replays_at_once_replay_each_once(
 
     assert one.done + two.done == 10 * PAGE
     assert one.gone + two.gone <= 10 * PAGE
-    assert Counter(await orders(redis, keys.stream)) == Counter(names(10 * PAGE))
+    assert Counter(await orders(redis, keys.express)) == Counter(names(10 * PAGE))
     assert await dead.count() == 0
 
 
@@ -377,7 +377,7 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 @pytest.mark.parametrize("name", ["replay", "drop"])
 async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
     entry_ids = await dead_letter(redis, keys, map(letter, "abc"))
-    script_keys = [keys.dead, *([keys.stream] if name == "replay" else []), keys.receipts + "r"]
+    script_keys = [keys.dead, *([keys.express, keys.stream] if name == "replay" else []), keys.receipts + "r"]
 
     async with control_client(redis_url) as client:
         script = load(client, name)
@@ -386,7 +386,7 @@ async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Ke
 
     assert done == [2, 2, 2]
     assert await orders(redis, keys.dead) == ["c"]
-    assert await orders(redis, keys.stream) == (["a", "b"] if name == "replay" else [])
+    assert await orders(redis, keys.express) == (["a", "b"] if name == "replay" else [])
     assert 0 < await redis.ttl(keys.receipts + "r") <= 600
 
 
@@ -415,7 +415,7 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
     assert change == Change(3 * PAGE, 0)
     assert told
     assert await redis.xlen(keys.dead) == 0
-    assert await orders(redis, keys.stream) == (names(3 * PAGE) if action is DeadLetters.replay else [])
+    assert await orders(redis, keys.express) == (names(3 * PAGE) if action is DeadLetters.replay else [])
 
 
 async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
@@ -430,7 +430,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     with pytest.raises(asyncio.CancelledError):
         await replaying
 
-    back = await orders(redis, keys.stream)
+    back = await orders(redis, keys.express)
     assert len(back) in range(PAGE, 5 * PAGE, PAGE)
     assert back + await orders(redis, keys.dead) == names(5 * PAGE)
 
@@ -442,7 +442,7 @@ async def test_cancelled_in_a_page_it_reads_no_other(dead: DeadLetters, redis: R
     with pytest.raises(asyncio.CancelledError):
         await replaying
 
-    assert await orders(redis, keys.stream) == names(PAGE)
+    assert await orders(redis, keys.express) == names(PAGE)
 
 
 # -- servers that are unavailable, full, or refuse -----------------------------------------------------------------------
@@ -459,14 +459,14 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
         replaying = asyncio.create_task(dead.replay(EVERYTHING))
         await eventually(lambda: _now(bool(told)))
-        before = await orders(own_redis, keys.dead), await own_redis.xlen(keys.stream)
+        before = await orders(own_redis, keys.dead), await own_redis.xlen(keys.express)
         await own_redis.config_set("maxmemory", 0)
         change = await replaying
 
     assert before == (names(PAGE + 50), 0)
     assert told == ["Redis is out of memory; waiting for the workers to make room"]
     assert change == Change(PAGE + 50, 0)
-    assert await orders(own_redis, keys.stream) == names(PAGE + 50)
+    assert await orders(own_redis, keys.express) == names(PAGE + 50)
 
 
 async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
@@ -520,14 +520,14 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
         with pytest.raises(QueueRefused):
             await dead.replay(EVERYTHING)
 
-    left, back = await orders(own_redis, keys.dead), await orders(own_redis, keys.stream)
+    left, back = await orders(own_redis, keys.dead), await orders(own_redis, keys.express)
     assert set(left) | set(back) == {"a", "b", "c"}
     assert len(left) + len(back) <= 4, "at most the one that it was at is in both places"
 
 
 async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     await dead_letter(redis, keys, map(letter, "ab"))
-    await redis.set(keys.stream, "not a stream")
+    await redis.set(keys.express, "not a stream")
 
     with pytest.raises(UserError):
         await dead.replay(EVERYTHING)
@@ -546,7 +546,7 @@ async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, r
 
     assert change == Change(3 * PAGE // 2, 0)
     assert await orders(redis, keys.dead) == names(3 * PAGE)[1::2]
-    assert await redis.exists(keys.stream) == 0
+    assert await redis.exists(keys.stream, keys.express) == 0
 
 
 async def test_two_drops_at_once_count_each_once(
@@ -570,5 +570,5 @@ async def test_a_replay_and_a_drop_at_once_move_each_once(
         replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))
 
     assert replayed.done + dropped.done == 5 * PAGE
-    assert await redis.xlen(keys.stream) == replayed.done
+    assert await redis.xlen(keys.express) == replayed.done
     assert await dead.count() == 0

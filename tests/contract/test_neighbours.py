@@ -158,7 +158,7 @@ async def test_what_a_server_can_is_found_out_without_leaving_a_trace(redis: Red
         acks_and_deletes=kind.is_redis_since(8, 2),
         claims_as_it_reads=kind.is_redis_since(8, 4),
         adds_idempotently=kind.is_redis_since(8, 6),
-        gives_back=kind.is_redis_since(8, 8),
+        releases=kind.is_redis_since(8, 8),
     )
     assert set(await redis.keys()) <= before
 
@@ -190,7 +190,7 @@ async def test_what_an_acl_forbids_is_done_without(
         taken = await claim_idle(consumer, 10, LEASE)
 
     assert not found.acks_and_deletes
-    assert not found.gives_back
+    assert not found.releases
     assert done == [1, True, 1]
     assert [(delivery.entry.id, delivery.count) for delivery in taken] == [(entry_ids[2], 1)]
 

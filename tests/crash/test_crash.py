@@ -46,7 +46,7 @@ async def kill_a_victim(
 
 async def everything_left(scene: Scene) -> list[str]:
     """The order IDs that are not settled yet, wherever Redis has them, each as often as it is there."""
-    entries = await scene.redis.xrange(scene.keys.stream)
+    entries = [entry for lane in scene.keys.lanes for entry in await scene.redis.xrange(lane.stream)]
     waiting = await scene.redis.eval(
         "local ids = {}"
         " for _, packed in ipairs(redis.call('HVALS', KEYS[1])) do"

@@ -187,7 +187,6 @@ class Scene:
 
     async def pending(self) -> list[Pending]:
         """Everything that Redis has handed out and nobody has finished."""
-        rows = await self.redis.xpending_range(self.keys.stream, GROUP, "-", "+", 10_000)
         return [
             Pending(
                 row["message_id"].decode(),
@@ -195,12 +194,13 @@ class Scene:
                 row["time_since_delivered"] / 1000,
                 row["times_delivered"],
             )
-            for row in rows
+            for lane in self.keys.lanes
+            for row in await self.redis.xpending_range(lane.stream, GROUP, "-", "+", 10_000)
         ]
 
     async def pending_count(self) -> int:
         """How many entries are handed out, as XPENDING sums it up."""
-        return int((await self.redis.xpending(self.keys.stream, GROUP))["pending"])
+        return sum([int((await self.redis.xpending(lane.stream, GROUP))["pending"]) for lane in self.keys.lanes])
 
     async def dead(self) -> list[dict[str, str]]:
         """The dead letters, oldest first."""
@@ -208,12 +208,13 @@ class Scene:
         return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in entries]
 
     async def is_finished(self) -> bool:
-        """Whether nothing is left to do: no entry in the stream, none that waits for a retry."""
+        """Whether nothing is left to do: no entry in either lane, none that waits for a retry."""
         try:
             async with self.redis.pipeline() as pipe:
-                pipe.xlen(self.keys.stream)
                 pipe.zcard(self.keys.retry)
-                return await pipe.execute() == [0, 0]
+                for lane in self.keys.lanes:
+                    pipe.xlen(lane.stream)
+                return not any(await pipe.execute())
         except RedisConnectionError:
             return False  # a test that kills Redis asks again
 

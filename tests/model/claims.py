@@ -1,10 +1,11 @@
 """How entries change hands: by heartbeats and renewals, by the sweep, and by taking over from the dead and the silent."""
 
 from hypothesis import strategies as st
-from model.look import GROUP, LEASE, Hand, Idle, Look
+from model.look import LEASE, Hand, Idle, Look, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, step
-from redelivery import refs
+
+from ingest.domain.delivery import EntryRef
 
 _ALL = 1000
 # The smallest page with which a sweep gets on, one that ends between any two entries, and one that holds all there is.
@@ -45,7 +46,7 @@ class Claims(Machine):
         name = one_of(self.holders(), pick)
         member = self.members[name]
         others = self.pending.keys() - self.owned_by(name) - self.released()
-        gone = {entry.id for entry in self.run(member.consumer.renew(refs(self.keys, member.held)))}
+        gone = {name_of(entry) for entry in self.run(member.consumer.renew(refs(self.keys, member.held)))}
 
         assert gone == member.held.keys() & others, "it learns exactly what others have"
         for entry_id in member.held.keys() & self.owned_by(name):
@@ -62,15 +63,17 @@ class Claims(Machine):
         released = self.released()
         taken = self.run(member.consumer.claim_own(count, refs(self.keys, member.held), counted=counted))
 
-        entry_ids = [delivery.entry.id for delivery in taken]
+        entry_ids = [name_of(delivery.entry) for delivery in taken]
         there = [entry_id for entry_id in left if entry_id not in self.deleted]
+        # Of one lane at a time, the express lane first.
+        there = [entry_id for entry_id in there if lane_of(entry_id) == lane_of(there[0])]
         # Of what was deleted it only clears the records away, each in the place of one that it could have claimed.
         assert entry_ids == there[: len(entry_ids)]
         assert len(entry_ids) == min(count, len(there)) or (self.deleted & set(left) and entry_ids) or not there
         for delivery in taken:
-            if not counted and delivery.entry.id not in released:
-                hand = self.pending[delivery.entry.id]
-                self.pending[delivery.entry.id] = Hand(name, hand.count - 1)
+            if not counted and name_of(delivery.entry) not in released:
+                hand = self.pending[name_of(delivery.entry)]
+                self.pending[name_of(delivery.entry)] = Hand(name, hand.count - 1)
         self.hand_over(name, taken, lost=lost)
 
     # -- what is abandoned ------------------------------------------------------------------------------------
@@ -99,10 +102,10 @@ class Claims(Machine):
         found = self.run(self.members[name].consumer.claim_abandoned(count))
 
         taken = [*found.released, *found.dead]
-        entry_ids = [delivery.entry.id for delivery in taken]
+        entry_ids = [name_of(delivery.entry) for delivery in taken]
         assert len(set(entry_ids)) == len(entry_ids) <= count
-        assert {delivery.entry.id for delivery in found.released} <= released
-        assert {delivery.entry.id for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
+        assert {name_of(delivery.entry) for delivery in found.released} <= released
+        assert {name_of(delivery.entry) for delivery in found.dead} <= orphaned, "of the dead, by who has standing"
         # Records of what was deleted, and notes of what is no longer released, are looked at in vain, and cleared away.
         if len(taken) < count and listed <= count and not self.deleted:
             assert set(entry_ids) == released | orphaned, "all that is abandoned is found"
@@ -140,14 +143,12 @@ class Claims(Machine):
         if not may_release:
             self.missed &= self.lost
         consumer = self.members[name].consumer
-        keys = [*consumer._liveness(), self.keys.released, self.keys.settled, self.keys.maintenance]
-        arguments = [GROUP, name, int(LEASE * 1000), page]
-        is_complete, released, restored = self.run(consumer._call_group(consumer._scripts.sweep, keys, arguments))
+        is_complete, released, restored = self.run(consumer._sweep_page(LEASE, page))
 
         after = self.see()
         self.forget_what_was_cleared(after)
         self.check_released(before, after, name, released, may_release=may_release)
-        back = {entry_id.decode() for entry_id in restored}
+        back = {name_of(EntryRef(stream.decode(), entry_id.decode())) for stream, entry_id in restored}
         assert back <= self.lost, "only what has left the pending list without an ack is put back"
         for entry_id in back:
             self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.GIVEN_BACK)

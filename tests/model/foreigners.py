@@ -3,7 +3,7 @@
 from typing import Any
 
 from hypothesis import strategies as st
-from model.look import AUDIT, GROUP
+from model.look import AUDIT, EXPRESS, GROUP, MAIN, by_stream, lane_of, stream_of
 from model.machine import one_of
 from model.steps import LOST, PICK, step
 from model.trouble import Trouble
@@ -22,7 +22,7 @@ _FOREIGN: tuple[dict[str, str | bytes], ...] = (
 )
 
 
-class Strangers(Trouble):
+class Foreigners(Trouble):
     """Producers of entries, an auditor, operators."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Strangers(Trouble):
         self.notes = 0
         self.receipts = 0
 
-    @step(1, lambda self: self.notes < _FEW, fields=st.sampled_from(_FOREIGN))
-    def add_by_hand(self, *, fields: dict[str, str | bytes]) -> None:
+    @step(2, lambda self: self.notes < _FEW, fields=st.sampled_from(_FOREIGN), lane=st.sampled_from((EXPRESS, MAIN)))
+    def add_by_hand(self, *, fields: dict[str, str | bytes], lane: str) -> None:
         written: dict[Any, Any] = dict(fields)
         if fields.get("order_id") == _NEW:
             written["order_id"] = self.new_order()
         self.notes += 1
-        self.run(self.world.redis.xadd(self.keys.stream, {**written, "note": self.notes}))
+        self.run(self.world.redis.xadd(stream_of(self.keys, lane), {**written, "note": self.notes}))
         order_id = written.get("order_id", "")
         self.accept([order_id.decode(errors="replace") if isinstance(order_id, bytes) else order_id])
 
@@ -44,35 +44,42 @@ class Strangers(Trouble):
 
     @step(2, lambda self: self.unread is None and self.look.stream)
     def auditor_comes(self) -> None:
-        self.run(self.world.redis.xgroup_create(self.keys.stream, AUDIT, id="0"))
+        for lane in (EXPRESS, MAIN):
+            self.run(self.world.redis.xgroup_create(stream_of(self.keys, lane), AUDIT, id="0", mkstream=True))
         self.unread = list(self.look.stream)
 
     @step(5, lambda self: self.unread, count=st.integers(1, 12), acks=st.booleans())
     def auditor_reads(self, *, count: int, acks: bool) -> None:
         assert self.unread is not None
-        reply: Any = self.run(self.world.redis.xreadgroup(AUDIT, "auditor", {self.keys.stream: ">"}, count=count))
-        read = [entry_id.decode() for _, entries in reply for entry_id, _ in entries]
+        for lane in (EXPRESS, MAIN):
+            stream = stream_of(self.keys, lane)
+            reply: Any = self.run(self.world.redis.xreadgroup(AUDIT, "auditor", {stream: ">"}, count=count))
+            read = [entry_id.decode() + lane for _, entries in reply for entry_id, _ in entries]
+            unread = [entry_id for entry_id in self.unread if lane_of(entry_id) == lane]
 
-        assert read == self.unread[:count], "all that was announced since it came, in order"
-        del self.unread[:count]
-        self.unacked += read
+            assert read == unread[:count], "all that was announced since it came, in order"
+            self.unread = [entry_id for entry_id in self.unread if entry_id not in read]
+            self.unacked += read
         if acks:
             self.auditor_acks()
 
     @step(1, lambda self: self.unacked)
     def auditor_acks(self) -> None:
-        self.run(self.world.redis.xack(self.keys.stream, AUDIT, *self.unacked))
+        for stream, ids in by_stream(self.keys, self.unacked):
+            self.run(self.world.redis.xack(stream, AUDIT, *ids))
         self.unacked = []
 
     @step(1, lambda self: self.unread is not None and self.look.stream)
     def auditor_is_set_back(self) -> None:
         """It reads all that there is again, also what it has not acked yet."""
-        self.run(self.world.redis.xgroup_setid(self.keys.stream, AUDIT, "0"))
+        for lane in (EXPRESS, MAIN):
+            self.run(self.world.redis.xgroup_setid(stream_of(self.keys, lane), AUDIT, "0"))
         self.unread = list(self.look.stream)
 
     @step(1, lambda self: self.unread == [] and not self.unacked)
     def auditor_goes(self) -> None:
-        self.run(self.world.redis.xgroup_destroy(self.keys.stream, AUDIT))
+        for lane in (EXPRESS, MAIN):
+            self.run(self.world.redis.xgroup_destroy(stream_of(self.keys, lane), AUDIT))
         self.unread = None
 
     # -- dead letters ---------------------------------------------------------------------------------------
@@ -89,7 +96,8 @@ class Strangers(Trouble):
     async def replay_one(self, entry_id: str, receipt: str) -> int:
         """One call of a replay; repeated with its receipt, it is the same call."""
         with translated():
-            return int(await self.letters._replay([self.keys.dead, self.keys.stream, receipt], [GROUP, entry_id]))
+            keys = [self.keys.dead, self.keys.express, self.keys.stream, receipt]
+            return int(await self.letters._replay(keys, [GROUP, entry_id]))
 
     def receipt(self) -> str:
         self.receipts += 1

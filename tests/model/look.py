@@ -9,6 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from ingest.domain.delivery import EntryRef
 from ingest.queue.keys import Keys
 
 GROUP = "ingest"
@@ -18,34 +19,70 @@ LEASE = 3600.0
 _YEARS = 10**11
 
 _SCRIPT = """
-local groups, pending, audited, generated = {}, {}, {}, '0-0'
-if redis.call('EXISTS', KEYS[1]) == 1 then
-  local about = redis.call('XINFO', 'STREAM', KEYS[1])
-  for i = 1, #about, 2 do
-    if about[i] == 'last-generated-id' then generated = about[i + 1] end
-  end
-  for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local group = {}
-    for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
-    groups[#groups + 1] = {group.name, group['last-delivered-id']}
-    if group.name == ARGV[1] then
-      pending = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 10000)
+local function look_at_lane(stream, settled, released)
+  local groups, pending, audited, generated = {}, {}, {}, '0-0'
+  if redis.call('EXISTS', stream) == 1 then
+    local about = redis.call('XINFO', 'STREAM', stream)
+    for i = 1, #about, 2 do
+      if about[i] == 'last-generated-id' then generated = about[i + 1] end
     end
-    if group.name == ARGV[2] then
-      audited = redis.call('XPENDING', KEYS[1], ARGV[2], '-', '+', 10000)
+    for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+      local group = {}
+      for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
+      groups[#groups + 1] = {group.name, group['last-delivered-id']}
+      if group.name == ARGV[1] then
+        pending = redis.call('XPENDING', stream, ARGV[1], '-', '+', 10000)
+      end
+      if group.name == ARGV[2] then
+        audited = redis.call('XPENDING', stream, ARGV[2], '-', '+', 10000)
+      end
     end
   end
+  return {
+    redis.call('XRANGE', stream, '-', '+'), groups, pending, audited, generated,
+    redis.call('ZRANGE', settled, 0, -1), redis.call('ZRANGE', released, 0, -1)
+  }
 end
-local packed = redis.call('HGETALL', KEYS[3])
+local packed = redis.call('HGETALL', KEYS[2])
 for i = 2, #packed, 2 do packed[i] = cmsgpack.unpack(packed[i]) end
 local time = redis.call('TIME')
 return {
-  redis.call('XRANGE', KEYS[1], '-', '+'), groups, pending, redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), packed,
-  redis.call('XRANGE', KEYS[4], '-', '+'), redis.call('ZRANGE', KEYS[5], 0, -1), time[1] * 1000 + time[2] / 1000,
-  redis.call('ZRANGE', KEYS[6], 0, -1), redis.call('ZRANGE', KEYS[7], 0, -1),
-  redis.call('HMGET', KEYS[8], 'leader', 'until', 'cursor'), audited, generated
+  redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'), packed, redis.call('XRANGE', KEYS[3], '-', '+'),
+  redis.call('ZRANGE', KEYS[4], 0, -1), time[1] * 1000 + time[2] / 1000,
+  redis.call('HMGET', KEYS[5], 'leader', 'until', 'cursor', 'express_cursor'),
+  look_at_lane(KEYS[6], KEYS[7], KEYS[8]), look_at_lane(KEYS[9], KEYS[10], KEYS[11])
 }
 """
+# The lanes, by what goes after an entry ID in the model: IDs are unique in one lane only.
+EXPRESS, MAIN = "/express", ""
+
+
+def lane_of(name: str) -> str:
+    """The lane of an entry that the model knows by that name."""
+    return EXPRESS if name.endswith(EXPRESS) else MAIN
+
+
+def stream_of(keys: Keys, lane: str) -> str:
+    """The key of a lane's stream."""
+    return keys.express if lane == EXPRESS else keys.stream
+
+
+def name_of(entry: EntryRef) -> str:
+    """What the model calls an entry."""
+    return entry.id + (EXPRESS if entry.stream.endswith(":express") else MAIN)
+
+
+def refs(keys: Keys, names: Iterable[str]) -> list[EntryRef]:
+    """Entries as the queue names them."""
+    return [EntryRef(stream_of(keys, lane_of(name)), name.removesuffix(lane_of(name))) for name in names]
+
+
+def by_stream(keys: Keys, names: Iterable[str]) -> list[tuple[str, list[Any]]]:
+    """The IDs of entries, for each stream that has any of them."""
+    found: dict[str, list[Any]] = {}
+    for entry in refs(keys, names):
+        found.setdefault(entry.stream, []).append(entry.id)
+    return list(found.items())
 
 
 class Idle(StrEnum):
@@ -79,9 +116,9 @@ class Look:
     """The queue at one moment.
 
     Attributes:
-        stream: all entries in the stream, in order.
-        generated: the last ID that the stream has given out.
-        last: the group's position, the last entry that was handed out; None if there is no group.
+        stream: all entries of the express lane, and then all of the main one, each in order.
+        generated: the last entry that each lane's stream has given an ID to.
+        last: the group's position in each lane, the last entry that was handed out; None if there is no group.
         pending: what is handed out.
         settled: what is noted as finished and kept for other groups.
         released: what is listed for anybody to claim.
@@ -91,13 +128,13 @@ class Look:
         alive: who is known by a heartbeat, kept or ended.
         leader: who leads the group's maintenance.
         is_sweep_begun: whether the next page of the sweep goes on where another ended.
-        audited: the auditor's position and what it has not acked; None while it is not there.
+        audited: the auditor's position in each lane, and what it has not acked; None while it is not there.
         now: Redis' clock, Unix ms.
     """
 
     stream: dict[str, Token]
-    generated: str
-    last: str | None
+    generated: dict[str, str]
+    last: dict[str, str | None]
     pending: dict[str, Hand]
     settled: set[str]
     released: set[str]
@@ -107,7 +144,7 @@ class Look:
     alive: set[str]
     leader: str | None
     is_sweep_begun: bool
-    audited: tuple[str, list[str]] | None
+    audited: tuple[dict[str, str], list[str]] | None
     now: float
 
     @property
@@ -115,12 +152,24 @@ class Look:
         return self.retry.keys() ^ self.waiting.keys()
 
     def after(self, entry_id: str) -> list[str]:
-        """What was added after that entry."""
-        return [later for later in self.stream if position(later) > position(entry_id)]
+        """What was added to its lane after that entry."""
+        lane = lane_of(entry_id)
+        return [each for each in self.stream if lane_of(each) == lane and position(each) > position(entry_id)]
+
+    def is_after_all(self, entry_id: str) -> bool:
+        """Whether an entry of that ID could be added to its lane."""
+        return position(entry_id) > position(self.generated[lane_of(entry_id)])
+
+    @property
+    def has_group(self) -> bool:
+        return None not in self.last.values()
+
+    def undelivered_in(self, lane: str) -> list[str]:
+        return self.after(self.last[lane] or "0-0" + lane)
 
     @property
     def undelivered(self) -> list[str]:
-        return self.after(self.last or "0-0")
+        return [*self.undelivered_in(EXPRESS), *self.undelivered_in(MAIN)]
 
     @property
     def lost(self) -> set[str]:
@@ -136,13 +185,14 @@ class Look:
         """What is only kept for other groups."""
         return [entry_id for entry_id in self.stream if entry_id not in self.unfinished]
 
-    @property
-    def needed_by_the_auditor_from(self) -> str | None:
-        """The first entry that it has to finish."""
+    def is_needed_by_the_auditor_since(self, entry_id: str) -> bool:
+        """Whether the auditor has to finish an entry of that lane which is not after this one."""
         if self.audited is None:
-            return None
-        position_, unacked = self.audited
-        return min([*unacked, *self.after(position_)], key=position, default=None)
+            return False
+        lane = lane_of(entry_id)
+        positions, unacked = self.audited
+        needed = [*(each for each in unacked if lane_of(each) == lane), *self.after(positions[lane])]
+        return any(position(each) <= position(entry_id) for each in needed)
 
     @property
     def due(self) -> list[str]:
@@ -161,39 +211,72 @@ class Look:
 
 async def look_at(redis: Redis, keys: Keys) -> Look:
     """See all of the queue."""
-    names = (
-        keys.stream, keys.retry, keys.retry_entries, keys.dead, keys.alive, keys.settled, keys.released, keys.maintenance
-    )  # fmt: skip
+    names = [keys.retry, keys.retry_entries, keys.dead, keys.alive, keys.maintenance]
+    names += [keys.express, keys.express_settled, keys.express_released, keys.stream, keys.settled, keys.released]
     reply: Any = await redis.eval(_SCRIPT, len(names), *names, GROUP, AUDIT)
-    stream, groups, pending, retry, packed, dead, alive, now, settled, released, about, audited, generated = reply
-    last = {name.decode(): last.decode() for name, last in groups}
-    leader, until, cursor = (part and part.decode() for part in about)
+    retry, packed, dead, alive, now, about, *found = reply
+    leader, until, *cursors = (part and part.decode() for part in about)
+    lanes = [_Lane(lane, *each) for lane, each in zip((EXPRESS, MAIN), found, strict=True)]
+    is_audited = all(lane.position_of(AUDIT) is not None for lane in lanes)
     return Look(
-        stream=_tokens(stream),
-        generated=generated.decode(),
-        last=last.get(GROUP),
-        pending={
-            entry_id.decode(): Hand(owner.decode(), count, _idle(milliseconds))
-            for entry_id, owner, milliseconds, count in pending
-        },
-        settled={_unpadded(name.decode()) for name in settled},
-        released={entry_id.decode() for entry_id in released},
+        stream={name: token for lane in lanes for name, token in lane.tokens().items()},
+        generated={lane.name: lane.generated.decode() + lane.name for lane in lanes},
+        last={lane.name: lane.position_of(GROUP) for lane in lanes},
+        pending={name: hand for lane in lanes for name, hand in lane.hands().items()},
+        settled={_unpadded(name.decode()) + lane.name for lane in lanes for name in lane.settled},
+        released={entry_id.decode() + lane.name for lane in lanes for entry_id in lane.released},
         retry={name.decode(): float(time) for name, time in _pairs(retry)},
         waiting=_tokens(_pairs(packed)),
         dead=_tokens(dead),
         alive={name.decode() for name in alive},
         leader=leader if leader and float(until) > float(now) else None,
-        is_sweep_begun=cursor not in {None, "0-0"},
-        audited=(last[AUDIT], [entry_id.decode() for entry_id, *_ in audited]) if AUDIT in last else None,
+        is_sweep_begun=not set(cursors) <= {None, "0-0"},
+        audited=(
+            {lane.name: lane.position_of(AUDIT) or "" for lane in lanes},
+            [entry_id.decode() + lane.name for lane in lanes for entry_id, *_ in lane.audited],
+        )
+        if is_audited
+        else None,
         now=float(now),
     )
 
 
+@dataclass(frozen=True)
+class _Lane:
+    """One lane, as Redis tells it."""
+
+    name: str
+    entries: list[Any]
+    groups: list[Any]
+    pending: list[Any]
+    audited: list[Any]
+    generated: bytes
+    settled: list[bytes]
+    released: list[bytes]
+
+    def tokens(self) -> dict[str, Token]:
+        return {name + self.name: token for name, token in _tokens(self.entries).items()}
+
+    def hands(self) -> dict[str, Hand]:
+        return {
+            entry_id.decode() + self.name: Hand(owner.decode(), count, _idle(milliseconds))
+            for entry_id, owner, milliseconds, count in self.pending
+        }
+
+    def position_of(self, group: str) -> str | None:
+        return next((last.decode() + self.name for name, last in self.groups if name.decode() == group), None)
+
+
 @cache
 def position(entry_id: str) -> tuple[int, int]:
-    """An entry ID as it is ordered."""
-    milliseconds, _, sequence = entry_id.partition("-")
+    """An entry as it is ordered in its lane."""
+    milliseconds, _, sequence = entry_id.removesuffix(EXPRESS).partition("-")
     return int(milliseconds), int(sequence)
+
+
+def in_order(name: str) -> tuple[int, int, str]:
+    """Sorts entries of both lanes, always in the same way."""
+    return *position(name), lane_of(name)
 
 
 def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:

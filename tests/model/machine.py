@@ -15,7 +15,21 @@ from itertools import count
 from typing import Any, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from model.look import GROUP, LEASE, Hand, Idle, Look, Token, look_at, token_of
+from model.look import (
+    EXPRESS,
+    GROUP,
+    LEASE,
+    MAIN,
+    Hand,
+    Idle,
+    Look,
+    Token,
+    by_stream,
+    lane_of,
+    look_at,
+    name_of,
+    token_of,
+)
 from model.steps import Taken, possible_step
 from model.world import Member, World
 from redis.asyncio import Redis
@@ -54,7 +68,8 @@ class Machine(RuleBasedStateMachine):
         unacked: what it has read and not acked.
         erased: what an operator has deleted, which nobody can have to finish any more.
         torn: what a refused move has left without fields or without a time.
-        newest: the last entry that was added.
+        newest: the last entry that was added to each lane.
+        gone_groups: lanes whose group an operator has removed.
         missed: what the sweep that goes on has to find: what was lost, or silent, when it began.
     """
 
@@ -82,9 +97,9 @@ class Machine(RuleBasedStateMachine):
         self.unacked: list[str] = []
         self.erased: set[str] = set()
         self.missed: set[str] = set()
-        self.is_group_gone = False
+        self.gone_groups: set[str] = set()
         self.torn: set[str] = set()
-        self.newest = "0-0"
+        self.newest = {EXPRESS: "0-0" + EXPRESS, MAIN: "0-0" + MAIN}
         self.fetches = 0
         self.producer = Producer(self.world.redis, "orders")
         self.batches: list[list[str]] = []
@@ -125,10 +140,11 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def all_is_where_it_should_be(self) -> None:
         self.look = look = self.see()
-        if self.is_group_gone and look.last is not None:
-            # Made again, it has everything before it.
-            self.is_group_gone = False
-            self.settled.clear()
+        for lane in list(self.gone_groups):
+            if look.last[lane] is not None:
+                # Made again, it has everything before it.
+                self.gone_groups.discard(lane)
+                self.settled = {entry_id for entry_id in self.settled if lane_of(entry_id) != lane}
         self.forget_what_was_cleared(look)
         self.missed &= self.lost | self.silent()
         assert look.torn <= self.torn, "what waits has its fields and its time"
@@ -144,10 +160,11 @@ class Machine(RuleBasedStateMachine):
         assert look.pending.keys() - look.stream.keys() == self.deleted
         assert self.released() <= look.released, "what is released can be found without a search"
         assert look.leader == self.leader, "one at most leads"
-        new = look.after(self.newest)
-        self.newest = new[-1] if new else self.newest
-        if self.unread is not None:
-            self.unread += new
+        for lane, newest in self.newest.items():
+            new = look.after(newest)
+            self.newest[lane] = new[-1] if new else newest
+            if self.unread is not None:
+                self.unread += new
         assert self.needed_by_the_auditor() <= look.stream.keys(), "what another group has to finish is kept for it"
 
     # -- what steps do to the model -------------------------------------------------------------------------
@@ -170,9 +187,9 @@ class Machine(RuleBasedStateMachine):
         self.accept(order_ids)
 
     def accept(self, order_ids: Sequence[str]) -> None:
-        """Entries have been added: they are at the end of the stream."""
+        """Entries have been added to a lane: they are at its end."""
         look = self.see()
-        new = [look.stream[entry_id] for entry_id in look.after(self.newest)]
+        new = [look.stream[entry_id] for newest in self.newest.values() for entry_id in look.after(newest)]
         assert [token.order_id for token in new] == list(order_ids), "all of it, in order, once"
         for token in new:
             self.here[token] += 1
@@ -183,15 +200,17 @@ class Machine(RuleBasedStateMachine):
         """Entries were delivered; unless the reply is lost, the worker fetches each of them."""
         member = self.members[name]
         for delivery in deliveries:
-            before = self.pending.get(delivery.entry.id)
-            self.pending[delivery.entry.id] = Hand(name, (before.count if before else 0) + 1)
-            assert delivery.count == self.pending[delivery.entry.id].count, "Redis counts"
-            if delivery.entry.id in member.held and self.token(member.held[delivery.entry.id]) != self.token(delivery):
-                member.drop(delivery.entry.id)
-            if not lost and delivery.entry.id not in member.held:
-                member.held[delivery.entry.id] = delivery
+            before = self.pending.get(name_of(delivery.entry))
+            self.pending[name_of(delivery.entry)] = Hand(name, (before.count if before else 0) + 1)
+            assert delivery.count == self.pending[name_of(delivery.entry)].count, "Redis counts"
+            if name_of(delivery.entry) in member.held and self.token(
+                member.held[name_of(delivery.entry)]
+            ) != self.token(delivery):
+                member.drop(name_of(delivery.entry))
+            if not lost and name_of(delivery.entry) not in member.held:
+                member.held[name_of(delivery.entry)] = delivery
                 if delivery.order_id is not None:
-                    member.rows[delivery.entry.id] = self.fetch(delivery, delivery.order_id)
+                    member.rows[name_of(delivery.entry)] = self.fetch(delivery, delivery.order_id)
 
     def fetch(self, delivery: Delivery, order_id: str) -> OrderRow:
         """The order as the external API has it now: it often changes; every second order has no version of its own."""
@@ -228,7 +247,7 @@ class Machine(RuleBasedStateMachine):
 
     def is_gone(self, delivery: Delivery) -> bool:
         """Whether Redis has lost what somebody holds; it remembers what was moved, by whomever."""
-        entry_id = delivery.entry.id
+        entry_id = name_of(delivery.entry)
         if (entry_id, delivery.order_id or "") in self.moved:
             return False
         if entry_id in self.look.stream:
@@ -249,16 +268,16 @@ class Machine(RuleBasedStateMachine):
         """
         token = self.token(delivery)
         is_waiting = any(
-            entry_id.partition(":")[0] == delivery.entry.id and waiting == token
+            entry_id.partition(":")[0] == name_of(delivery.entry) and waiting == token
             for entry_id, waiting in self.look.waiting.items()
             if entry_id in self.look.retry
         )
         self.here[token] += not is_waiting
         self.promised.setdefault(token, self.versions.get(token.order_id, 0))
-        self.moved.add((delivery.entry.id, delivery.order_id or ""))
+        self.moved.add((name_of(delivery.entry), delivery.order_id or ""))
 
     def token(self, delivery: Delivery) -> Token:
-        return token_of(delivery.entry.id, delivery.fields)
+        return token_of(name_of(delivery.entry), delivery.fields)
 
     def clear_away(self, entry_ids: Iterable[str]) -> None:
         """Entries have left the pending list without an ack: the sweep has to put them back."""
@@ -279,9 +298,8 @@ class Machine(RuleBasedStateMachine):
             self.leader = None
             self.run(redis.hset(self.keys.maintenance, "until", 0))
         held = [entry_id for entry_id in sorted(self.owned_by(name)) if self.pending[entry_id].idle is Idle.FRESH]
-        if held:
-            idle = int(LEASE * 2000)
-            self.run(redis.xclaim(self.keys.stream, GROUP, name, 0, held, idle=idle, justid=True))
+        for stream, ids in by_stream(self.keys, held):
+            self.run(redis.xclaim(stream, GROUP, name, 0, ids, idle=int(LEASE * 2000), justid=True))
         for entry_id in held:
             self.pending[entry_id] = replace(self.pending[entry_id], idle=Idle.SILENT)
 
@@ -328,7 +346,7 @@ class Machine(RuleBasedStateMachine):
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.GIVEN_BACK}
 
     def owner_of_released(self, name: str) -> str:
-        return "" if self.world.capabilities.gives_back else name
+        return "" if self.world.capabilities.releases else name
 
     def silent(self) -> set[str]:
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.SILENT}

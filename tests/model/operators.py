@@ -4,19 +4,19 @@ import copy
 from typing import Any
 
 from hypothesis import strategies as st
-from model.foreigners import Strangers
-from model.look import GROUP, position
+from model.foreigners import Foreigners
+from model.look import EXPRESS, GROUP, MAIN, by_stream, in_order, lane_of, position, stream_of
 from model.machine import one_of
 from model.steps import WHICH, step
 
 # What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
 _IN_REDIS = (
     "here", "pending", "deleted", "lost", "settled", "moved", "beating", "standing", "leader", "unread", "unacked", "erased",
-    "torn", "newest", "is_group_gone",
+    "torn", "newest", "gone_groups",
 )  # fmt: skip
 
 
-class Operators(Strangers):
+class Operators(Foreigners):
     """Commands by hand, and a replica that is behind."""
 
     def __init__(self) -> None:
@@ -31,33 +31,44 @@ class Operators(Strangers):
         owners = sorted({hand.owner for hand in self.pending.values()} - {""})
         if owners:
             name = one_of(owners, which)
-            dropped = self.run(self.world.redis.xgroup_delconsumer(self.keys.stream, GROUP, name))
-            assert dropped == len(self.under(name))
+            dropped = [
+                self.run(self.world.redis.xgroup_delconsumer(stream_of(self.keys, lane), GROUP, name))
+                for lane in (EXPRESS, MAIN)
+                if self.look.last[lane] is not None
+            ]
+            assert sum(dropped) == len(self.under(name))
             self.clear_away(self.under(name))
 
-    @step(1, lambda self: self.look.undelivered and self.look.last, which=WHICH, to_the_end=st.booleans())
+    @step(1, lambda self: self.skippable(), which=WHICH, to_the_end=st.booleans())
     def move_the_position_forward(self, *, which: int, to_the_end: bool) -> None:
         """XGROUP SETID: what was added before that is never handed out by a read."""
-        skipped = self.look.undelivered
+        lane = one_of(self.skippable(), which)
+        skipped = self.look.undelivered_in(lane)
         if not to_the_end:
             skipped = skipped[: 1 + which % len(skipped)]
-        self.run(self.world.redis.xgroup_setid(self.keys.stream, GROUP, "$" if to_the_end else skipped[-1]))
+        position = "$" if to_the_end else skipped[-1].removesuffix(lane)
+        self.run(self.world.redis.xgroup_setid(stream_of(self.keys, lane), GROUP, position))
         self.lost |= set(skipped) - self.settled
+
+    def skippable(self) -> list[str]:
+        return [lane for lane in (EXPRESS, MAIN) if self.look.last[lane] and self.look.undelivered_in(lane)]
 
     @step(1, lambda self: self.pending, which=WHICH)
     def ack_by_hand(self, *, which: int) -> None:
         """Whoever acks an entry that is not stored has finished nothing."""
-        entry_id = one_of(sorted(self.pending, key=position), which)
-        assert self.run(self.world.redis.xack(self.keys.stream, GROUP, entry_id)) == 1
+        entry_id = one_of(sorted(self.pending, key=in_order), which)
+        [(stream, ids)] = by_stream(self.keys, [entry_id])
+        assert self.run(self.world.redis.xack(stream, GROUP, *ids)) == 1
         self.clear_away([entry_id])
 
     @step(1, lambda self: self.look.unfinished, which=WHICH)
     def delete_by_hand(self, *, which: int) -> None:
         """What nobody holds is gone, by the operator's wish; what somebody holds is still in that one's hands."""
-        entry_id = one_of(sorted(self.look.unfinished & self.look.stream.keys(), key=position) or [""], which)
+        entry_id = one_of(sorted(self.look.unfinished & self.look.stream.keys(), key=in_order) or [""], which)
         if not entry_id:
             return
-        assert self.run(self.world.redis.xdel(self.keys.stream, entry_id)) == 1
+        [(stream, ids)] = by_stream(self.keys, [entry_id])
+        assert self.run(self.world.redis.xdel(stream, *ids)) == 1
         self.here[self.look.stream[entry_id]] -= 1
         self.lost.discard(entry_id)
         self.erased.add(entry_id)
@@ -98,8 +109,9 @@ class Operators(Strangers):
 
     def held_after_the_replica(self) -> bool:
         """Whether there is something for a failover to lose that a worker holds."""
-        newest = position(self.known_to_replica["newest"])
-        return any(position(entry_id) > newest for member in self.members.values() for entry_id in member.held)
+        newest = self.known_to_replica["newest"]
+        held = (entry_id for member in self.members.values() for entry_id in member.held)
+        return any(position(entry_id) > position(newest[lane_of(entry_id)]) for entry_id in held)
 
     async def go_back_to(self, replica: dict[bytes, tuple[bytes, int]]) -> None:
         await self.world.redis.flushall()
@@ -113,11 +125,12 @@ class Operators(Strangers):
         order_id = self.new_order()
         self.notes += 1
         fields: dict[Any, Any] = {"order_id": order_id, "note": self.notes}
-        self.run(self.world.redis.xadd(self.keys.stream, fields, id=entry_id))
+        lane = lane_of(entry_id)
+        self.run(self.world.redis.xadd(stream_of(self.keys, lane), fields, id=entry_id.removesuffix(lane)))
         self.accept([order_id])
 
     def ids_to_come_again(self) -> list[str]:
         if not self.has_failed_over:
             return []
         held = {entry_id for member in self.members.values() for entry_id in member.held}
-        return sorted((each for each in held if position(each) > position(self.look.generated)), key=position)
+        return sorted((each for each in held if self.look.is_after_all(each)), key=in_order)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import note
 from hypothesis import strategies as st
-from model.look import GROUP, position
+from model.look import EXPRESS, GROUP, MAIN, lane_of, position, stream_of
 from model.machine import NAMES, Machine, one_of
 from model.steps import PICK, WHICH, step
 
@@ -152,7 +152,8 @@ class Trouble(Machine):
     def flush(self, *, pick: int, tidied: str) -> None:
         """All that Redis knew is gone by the operator's hand; workers go on with what they held."""
         self.was_flushed = True
-        self.run(self.past(self.newest))
+        for newest in self.newest.values():
+            self.run(self.past(newest))
         self.run(self.world.redis.flushall())
         self.forget_all()
         if tidied:
@@ -166,7 +167,7 @@ class Trouble(Machine):
         for entries in (self.deleted, self.lost, self.settled, self.moved, self.erased, self.missed):
             entries.clear()
         self.leader = None
-        self.newest = "0-0"
+        self.newest = {EXPRESS: "0-0" + EXPRESS, MAIN: "0-0" + MAIN}
         self.producer = type(self.producer)(self.world.redis, "orders")
         self.unread, self.unacked = None, []
 
@@ -175,16 +176,24 @@ class Trouble(Machine):
         while position(entry_id)[0] >= (time := await self.world.redis.time())[0] * 1000 + time[1] // 1000:
             pass
 
-    @step(1, lambda self: not self.was_group_lost and self.pending, pick=PICK, tidied=st.sampled_from(_TIDIED))
-    def lose_the_group(self, *, pick: int, tidied: str) -> None:
-        """What is in the stream comes again, also what was only kept for others."""
+    @step(
+        1,
+        lambda self: not self.was_group_lost and self.pending,
+        pick=PICK,
+        tidied=st.sampled_from(_TIDIED),
+        lanes=st.sampled_from(((EXPRESS,), (MAIN,), (EXPRESS, MAIN))),
+    )
+    def lose_the_group(self, *, pick: int, tidied: str, lanes: tuple[str, ...]) -> None:
+        """What is in the streams comes again, also what was only kept for others."""
         self.was_group_lost = True
         for entry_id in self.look.finished:
-            self.here[self.look.stream[entry_id]] += 1
-        self.run(self.world.redis.xgroup_destroy(self.keys.stream, GROUP))
-        for entries in (self.pending, self.deleted, self.lost, self.missed):
-            entries.clear()
-        self.is_group_gone = True
+            self.here[self.look.stream[entry_id]] += lane_of(entry_id) in lanes
+        for lane in lanes:
+            self.run(self.world.redis.xgroup_destroy(stream_of(self.keys, lane), GROUP))
+        self.pending = {entry_id: hand for entry_id, hand in self.pending.items() if lane_of(entry_id) not in lanes}
+        for entries in (self.deleted, self.lost, self.missed):
+            entries.difference_update([entry_id for entry_id in entries if lane_of(entry_id) in lanes])
+        self.gone_groups |= set(lanes)
         if tidied:
             self.all_is_where_it_should_be()
             getattr(self, tidied)(pick=pick)
@@ -192,14 +201,14 @@ class Trouble(Machine):
     # -- tidying up -----------------------------------------------------------------------------------------
 
     @step(
-        3, lambda self: self.settled or self.lost or self.look.last is None, pick=PICK, most=st.sampled_from((1, 500))
+        3, lambda self: self.settled or self.lost or not self.look.has_group, pick=PICK, most=st.sampled_from((1, 500))
     )
     def trim(self, *, pick: int, most: int = 500) -> None:
         before = self.look
-        needed_from = before.needed_by_the_auditor_from
-        done = {each for each in before.settled if needed_from is None or position(each) < position(needed_from)}
+        done = {each for each in before.settled if not before.is_needed_by_the_auditor_since(each)}
         # Where the group is gone, it is made again, from the start: nothing is settled any more.
-        deleted = set() if before.last is None else set(sorted(done, key=position)[:most])
+        here = [each for each in done if before.last[lane_of(each)] is not None]
+        deleted = set(sorted(here, key=lambda each: (lane_of(each) == MAIN, position(each)))[:most])
 
         assert self.run(self.members[one_of(self.awake(), pick)].consumer.trim(most)) == len(deleted)
         assert done - self.erased <= self.settled

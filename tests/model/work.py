@@ -1,10 +1,9 @@
 """What producers and workers do on a day without trouble, but for lost replies."""
 
 from hypothesis import strategies as st
-from model.look import Hand, Idle
+from model.look import EXPRESS, MAIN, Hand, Idle, Look, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
-from redelivery import refs
 
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.submission import BATCH, submissions
@@ -42,20 +41,43 @@ class Work(Machine):
     # -- reading --------------------------------------------------------------------------------------------
 
     # An empty read would only wait.
-    @step(9, lambda self: self.look.undelivered or self.look.last is None, pick=PICK, count=SOME, lost=LOST)
+    @step(9, lambda self: self.look.undelivered or not self.look.has_group, pick=PICK, count=SOME, lost=LOST)
     def read(self, *, pick: int, count: int, lost: bool) -> None:
         name = one_of(self.awake(), pick)
-        had_group = self.look.last is not None
+        before = self.look
         released = self.released() if self.world.capabilities.claims_as_it_reads else set()
         taken = self.run(self.members[name].consumer.read(count, 0.001))
 
-        claimed = [delivery.entry.id for delivery in taken if delivery.entry.id in self.pending]
-        new = [delivery.entry.id for delivery in taken if delivery.entry.id not in self.pending]
+        excess = self.released_at_once(name, [name_of(delivery.entry) for delivery in taken])
+        given = [*(name_of(delivery.entry) for delivery in taken), *excess]
+        claimed = [entry_id for entry_id in given if entry_id in self.pending]
+        new = [entry_id for entry_id in given if entry_id not in self.pending]
         assert set(claimed) <= released, "never what somebody holds"
-        assert len(claimed) == min(count, len(released)) or released & self.deleted
-        # Where the group is gone, it is made again, and read the next time.
-        assert new == (self.look.undelivered[: count - len(claimed)] if had_group else [])
+        assert len(taken) == self.room_filled(before, count, released) or released & self.deleted
+        for lane in (EXPRESS, MAIN):
+            in_lane = [entry_id for entry_id in new if lane_of(entry_id) == lane]
+            assert in_lane == before.undelivered_in(lane)[: len(in_lane)], "in order, and nothing is passed over"
+        for entry_id in excess:
+            count_before = self.pending[entry_id].count if entry_id in self.pending else 0
+            self.pending[entry_id] = Hand(self.owner_of_released(name), count_before, Idle.GIVEN_BACK)
         self.hand_over(name, taken, lost=lost)
+
+    def room_filled(self, before: Look, count: int, released: set[str]) -> int:
+        """How much a read gives; where a group is gone, it is made again, and read the next time."""
+        return min(count, len(before.undelivered) + len(released)) if before.has_group else 0
+
+    def released_at_once(self, name: str, taken: list[str]) -> list[str]:
+        """What one command has read of both lanes beyond the room that there was, in order."""
+        after = self.see()
+        owner = self.owner_of_released(name)
+        return [
+            entry_id
+            for entry_id, hand in after.pending.items()
+            if entry_id not in taken
+            and hand.idle is Idle.GIVEN_BACK
+            and hand.owner == owner
+            and (entry_id not in self.pending or self.pending[entry_id] != hand)
+        ]
 
     # -- settling -------------------------------------------------------------------------------------------
 
@@ -98,13 +120,13 @@ class Work(Machine):
     def reschedule(self, *, pick: int, which: int, later: float, lost: bool) -> None:
         name = one_of(self.undecided(), pick)
         delivery = one_of(self.members[name].undecided(), which)
-        is_owned, is_gone = delivery.entry.id in self.owned_by(name), self.is_gone(delivery)
+        is_owned, is_gone = name_of(delivery.entry) in self.owned_by(name), self.is_gone(delivery)
         consumer = self.members[name].consumer
         is_moved = self.run(consumer.reschedule(delivery, later, delivery.attempt + 1))
 
         assert is_moved == (is_owned or is_gone), "only who holds an entry moves it, or all that there is of it"
         if is_owned:
-            self.take_from_stream(delivery.entry.id)
+            self.take_from_stream(name_of(delivery.entry))
         if is_moved:
             self.schedule(delivery)
         self.after_move(name, delivery, lost=lost)
@@ -118,14 +140,14 @@ class Work(Machine):
 
     def settle_as_dead(self, name: str, delivery: Delivery) -> None:
         reason = DeadReason.NOT_FOUND if delivery.order_id else DeadReason.INVALID_MESSAGE
-        is_owned, is_gone = delivery.entry.id in self.owned_by(name), self.is_gone(delivery)
+        is_owned, is_gone = name_of(delivery.entry) in self.owned_by(name), self.is_gone(delivery)
         is_moved = self.run(self.members[name].consumer.dead_letter(delivery, reason, "404"))
 
         assert is_moved == is_owned, "only who holds an entry moves it"
         if is_owned:
-            self.take_from_stream(delivery.entry.id)
+            self.take_from_stream(name_of(delivery.entry))
             self.here[self.token(delivery)] += 1
-            self.moved.add((delivery.entry.id, delivery.order_id or ""))
+            self.moved.add((name_of(delivery.entry), delivery.order_id or ""))
         elif is_gone:
             self.schedule(delivery)
 
@@ -136,7 +158,7 @@ class Work(Machine):
 
     def after_move(self, name: str, delivery: Delivery, *, lost: bool) -> None:
         if not lost:
-            self.members[name].drop(delivery.entry.id)
+            self.members[name].drop(name_of(delivery.entry))
 
     @step(3, lambda self: self.look.retry, pick=PICK, most=SOME, much_later=st.booleans())
     def move_due(self, *, pick: int, most: int, much_later: bool) -> None:

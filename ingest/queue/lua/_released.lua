@@ -1,4 +1,4 @@
--- Whether a pending entry was released: nobody owns it (XNACK), or it counts as idle since 1970. Nothing else is idle for 30 years.
+-- Whether a pending entry was released: nobody owns it (XNACK), or it counts as idle since 1970.
 local function is_released(pending)
-  return pending[2] == '' or pending[3] >= 1e12
+  return pending[2] == '' or pending[3] >= released_idle_ms
 end

@@ -1,5 +1,5 @@
 -- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
--- KEYS: stream, settled, clock, receipt, dead   ARGV: group, consumer, entry ID, fields
+-- KEYS: stream, settled, clock, record of the move, dead   ARGV: group, consumer, entry ID, fields
 -- returns: 1 if moved, 2 if the entry is gone and nothing was written
 local fields = {unpack(ARGV, 4)}
 if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
@@ -9,5 +9,5 @@ fields[#fields + 1] = 'dead_at'
 fields[#fields + 1] = string.format('%d', now(KEYS[3]))
 redis.call('XADD', KEYS[5], '*', unpack(fields))
 finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
-redis.call('SET', KEYS[4], '', 'EX', 600)
+redis.call('SET', KEYS[4], '', 'EX', record_seconds)
 return 1

@@ -1,11 +1,11 @@
--- Deletes dead letters for good; the receipt says what a call has done whose reply was lost.
--- KEYS: dead, receipt   ARGV: entry IDs   returns: how many were deleted
+-- Deletes dead letters for good; the record says what a call has done whose reply was lost.
+-- KEYS: dead, record of the call   ARGV: entry IDs   returns: how many were deleted
 local done = redis.call('GET', KEYS[2])
 if done then
   return tonumber(done)
 end
 local dropped = redis.call('XDEL', KEYS[1], unpack(ARGV))
 if dropped > 0 then
-  redis.call('SET', KEYS[2], dropped, 'EX', 600)
+  redis.call('SET', KEYS[2], dropped, 'EX', record_seconds)
 end
 return dropped

@@ -1,6 +1,7 @@
--- Puts scheduled entries whose time has come back into the stream. What cannot be read as an entry becomes a dead letter: it must
+-- Moves scheduled entries whose time has come to the express lane. What cannot be read as an entry becomes a dead letter: it must
 -- not stop the others.
--- KEYS: stream, retry, retry entries, clock, dead, retry announced   ARGV: group, most entries   returns: how many were moved
+-- KEYS: express, retry, retry entries, clock, dead, retry announced, stream   ARGV: group, most entries
+-- returns: how many were moved
 local time = now(KEYS[4])
 
 -- The fields of an entry: names and values, each a text; nil for anything else.
@@ -21,7 +22,7 @@ local function read(packed)
   return count == #fields and fields or nil
 end
 
-local is_shared = has_other_groups(KEYS[1])
+local is_shared = has_other_groups(KEYS[1], KEYS[7])
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(due) do
   local packed = redis.call('HGET', KEYS[3], id)

@@ -35,7 +35,7 @@ if #renewal > 5 then
   for id in pairs(owned) do
     gone[#gone + 1] = id
   end
-  give_back(KEYS[1], ARGV[1], ARGV[2], released)
+  release_uncounted(KEYS[1], ARGV[1], ARGV[2], released)
 end
 if #scored > 0 then
   redis.call('ZADD', KEYS[2], unpack(scored))

@@ -1,11 +1,22 @@
 -- Removes consumers that have no heartbeat and hold nothing; those that had one are claim_abandoned.lua's. One that is only slow
 -- comes back with its next read.
--- KEYS: stream, alive   ARGV: group, consumers   returns: how many were removed
+-- KEYS: alive, the stream of each lane   ARGV: group, consumers   returns: how many were removed
+local streams = {unpack(KEYS, 2)}
+local function holds_any(consumer)
+  for _, stream in ipairs(streams) do
+    if #redis.call('XPENDING', stream, ARGV[1], '-', '+', 1, consumer) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
 local removed = 0
 for i = 2, #ARGV do
-  local holds = #redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[i]) > 0
-  if not holds and not redis.call('ZSCORE', KEYS[2], ARGV[i]) then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[i])
+  if not redis.call('ZSCORE', KEYS[1], ARGV[i]) and not holds_any(ARGV[i]) then
+    for _, stream in ipairs(streams) do
+      redis.call('XGROUP', 'DELCONSUMER', stream, ARGV[1], ARGV[i])
+    end
     removed = removed + 1
   end
 end

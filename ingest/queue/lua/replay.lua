@@ -1,14 +1,14 @@
--- Puts dead letters back into the stream with fresh attempts. That one is still dead is the guard: asked twice, or by two at
--- once, it goes back once. The receipt says what a call has done whose reply was lost.
--- KEYS: dead, stream, receipt   ARGV: group, entry IDs   returns: how many were put back
-local done = redis.call('GET', KEYS[3])
+-- Moves dead letters to the express lane with fresh attempts. That one is still dead is the guard: asked twice, or by two at
+-- once, it goes back once. The record says what a call has done whose reply was lost.
+-- KEYS: dead, express, stream, record of the call   ARGV: group, entry IDs   returns: how many were moved
+local done = redis.call('GET', KEYS[4])
 if done then
   return tonumber(done)
 end
 local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
 
--- What burying added, and what a replay writes anew; all else is the entry's own and stays.
+-- What dead-lettering added, and what a replay writes anew; all else is the entry's own and stays.
 local ours = {reason = 1, error = 1, attempts = 1, dead_at = 1, worker = 1, first_enqueued_at = 1,
   attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1, ingest_group = 1}
 
@@ -39,18 +39,18 @@ local function revived(entry)
   return fields
 end
 
-local is_shared = has_other_groups(KEYS[2])
+local is_shared = has_other_groups(KEYS[2], KEYS[3])
 local moved = 0
 for i = 2, #ARGV do
-  local letter = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])[1]
-  if letter then
+  local entry = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])[1]
+  if entry then
     -- Added before it is deleted: refused in between, it is there twice. Out of memory, Redis refuses the first write only.
-    redis.call('XADD', KEYS[2], '*', unpack(narrow(addressed(is_shared, ARGV[1], revived(letter[2])))))
+    redis.call('XADD', KEYS[2], '*', unpack(narrow(addressed(is_shared, ARGV[1], revived(entry[2])))))
     redis.call('XDEL', KEYS[1], ARGV[i])
     moved = moved + 1
   end
 end
 if moved > 0 then
-  redis.call('SET', KEYS[3], moved, 'EX', 600)
+  redis.call('SET', KEYS[4], moved, 'EX', record_seconds)
 end
 return moved

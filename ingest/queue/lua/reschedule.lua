@@ -1,9 +1,10 @@
--- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the receipt tells that
--- it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
+-- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the record of the
+-- move tells that it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
 -- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
--- KEYS: stream, settled, clock, receipt, retry, retry entries, retry announced   ARGV: group, consumer, entry ID, delay in ms, fields
+-- KEYS: stream, settled, clock, record of the move, retry, retry entries, retry announced
+-- ARGV: group, consumer, entry ID, the name under which it waits, delay in ms, fields
 -- returns: 1 if moved, 2 if it was gone and waits now
-local fields = {unpack(ARGV, 5)}
+local fields = {unpack(ARGV, 6)}
 local order = order_of(fields)
 local owned = is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARGV[1], ARGV[3], order)) then
@@ -11,7 +12,7 @@ if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARG
 end
 
 -- It waits under its ID; the same order put there again is the same. Another order may have had that ID, see _gone.lua.
-local name = ARGV[3]
+local name = ARGV[4]
 local packed = redis.call('HGET', KEYS[6], name)
 if packed then
   local done, waiting = pcall(cmsgpack.unpack, packed)
@@ -20,7 +21,7 @@ if packed then
   end
 end
 redis.call('HSET', KEYS[6], name, cmsgpack.pack(fields))
-redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[4]), name)
+redis.call('ZADD', KEYS[5], now(KEYS[3]) + tonumber(ARGV[5]), name)
 for i = 1, #fields, 2 do
   if fields[i] == 'enqueued_at' then
     redis.call('ZADD', KEYS[7], fields[i + 1], name)
@@ -29,5 +30,5 @@ end
 if owned then
   finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
 end
-redis.call('SET', KEYS[4], '', 'EX', 600)
+redis.call('SET', KEYS[4], '', 'EX', record_seconds)
 return owned and 1 or 2

@@ -1,102 +1,131 @@
 -- One page of the sweep through what the group was given and has not finished. Releases what nobody has renewed for too long,
 -- and puts back what has left the pending list without an ack (XGROUP DELCONSUMER or SETID, an XACK by hand): such an entry is
--- behind the group's position, neither pending nor noted as settled. The cursor is shared, so that a new leader goes on there.
--- A consumer that has a heartbeat but no standing releases nothing that somebody holds.
--- KEYS: stream, alive, standing, clock, released, settled, maintenance
--- ARGV: group, consumer, idle ms, most entries to look at
--- returns: 1 if the sweep is complete, how many were released, the IDs that were put back
-local stream, group, consumer, idle, most = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local may_release = not redis.call('ZSCORE', KEYS[2], consumer) or has_standing(KEYS[2], KEYS[3], consumer, now(KEYS[4]))
-local from = redis.call('HGET', KEYS[7], 'cursor')
-if not from or not from:match('^%d+%-%d+$') then
-  from = '0-0'
-end
+-- behind the group's position, neither pending nor noted as settled. The cursors are shared, so that a new leader goes on there.
+-- A sweep goes through the express lane, which is mostly empty, and then through the main one.
+-- KEYS: alive, standing, clock, maintenance; of each lane, express first: stream, released, settled
+-- ARGV: group, consumer, idle ms, most entries to look at in a lane
+-- returns: 1 if the sweep is complete, how many were released, the entries that were put back: for each its stream and ID
+local group, consumer, idle, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local may_release = may_release_idle(KEYS[1], KEYS[2], consumer, now(KEYS[3]))
+local released, restored = 0, {}
 
-local function release(ids, is_lost)
+local function put_back(lane, ids, is_lost)
   if #ids > 0 then
-    put_back(stream, group, consumer, ids, is_lost)
+    release_counted(lane.stream, group, consumer, ids, is_lost)
     local scored = {}
     for _, id in ipairs(ids) do
       scored[#scored + 1] = 0
       scored[#scored + 1] = id
     end
-    redis.call('ZADD', KEYS[5], unpack(scored))
+    redis.call('ZADD', lane.released, unpack(scored))
   end
 end
 
--- What the group has been given: all up to its position. Of that, what is pending or settled is accounted for; a page ends where
--- either list does.
-local pending = redis.call('XPENDING', stream, group, from, '+', most)
-local upto
-for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local about = {}
-  for i = 1, #facts, 2 do
-    about[facts[i]] = facts[i + 1]
-  end
-  if about.name == group then
-    upto = padded(about['last-delivered-id'])
-  end
-end
-local is_complete = true
-local function ends_at(id)
-  if id < upto then
-    upto, is_complete = id, false
-  end
-end
-if #pending == most then
-  ends_at(padded(pending[most][1]))
-end
-local accounted = redis.call('ZRANGEBYLEX', KEYS[6], '[' .. padded(from), '[' .. upto, 'LIMIT', 0, most)
-if #accounted == most then
-  ends_at(accounted[most])
-end
-
-local idlers = {'XCLAIM', stream, group, consumer, idle}
-for _, entry in ipairs(pending) do
-  accounted[#accounted + 1] = padded(entry[1])
-  if is_released(entry) then
-    redis.call('ZADD', KEYS[5], 0, entry[1])
-  elseif may_release and entry[3] >= idle then
-    idlers[#idlers + 1] = entry[1]
-  end
-end
-local released = {}
-if #idlers > 5 then
-  -- Of entries whose message is gone, this clears the records away, and tells the others.
-  idlers[#idlers + 1] = 'JUSTID'
-  released = redis.call(unpack(idlers))
-  release(released, false)
-end
-table.sort(accounted)
-
--- The gaps between the accounted ones: each costs one look, and only what is lost is read: ten at a time, as entries may be large.
-local lost, start, size = {}, from, 0
-local function look(to)
-  local found
-  repeat
-    found = redis.call('XRANGE', stream, start, to, 'COUNT', 10)
-    for _, entry in ipairs(found) do
-      lost[#lost + 1] = entry[1]
-      start = '(' .. entry[1]
-      for _, part in ipairs(entry[2]) do
-        size = size + #part
-      end
+-- The last entry that the group was given.
+local function position(stream)
+  for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local about = {}
+    for i = 1, #facts, 2 do
+      about[facts[i]] = facts[i + 1]
     end
-  until #found < 10 or #lost >= most / 2 or size > 2 ^ 18
-  if #found == 10 then
-    ends_at(padded(lost[#lost]))
+    if about.name == group then
+      return padded(about['last-delivered-id'])
+    end
   end
 end
-for _, id in ipairs(accounted) do
-  if id > upto then
-    break
+
+-- What of a page is pending: notes what is released, and releases what is idle.
+local function release_idle(lane, pending)
+  local command = {'XCLAIM', lane.stream, group, consumer, idle}
+  for _, entry in ipairs(pending) do
+    if is_released(entry) then
+      redis.call('ZADD', lane.released, 0, entry[1])
+    elseif may_release and entry[3] >= idle then
+      command[#command + 1] = entry[1]
+    end
   end
-  look('(' .. unpadded(id))
-  start = '(' .. unpadded(id)
+  if #command > 5 then
+    -- Of entries whose message is gone, this removes the records, and returns the others.
+    command[#command + 1] = 'JUSTID'
+    local ids = redis.call(unpack(command))
+    put_back(lane, ids, false)
+    released = released + #ids
+  end
 end
-if is_complete then
-  look(unpadded(upto))
+
+-- One page of a lane; returns where the next one begins, nil at the lane's end.
+local function sweep_page(lane, from)
+  -- What the group has been given: all up to its position. Of that, what is pending or settled is accounted for; a page ends where
+  -- either list does.
+  local pending = redis.call('XPENDING', lane.stream, group, from, '+', most)
+  local upto, is_complete = position(lane.stream), true
+  local function ends_at(id)
+    if id < upto then
+      upto, is_complete = id, false
+    end
+  end
+  if #pending == most then
+    ends_at(padded(pending[most][1]))
+  end
+  local accounted = redis.call('ZRANGEBYLEX', lane.settled, '[' .. padded(from), '[' .. upto, 'LIMIT', 0, most)
+  if #accounted == most then
+    ends_at(accounted[most])
+  end
+  for _, entry in ipairs(pending) do
+    accounted[#accounted + 1] = padded(entry[1])
+  end
+  release_idle(lane, pending)
+  table.sort(accounted)
+
+  -- The gaps between the accounted ones: each costs one look, and only what is lost is read: ten at a time, as entries may be large.
+  local lost, start, size = {}, from, 0
+  local function look(to)
+    local found
+    repeat
+      found = redis.call('XRANGE', lane.stream, start, to, 'COUNT', 10)
+      for _, entry in ipairs(found) do
+        lost[#lost + 1] = entry[1]
+        restored[#restored + 1] = {lane.stream, entry[1]}
+        start = '(' .. entry[1]
+        for _, part in ipairs(entry[2]) do
+          size = size + #part
+        end
+      end
+    until #found < 10 or #lost >= most / 2 or size > 2 ^ 18
+    if #found == 10 then
+      ends_at(padded(lost[#lost]))
+    end
+  end
+  for _, id in ipairs(accounted) do
+    if id > upto then
+      break
+    end
+    look('(' .. unpadded(id))
+    start = '(' .. unpadded(id)
+  end
+  if is_complete then
+    look(unpadded(upto))
+  end
+  put_back(lane, lost, true)
+  return not is_complete and unpadded(upto) or nil
 end
-release(lost, true)
-redis.call('HSET', KEYS[7], 'cursor', is_complete and '0-0' or unpadded(upto))
-return {is_complete and 1 or 0, #released, lost}
+
+local express = {stream = KEYS[5], released = KEYS[6], settled = KEYS[7]}
+local main = {stream = KEYS[8], released = KEYS[9], settled = KEYS[10]}
+local cursors = redis.call('HMGET', KEYS[4], 'express_cursor', 'cursor')
+local function begins(cursor)
+  return cursor and cursor:match('^%d+%-%d+$') or '0-0'
+end
+
+local is_complete = false
+if cursors[1] ~= 'done' then
+  local next_ = sweep_page(express, begins(cursors[1]))
+  cursors[1] = next_ or 'done'
+end
+if cursors[1] == 'done' then
+  local next_ = sweep_page(main, begins(cursors[2]))
+  is_complete = not next_
+  cursors = {next_ and 'done' or '0-0', next_ or '0-0'}
+end
+redis.call('HSET', KEYS[4], 'express_cursor', cursors[1], 'cursor', cursors[2] or '0-0')
+return {is_complete and 1 or 0, released, restored}

@@ -1,5 +1,5 @@
 -- Entries count as idle since 1970, so they are claimable at once, and their delivery is taken off the count.
-local function give_back(stream, group, consumer, entries)
+local function release_uncounted(stream, group, consumer, entries)
   local by_count = {}
   for _, pending in ipairs(entries) do
     local count = math.max(0, pending[4] - 1)

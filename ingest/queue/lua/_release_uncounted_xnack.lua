@@ -1,5 +1,5 @@
--- As _give_back.lua, where the server has a command for it (Redis 8.8): the entries are nobody's, and readers that claim wake up.
-local function give_back(stream, group, consumer, entries)
+-- As _release_uncounted.lua, where the server has a command for it (Redis 8.8): the entries are nobody's, and readers that claim wake up.
+local function release_uncounted(stream, group, consumer, entries)
   local command = {'XNACK', stream, group, 'SILENT', 'IDS', #entries}
   for _, pending in ipairs(entries) do
     command[#command + 1] = pending[1]

@@ -1,0 +1,115 @@
+"""What ends a delivery: acking its entry, or moving it to where its outcome says.
+
+Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
+what was done already is not done twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.queue.connection import NoGroup, all_translated, translated
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat
+from ingest.queue.keys import Lane
+from ingest.queue.member import MOST_IDS, Member
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
+# What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
+_GONE = 2
+
+
+@all_translated
+class SettlingMember(Member):
+    """Keeps the contract of `ingest.flow.ports.Settling`."""
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        """Finish entries whose rows are committed; return how many of them this consumer still owned."""
+        acked = 0
+        for lane, ids in self._by_lane(entries):
+            ids.sort()  # about as Redis keeps them, so that one look finds many
+            for start in range(0, len(ids), MOST_IDS):
+                acked += await self._ack_page(lane, ids[start : start + MOST_IDS])
+        return acked
+
+    async def _ack_page(self, lane: Lane, ids: list[str]) -> int:
+        try:
+            with translated():
+                arguments = [self._group, self.name, *ids]
+                return int(await self._acking.run(self._scripts.ack, [lane.stream, lane.settled], arguments))
+        except NoGroup:
+            await self._restore_group()  # with everything that it has to finish
+            return 0
+
+    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+        """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
+
+        An entry that Redis has lost (a failover, a flush) is put there all the same.
+        """
+        lane = self._lane_of(delivery.entry)
+        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
+        keys = [*self._moving(lane, delivery), self._keys.retry, self._keys.retry_entries, self._keys.retry_announced]
+        waits_as = delivery.entry.id + lane.suffix
+        arguments = [self._group, self.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
+        moved = await self._call_group(self._scripts.reschedule, keys, arguments)
+        if moved == _GONE:
+            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
+        return bool(moved)
+
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """Move the entry to the dead letters; False if it is no longer this consumer's to move.
+
+        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it.
+        """
+        about = {
+            b"reason": reason.encode(),
+            b"error": error.encode(errors="replace"),
+            b"attempts": b"%d" % delivery.attempt,
+            b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
+            b"worker": self.name.encode(),
+        }
+        fields = flat({**_without_group(delivery), **about})
+        keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead]
+        arguments: list[Any] = [self._group, self.name, delivery.entry.id, *fields]
+        moved = await self._call_group(self._scripts.dead_letter, keys, arguments)
+        if moved == _GONE:
+            await self.reschedule(delivery, 0.0, delivery.attempt)
+        return bool(moved == 1)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Release entries for immediate redelivery, uncounted; return how many were still held.
+
+        The order of an entry that Redis has lost goes to the retry set.
+        """
+        released = 0
+        for lane in self._lanes:
+            held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
+            for start in range(0, len(held), MOST_IDS):
+                released += await self._release_page(lane, held[start : start + MOST_IDS])
+        return released
+
+    async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
+        page = {delivery.entry.id: delivery for delivery in deliveries}
+        names = [part for entry_id, each in page.items() for part in (entry_id, each.fields.get(ORDER_ID, b""))]
+        arguments = [self._group, self.name, *names]
+        released, gone = await self._call_group(self._scripts.release, [lane.stream, lane.released], arguments)
+        for entry_id in gone:
+            delivery = page[entry_id.decode()]
+            await self.reschedule(delivery, 0.0, delivery.attempt)
+        return int(released)
+
+    def _moving(self, lane: Lane, delivery: Delivery) -> list[str]:
+        # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
+        # failover its ID may be another's.
+        name = f"{self._group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
+        return [lane.stream, lane.settled, self._keys.clock, self._keys.receipts + name]
+
+
+def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
+    """The fields that go along when an entry moves: the new one's ID would give a later time."""
+    return {**_without_group(delivery), ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
+
+
+def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
+    # Written anew when it goes back into a stream.
+    return {name: value for name, value in delivery.fields.items() if name != GROUP}
