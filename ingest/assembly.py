@@ -4,7 +4,8 @@ Public: the service itself, its tests and its benches build workers here, each w
 """
 
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -12,7 +13,7 @@ from typing import Protocol
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.clock import SharedClock
+from ingest.flow.clock import SharedClock, steady
 from ingest.flow.decoding import OrderDecoder
 from ingest.flow.executor import Executor
 from ingest.flow.handler import AttemptLimits, Handler
@@ -73,22 +74,41 @@ class Classes:
     upstream: type[UpstreamClient] = UpstreamClient
 
 
-def build_worker(settings: Settings, ports: Ports, metrics: WorkerMetrics) -> Worker:
-    """A worker on these ports."""
+def build_worker(
+    settings: Settings,
+    ports: Ports,
+    metrics: WorkerMetrics,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    lease_clock: Callable[[], float] = steady,
+) -> Worker:
+    """A worker on these ports.
+
+    Args:
+        settings: limits and times.
+        ports: what it works on.
+        metrics: what it counts.
+        clock: monotonic seconds.
+        lease_clock: seconds for heartbeats and leases, which go on while the machine sleeps; those of `ports.clock`.
+    """
     queue = ports.queue
-    in_flight = InFlight(metrics.in_flight)
-    heartbeats = Heartbeats(queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock)
-    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, settings.concurrency)
-    pacing = Pacing()
-    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing)
+    in_flight = InFlight(metrics.in_flight, clock=lease_clock)
+    heartbeats = Heartbeats(
+        queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
+    )
+    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, settings.concurrency, clock=clock)
+    pacing = Pacing(clock=clock)
+    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing, clock=clock)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
-    settlement = Settlement(queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now)
+    settlement = Settlement(
+        queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
+    )
     attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
-    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer)
+    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer, clock=clock)
     executor = Executor(handler, settlement, in_flight, circuit, pacing)
     reader = Reader(
         queue,
-        Reclaimer(queue, in_flight, metrics.redeliveries),
+        Reclaimer(queue, in_flight, metrics.redeliveries, clock=clock),
         settlement.release_unprocessed,
         heartbeats,
         # Leaves an isolated entry a few deliveries of its own before it counts as poison.
@@ -105,7 +125,7 @@ def build_worker(settings: Settings, ports: Ports, metrics: WorkerMetrics) -> Wo
             circuit=circuit,
             outage=OutageRecovery(circuit, limit, reader, executor, settlement, in_flight),
             heartbeats=heartbeats,
-            maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle),
+            maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue, circuit, ports.clock.now),
         )
     )

@@ -31,6 +31,7 @@ class Settlement:
         metrics: outcomes, latencies, batches.
         buffer: what an order to store has acquired before it comes here; released when it is settled.
         now: wall clock in Unix seconds, for latencies.
+        clock: monotonic seconds, for when refused rows are tried again.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class Settlement:
         buffer: BufferLimit,
         *,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._moves = Moves(queue, in_flight, metrics)
         writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
         acks = Acks(queue, heartbeats, in_flight, buffer)
-        self._batches = Batches(writer, acks, RefusedRows(writer, acks, self._moves, buffer))
+        self._batches = Batches(writer, acks, RefusedRows(writer, acks, self._moves, buffer, clock=clock))
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """Apply an outcome; orders to store are stored, and their entry is acked, with their batch."""

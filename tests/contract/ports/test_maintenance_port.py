@@ -1,0 +1,133 @@
+"""The guarantees of `ingest.flow.ports.Maintenance`, of each implementation."""
+
+import asyncio
+
+from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
+
+from ingest.assembly import Queue
+from ingest.domain.delivery import DeadReason, Delivery
+
+
+async def hold(consumer: Queue, group: GroupUnderTest, *order_ids: str) -> list[Delivery]:
+    await group.add(*order_ids)
+    return await consumer.read(len(order_ids), NOW)
+
+
+# -- sweep ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_sweep_releases_what_nobody_has_renewed_and_its_delivery_stays_counted(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    old, fresh = await hold(one, group, "a", "b")
+    await group.entitle(one, two)
+    await group.age([old.entry], LEASE + 1)
+
+    found = await two.sweep(LEASE)
+
+    assert (found.is_complete, found.released, found.restored) == (True, 1, 0)
+    assert await group.pending() == {old.entry: (None, 1), fresh.entry: ("one", 1)}
+    assert [delivery.count for delivery in (await two.claim_abandoned(10)).released] == [2]
+
+
+async def test_a_sweeper_whose_own_heartbeats_had_a_break_releases_nothing_that_is_held(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    [old] = await hold(one, group, "a")
+    await group.age([old.entry], LEASE + 1)
+    await two.heartbeat(LIFETIME)
+
+    new = await two.sweep(LEASE)
+    await group.entitle(two)
+
+    assert (new.released, (await two.sweep(LEASE)).released) == (0, 1)
+
+
+async def test_the_sweep_puts_back_what_has_left_the_pending_list_without_being_settled(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    lost, acked, dead, waiting = await hold(one, group, "a", "b", "c", "d")
+    [held] = await hold(two, group, "e")
+    await one.ack([acked.entry])
+    await one.dead_letter(dead, DeadReason.REJECTED, "no")
+    await one.reschedule(waiting, 3_600.0, 2)
+    await group.add("undelivered")
+    await group.drop_consumer("one")
+
+    found = await two.sweep(LEASE)
+
+    assert (found.released, found.restored) == (0, 1)
+    assert await group.pending() == {lost.entry: (None, 0), held.entry: ("two", 1)}
+
+
+# -- retries ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_comes_back_and_nothing_before_its_time(group: GroupUnderTest, one: Queue) -> None:
+    now, later = await hold(one, group, "now", "later")
+    await one.reschedule(now, 0.0, 2)
+    await one.reschedule(later, 3_600.0, 2)
+
+    assert [await one.move_due(10) for _ in range(2)] == [1, 0]
+
+    assert [delivery.order_id for delivery in await one.read(10, NOW)] == ["now"]
+    assert await group.waiting() == 1
+
+
+async def test_no_more_comes_back_than_asked_for_and_each_once(group: GroupUnderTest, one: Queue, two: Queue) -> None:
+    for delivery in await hold(one, group, *"abcde"):
+        await one.reschedule(delivery, 0.0, 2)
+
+    moved = await asyncio.gather(*(consumer.move_due(2) for consumer in (one, two, one, two)))
+
+    assert sorted(moved) == [0, 1, 2, 2]
+    assert sorted(str(delivery.order_id) for delivery in await one.read(10, NOW)) == list("abcde")
+
+
+# -- trim -------------------------------------------------------------------------------------------------------
+
+
+async def test_trimming_deletes_what_every_group_has_finished_and_nothing_else(
+    group: GroupUnderTest, one: Queue
+) -> None:
+    await group.add_group()
+    finished, held = await hold(one, group, "a", "b")
+    await one.ack([finished.entry])
+
+    early = await one.trim(10)
+    await group.finish_other_group()
+    late = await one.trim(10), await one.trim(10)
+
+    assert (early, late) == (0, (1, 0))
+    assert (await group.exists(finished.entry), await group.exists(held.entry)) == (False, True)
+
+
+async def test_trimming_never_deletes_what_has_left_the_pending_list_without_being_settled(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    await group.add_group()
+    [lost] = await hold(one, group, "a")
+    await group.drop_consumer("one")
+    await group.finish_other_group()
+
+    assert await two.trim(10) == 0
+
+    assert await group.exists(lost.entry)
+
+
+# -- removing ---------------------------------------------------------------------------------------------------
+
+
+async def test_consumers_without_a_heartbeat_that_hold_nothing_are_removed_and_no_others(
+    group: GroupUnderTest, one: Queue, two: Queue
+) -> None:
+    idle, holder = await group.consumer("idle"), await group.consumer("holder")
+    for consumer in (one, two, idle):
+        await consumer.ack([delivery.entry for delivery in await hold(consumer, group, "a")])
+    [held] = await hold(holder, group, "b")
+    await one.heartbeat(LIFETIME)
+
+    assert await two.remove_stale(-1.0) == 1
+
+    assert await group.members() == {"one", "two", "holder"}
+    assert await group.pending() == {held.entry: ("holder", 1)}

@@ -1,0 +1,179 @@
+"""The guarantees of `ingest.flow.ports.Store`, of each implementation."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, Protocol
+
+import asyncpg
+import pytest
+from fakes.store import MemoryStore
+from support import connected
+
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.errors import RowsRefused, StoreTooSlow
+from ingest.domain.order import Order
+from ingest.flow.ports import Store
+from ingest.store.orders import OrderStore
+
+INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+REFUSED = "refused"  # a status
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def row(order_id: str = "a", status: str = "placed", *, fetched: float = 0, updated: float | None = None) -> OrderRow:
+    """Times are seconds after `T0`."""
+    order = Order(order_id, status, "GBP", T0, (), None if updated is None else at(updated))
+    return OrderRow(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
+
+
+class Table(Protocol):
+    """An orders table, as tests see it."""
+
+    @property
+    def store(self) -> Store: ...
+    async def statuses(self) -> dict[str, str]: ...
+    async def erase(self, order_id: str) -> None: ...
+    async def lock(self) -> None:
+        """Let no row be stored in time from now on."""
+
+
+@dataclass
+class MemoryTable:
+    store: MemoryStore
+
+    async def statuses(self) -> dict[str, str]:
+        return {order_id: row.order.status for order_id, row in self.store.rows.items()}
+
+    async def erase(self, order_id: str) -> None:
+        self.store.rows.pop(order_id, None)
+        self.store.erased.add(order_id)
+
+    async def lock(self) -> None:
+        self.store.most = 0
+
+
+@dataclass
+class PostgresTable:
+    store: OrderStore
+    sql: asyncpg.Connection
+
+    async def statuses(self) -> dict[str, str]:
+        return dict(await self.sql.fetch("SELECT order_id, status FROM orders"))
+
+    async def erase(self, order_id: str) -> None:
+        await self.sql.execute("DELETE FROM orders WHERE order_id = $1", order_id)
+        await self.sql.execute("INSERT INTO erased_orders (order_id) VALUES ($1)", order_id)
+
+    async def lock(self) -> None:
+        await self.sql.execute("BEGIN; LOCK TABLE orders IN SHARE MODE")
+
+
+class ImpatientStore(OrderStore):
+    timeout: ClassVar[float] = 1.0
+
+
+@asynccontextmanager
+async def postgres_table(dsn: str) -> AsyncIterator[PostgresTable]:
+    async with ImpatientStore.open(dsn) as store, connected(dsn) as sql:
+        await sql.execute(f"ALTER TABLE orders ADD CONSTRAINT a_constraint CHECK (status <> '{REFUSED}')")
+        yield PostgresTable(store, sql)
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def table_dsn(request: pytest.FixtureRequest) -> str | None:
+    """The database; None for the fake."""
+    return request.getfixturevalue("dsn") if request.param == "postgres" else None
+
+
+@pytest.fixture
+async def table(table_dsn: str | None) -> AsyncIterator[Table]:
+    if table_dsn is not None:
+        async with postgres_table(table_dsn) as table:
+            yield table
+    else:
+        store = MemoryStore()
+        store.refuses = lambda row: row.order.status == REFUSED
+        yield MemoryTable(store)
+
+
+async def stored(table: Table, *batches: Sequence[OrderRow]) -> list[list[Effect]]:
+    return [await table.store.upsert(batch) for batch in batches]
+
+
+async def test_the_effect_of_each_row_is_told_in_their_order(table: Table) -> None:
+    await stored(table, [row("same"), row("changed")])
+    await table.erase("erased")
+
+    effects = await table.store.upsert(
+        [row("new"), row("erased"), row("changed", "paid", fetched=1), row("same", fetched=1)]
+    )
+
+    assert effects == [INSERTED, ERASED, CHANGED, UNCHANGED]
+    assert await table.statuses() == {"new": "placed", "changed": "paid", "same": "placed"}
+
+
+async def test_a_batch_that_is_stored_again_changes_nothing(table: Table) -> None:
+    batch = [row("a", fetched=1), row("b", fetched=1, updated=1)]
+
+    assert await stored(table, batch, batch) == [[INSERTED, INSERTED], [UNCHANGED, UNCHANGED]]
+
+
+async def test_an_older_version_never_replaces_a_newer_one(table: Table) -> None:
+    newer, older = row(status="newer", updated=10, fetched=0), row(status="older", updated=5, fetched=99)
+
+    assert await stored(table, [newer], [older]) == [[INSERTED], [UNCHANGED]]
+    assert await table.statuses() == {"a": "newer"}
+
+
+async def test_of_equal_versions_the_one_fetched_later_is_stored(table: Table) -> None:
+    first, second = row(status="first", updated=10, fetched=1), row(status="second", updated=10, fetched=2)
+
+    assert await stored(table, [first], [second], [first]) == [[INSERTED], [CHANGED], [UNCHANGED]]
+    assert await table.statuses() == {"a": "second"}
+
+
+async def test_unchanged_content_moves_the_version_on(table: Table) -> None:
+    await stored(table, [row(fetched=10)], [row(fetched=20)])
+
+    assert await table.store.upsert([row(status="between", fetched=15)]) == [UNCHANGED]
+    assert await table.statuses() == {"a": "placed"}
+
+
+async def test_of_several_rows_of_one_order_the_newest_is_stored(table: Table) -> None:
+    batch = [row(status="old", fetched=1), row(status="new", fetched=3), row(status="middle", fetched=2)]
+
+    assert await table.store.upsert(batch) == [UNCHANGED, INSERTED, UNCHANGED]
+    assert await table.statuses() == {"a": "new"}
+
+
+async def test_an_erased_order_does_not_come_back(table: Table) -> None:
+    await stored(table, [row()])
+    await table.erase("a")
+
+    assert await table.store.upsert([row(fetched=99)]) == [ERASED]
+    assert await table.statuses() == {}
+
+
+async def test_if_a_row_is_refused_none_is_stored(table: Table) -> None:
+    with pytest.raises(RowsRefused):
+        await table.store.upsert([row("a"), row("b", REFUSED), row("c")])
+
+    assert await table.statuses() == {}
+    assert await table.store.upsert([row("a"), row("c")]) == [INSERTED, INSERTED]
+
+
+async def test_an_empty_batch_stores_nothing(table: Table) -> None:
+    assert await table.store.upsert([]) == []
+
+
+async def test_what_is_not_stored_in_time_is_too_slow(table: Table) -> None:
+    await table.lock()
+
+    with pytest.raises(StoreTooSlow):
+        await table.store.upsert([row()])

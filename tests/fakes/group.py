@@ -1,0 +1,192 @@
+"""A consumer group in memory: what its consumers share, and what a test may do to it."""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.errors import QueueUnavailable
+from ingest.domain.outage import Outage
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, ORDER_ID, to_delivery
+
+STREAM = "memory"
+Fields = Mapping[bytes, bytes]
+
+
+@dataclass
+class Pending:
+    """An entry that was delivered and is not finished.
+
+    Attributes:
+        owner: the consumer that holds it; None if it was released.
+        count: its deliveries so far.
+        renewed_at: when its lease was renewed last.
+    """
+
+    owner: str | None
+    count: int
+    renewed_at: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An entry in the retry set."""
+
+    due: float
+    fields: Fields
+
+
+@dataclass(frozen=True)
+class DeadEntry:
+    """A dead letter."""
+
+    order_id: str | None
+    reason: DeadReason
+    error: str
+
+
+@dataclass
+class MemoryGroup:
+    """The stream, the group's pending list, the retry set, the dead letters and the heartbeats.
+
+    Attributes:
+        clock: the queue's clock, in seconds; the test moves it.
+        stream: the entries that exist.
+        undelivered: those of them that the group has not been given.
+        settled: those that are finished, and kept for other groups.
+        kept_for_others: those that another group has not finished.
+        has_others: whether there is another group.
+        moved: entries that were moved, each with its order, as replies may be lost.
+        heard_until: when each consumer's heartbeat ends.
+        heard_since: from when on each consumer may judge the silence of others.
+        seen: when each member of the group has called last.
+        leader: who does the maintenance, and until when.
+        outages: what each consumer has reported, and until when.
+        is_available: while it is false, every call fails.
+        lost_replies: how many replies to a method are to be lost; the call itself is made.
+        refused: how many calls of a method are to fail without being made.
+        calls: how many there were of each method.
+    """
+
+    clock: Callable[[], float]
+    stream: dict[EntryRef, Fields] = field(default_factory=dict)
+    undelivered: deque[EntryRef] = field(default_factory=deque)
+    pending: dict[EntryRef, Pending] = field(default_factory=dict)
+    settled: set[EntryRef] = field(default_factory=set)
+    kept_for_others: set[EntryRef] = field(default_factory=set)
+    has_others: bool = False
+    waiting: list[Waiting] = field(default_factory=list)
+    dead: list[DeadEntry] = field(default_factory=list)
+    moved: set[tuple[EntryRef, str | None]] = field(default_factory=set)
+    heard_until: dict[str, float] = field(default_factory=dict)
+    heard_since: dict[str, float] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
+    leader: tuple[str, float] = ("", 0.0)
+    outages: dict[str, tuple[Outage, float]] = field(default_factory=dict)
+    is_available: bool = True
+    lost_replies: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _last_ms: int = 0
+    _sequence: int = 0
+
+    # -- what a test does ---------------------------------------------------------------------------------------
+
+    def add(self, *order_ids: str, **fields: bytes) -> list[EntryRef]:
+        """Announce orders."""
+        return [self.add_entry({ORDER_ID: order_id.encode(), **_named(fields)}) for order_id in order_ids]
+
+    def add_entry(self, fields: Fields, entry_id: str | None = None) -> EntryRef:
+        """Add an entry, as a producer does; with an ID of its own only if a server's clock is behind."""
+        entry = EntryRef(STREAM, entry_id or self._next_id())
+        self.stream[entry] = fields
+        self.undelivered.append(entry)
+        if self.has_others:
+            self.kept_for_others.add(entry)
+        self.changed.set()
+        return entry
+
+    def lose(self, entry: EntryRef) -> None:
+        """Lose an entry and its pending record, as a failover does."""
+        self.stream.pop(entry, None)
+        self.pending.pop(entry, None)
+
+    def set_available(self, *, is_available: bool) -> None:
+        """Begin or end an outage; a blocked read ends with the connection."""
+        self.is_available = is_available
+        self.changed.set()
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left to do."""
+        return not (self.pending or self.undelivered or self.waiting)
+
+    # -- what its consumers do ----------------------------------------------------------------------------------
+
+    def require_available(self) -> None:
+        """Raise `QueueUnavailable` during an outage."""
+        if not self.is_available:
+            raise QueueUnavailable("connection refused")
+
+    async def until_added(self, within: float) -> None:
+        """Wait until there is something to read."""
+        end = asyncio.get_running_loop().time() + within
+        while not self.undelivered and self.is_available:
+            self.changed.clear()
+            try:
+                async with asyncio.timeout_at(end):
+                    await self.changed.wait()
+            except TimeoutError:
+                return
+
+    def delivery(self, entry: EntryRef) -> Delivery:
+        """The delivery of a pending entry."""
+        return to_delivery(entry.stream, entry.id.encode(), self.stream[entry], self.pending[entry].count)
+
+    def finish(self, entry: EntryRef) -> None:
+        """The group needs the entry no more."""
+        self.pending.pop(entry, None)
+        if self.has_others:
+            self.settled.add(entry)
+        else:
+            self.stream.pop(entry, None)
+
+    def owns(self, name: str, entry: EntryRef) -> bool:
+        """Whether the entry is pending for this consumer."""
+        return entry in self.pending and self.pending[entry].owner == name
+
+    def is_gone(self, delivery: Delivery) -> bool:
+        """Whether Redis knows nothing of the entry any more; its ID may be another order's."""
+        if delivery.entry in self.stream:
+            return self.stream[delivery.entry].get(ORDER_ID) != delivery.fields.get(ORDER_ID)
+        return delivery.entry not in self.pending
+
+    def reschedule(self, delivery: Delivery, after: float, attempt: int) -> None:
+        """Put an order into the retry set."""
+        at = {ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000), ATTEMPT: b"%d" % attempt}
+        self.waiting.append(Waiting(self.clock() + after, {**delivery.fields, **at}))
+        self.moved.add((delivery.entry, delivery.order_id))
+
+    def may_judge(self, name: str) -> bool:
+        """Whether a consumer has been heard for long enough to take the silence of others for death."""
+        now = self.clock()
+        return name in self.heard_since and self.heard_since[name] <= now < self.heard_until.get(name, 0.0)
+
+    def holds(self, name: str) -> list[EntryRef]:
+        """The entries that are pending for a consumer."""
+        return [entry for entry, pending in self.pending.items() if pending.owner == name]
+
+    def remove_member(self, name: str) -> None:
+        """Forget a consumer that holds nothing."""
+        for of in (self.heard_until, self.heard_since, self.seen):
+            of.pop(name, None)
+
+    def _next_id(self) -> str:
+        now = int(self.clock() * 1000)
+        self._last_ms, self._sequence = (now, 0) if now > self._last_ms else (self._last_ms, self._sequence + 1)
+        return f"{self._last_ms}-{self._sequence}"
+
+
+def _named(fields: Mapping[str, bytes]) -> Fields:
+    return {name.encode(): value for name, value in fields.items()}

@@ -1,0 +1,76 @@
+"""The orders table in memory: keeps the contract of `Store`."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.errors import RowsRefused, StoreTooSlow, StoreUnavailable
+
+
+class MemoryStore:
+    """Rows by order ID, guarded by version.
+
+    Attributes:
+        rows: what is stored.
+        erased: orders that do not come back.
+        refuses: whether a row is refused; a test sets it.
+        is_certain: whether a refused row is at fault for certain.
+        most: rows that one statement may store in time.
+        is_available: while it is false, every call fails.
+        lost_replies: how many replies are to be lost; what they confirm is stored.
+        answers: while it is not set, statements hang.
+        statements: the order IDs of each statement, in its order.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, OrderRow] = {}
+        self.erased: set[str] = set()
+        self.refuses: Callable[[OrderRow], bool] = lambda _: False
+        self.is_certain = False
+        self.most = 100_000
+        self.is_available = True
+        self.lost_replies = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.statements: list[list[str]] = []
+
+    async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        self.statements.append([row.order.id for row in rows])
+        await asyncio.sleep(0)
+        await self.answers.wait()
+        if not self.is_available:
+            raise StoreUnavailable("connection refused")
+        if len(rows) > self.most:
+            raise StoreTooSlow(f"{len(rows)} rows are too many")
+        if any(self.refuses(row) for row in rows if row.order.id not in self.erased):
+            raise RowsRefused("a constraint", is_certain=self.is_certain)
+        effects = self._store(rows)
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise StoreUnavailable("the connection was lost before the reply")
+        return effects
+
+    def _store(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        newest: dict[str, OrderRow] = {}
+        for row in rows:
+            if row.order.id not in newest or _age(newest[row.order.id]) < _age(row):
+                newest[row.order.id] = row
+        effects = {order_id: self._store_one(row) for order_id, row in newest.items()}
+        return [effects[row.order.id] if newest[row.order.id] is row else Effect.UNCHANGED for row in rows]
+
+    def _store_one(self, row: OrderRow) -> Effect:
+        order_id = row.order.id
+        if order_id in self.erased:
+            return Effect.ERASED
+        stored = self.rows.get(order_id)
+        if stored is not None and _age(stored) >= _age(row):
+            return Effect.UNCHANGED
+        self.rows[order_id] = row
+        if stored is None:
+            return Effect.INSERTED
+        return Effect.UNCHANGED if stored.order == row.order else Effect.CHANGED
+
+
+def _age(row: OrderRow) -> tuple[datetime, datetime]:
+    return row.order.updated_at or row.fetched_at, row.fetched_at

@@ -1,0 +1,75 @@
+"""The external API in memory: keeps the contract of `Upstream`."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ingest.domain.fetching import Fetched, FetchRequest
+
+
+def document(order_id: str, status: str = "placed") -> bytes:
+    """A valid order document."""
+    return (
+        f'{{"id":"{order_id}","status":"{status}","currency":"GBP","placed_at":"2010-12-01T08:26:00Z",'
+        '"lines":[{"sku":"85123A","quantity":6,"unit_price":"2.55"}]}'
+    ).encode()
+
+
+class MemoryUpstream:
+    """An API that has every order.
+
+    Attributes:
+        clock: Unix seconds.
+        fault: what every request ends with; None for documents.
+        faults: what requests for single orders end with.
+        documents: the documents of single orders.
+        answers: while it is not set, requests hang.
+        hanging: requests for these orders hang until they are removed by `let_go`.
+        latency: seconds that a request takes.
+        requested: the orders requested, with quick tries.
+        requested_once: those requested with a single request: as a probe, or as a canary request.
+        in_progress: requests that wait for their answer now.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.fault: BaseException | None = None
+        self.faults: dict[str, BaseException] = {}
+        self.documents: dict[str, bytes] = {}
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.hanging: set[str] = set()
+        self.latency = 0.0
+        self.requested: list[str] = []
+        self.requested_once: list[str] = []
+        self.in_progress: list[str] = []
+        self._let_go = asyncio.Event()
+
+    def let_go(self, *order_ids: str) -> None:
+        """Answer the requests for these orders."""
+        self.hanging.difference_update(order_ids)
+        self._let_go.set()
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        self.requested.append(request.order_id)
+        return await self._answer(request.order_id)
+
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        self.requested_once.append(request.order_id)
+        return await self._answer(request.order_id)
+
+    async def _answer(self, order_id: str) -> Fetched:
+        asked_at = datetime.fromtimestamp(self.clock(), UTC)
+        self.in_progress.append(order_id)
+        try:
+            await asyncio.sleep(self.latency)
+            await self.answers.wait()
+            while order_id in self.hanging:
+                self._let_go.clear()
+                await self._let_go.wait()
+        finally:
+            self.in_progress.remove(order_id)
+        fault = self.fault or self.faults.get(order_id)
+        if fault is not None:
+            raise fault
+        return Fetched(self.documents.get(order_id, document(order_id)), asked_at)

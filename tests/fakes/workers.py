@@ -1,0 +1,80 @@
+"""Workers that the service's own assembly builds, on fakes and in virtual time."""
+
+import asyncio
+from array import array
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fakes.group import MemoryGroup
+from fakes.queue import MemoryQueue
+from fakes.store import MemoryStore
+from fakes.upstream import MemoryUpstream
+from fakes.virtual_time import now, until
+
+from ingest.assembly import Ports, build_worker
+from ingest.flow.clock import SharedClock
+from ingest.flow.shutdown import Shutdown
+from ingest.settings import load_settings
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.shared_metrics import Gauge
+
+
+def metrics() -> WorkerMetrics:
+    """Metrics of one process."""
+    return WorkerMetrics.on(worker_shared_metrics(1), 0)
+
+
+def gauge() -> Gauge:
+    """A gauge that nobody looks at."""
+    return Gauge(memoryview(array("d", [0.0])), 0)
+
+
+@dataclass
+class RunningWorker:
+    """A worker that runs in this loop."""
+
+    task: "asyncio.Task[None]"
+    shutdown: Shutdown
+
+    async def stop(self, *, hurry: bool = False) -> None:
+        """Ask it to stop, and wait until it has."""
+        self.shutdown.request("test")
+        if hurry:
+            self.shutdown.overdue.set()
+        async with asyncio.timeout(600):
+            await self.task
+
+    async def die(self) -> None:
+        """Drop everything at once, as a process that is killed."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+class Workplace:
+    """What workers work on: a group, a table and an external API. Time is virtual."""
+
+    def __init__(self) -> None:
+        self.group = MemoryGroup(now)
+        self.store = MemoryStore()
+        self.upstream = MemoryUpstream(now)
+
+    @asynccontextmanager
+    async def worker(self, name: str = "one", **changed: Any) -> AsyncIterator[RunningWorker]:
+        """A running worker, with the default settings but for those `changed`; it dies when the block is left."""
+        settings = load_settings(**changed)
+        ports = Ports(MemoryQueue(self.group, name), self.store, self.upstream, clock=SharedClock(monotonic=now))
+        worker = build_worker(settings, ports, metrics(), clock=now, lease_clock=now)
+        shutdown = Shutdown(settings.shutdown_grace)
+        running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)
+        try:
+            yield running
+        finally:
+            await running.die()
+            if not running.task.cancelled():
+                running.task.result()  # a worker that failed fails its test
+
+    async def finished(self, within: float = 60.0) -> None:
+        """Wait until nothing is left to do."""
+        await until(self.group.is_empty, within)

@@ -1,0 +1,110 @@
+"""The table of what a process holds: slots, leases, and what others have claimed."""
+
+import asyncio
+
+from fakes.virtual_time import now, some_turns, virtual_time
+from fakes.workers import gauge
+
+from ingest.domain.delivery import Delivery, EntryRef
+from ingest.flow.in_flight import InFlight
+
+
+def delivery(number: int, order_id: str = "a") -> Delivery:
+    return Delivery(EntryRef("stream", f"{number}-0"), order_id, 1.0, 1, 1, None, {})
+
+
+def table() -> InFlight:
+    return InFlight(gauge(), clock=now)
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def drop(in_flight: InFlight) -> None:
+    for task in in_flight.tasks():
+        task.cancel()
+    await asyncio.sleep(0)
+
+
+@virtual_time
+async def test_a_delivery_takes_a_slot_while_its_task_runs_and_is_held_until_it_is_removed() -> None:
+    in_flight, freed = table(), []
+    in_flight.observe_slots(lambda: freed.append(in_flight.slots))
+    task = in_flight.start(delivery(1), asyncio.sleep(1.0))
+    before = len(in_flight), in_flight.slots
+
+    await task
+    await some_turns()
+    between = len(in_flight), in_flight.slots
+    in_flight.remove(delivery(1))
+    untouched = len(in_flight)
+    [held] = in_flight.deliveries()
+    in_flight.remove(held)
+
+    assert (before, between, untouched, len(in_flight)) == ((1, 1), (1, 0), 1, 0), (
+        "another delivery of it is not this one"
+    )
+    assert freed == [0]
+
+
+@virtual_time
+async def test_what_is_lost_and_undecided_is_cancelled_and_what_is_decided_is_not() -> None:
+    in_flight, undecided, decided = table(), delivery(1), delivery(2)
+    tasks = [in_flight.start(each, hang()) for each in (undecided, decided)]
+    in_flight.decided(decided)
+
+    in_flight.lose([undecided.entry, decided.entry, delivery(3).entry])
+    await some_turns()
+
+    assert [task.cancelled() for task in tasks] == [True, False]
+    assert [in_flight.holds(each) for each in (undecided, decided)] == [False, False]
+    await drop(in_flight)
+
+
+@virtual_time
+async def test_another_entry_with_an_id_that_is_held_replaces_it_and_ends_its_processing() -> None:
+    in_flight, first, second = table(), delivery(1, "first"), delivery(1, "second")
+    task = in_flight.start(first, hang())
+    in_flight.start(second, hang())
+    await some_turns()
+
+    assert task.cancelled()
+    assert (in_flight.holds(first), in_flight.holds(second), len(in_flight)) == (False, True, 1)
+    in_flight.decided(first)
+    in_flight.remove(first)
+    assert in_flight.holds(second), "what comes late of the first changes nothing of the second"
+    assert [each.order_id for each, _ in in_flight.undecided()] == ["second"]
+    await drop(in_flight)
+
+
+@virtual_time
+async def test_leases_are_told_by_age() -> None:
+    in_flight, old, young = table(), delivery(1), delivery(2)
+    in_flight.start(old, hang())
+    await asyncio.sleep(10)
+    in_flight.start(young, hang())
+    await asyncio.sleep(5)
+
+    assert in_flight.older_than(15) == [old.entry]
+    assert in_flight.older_than(5) == [old.entry, young.entry]
+    assert in_flight.older_than(15.1) == []
+    await drop(in_flight)
+
+
+@virtual_time
+async def test_one_can_wait_until_no_more_than_some_entries_are_held() -> None:
+    in_flight = table()
+    deliveries = [delivery(number) for number in range(3)]
+    for each in deliveries:
+        in_flight.start(each, hang())
+    waiting = asyncio.create_task(in_flight.until_at_most(1))
+
+    in_flight.remove(deliveries[0])
+    await some_turns()
+    early = waiting.done()
+    in_flight.lose([deliveries[1].entry])
+    await some_turns()
+
+    assert (early, waiting.done()) == (False, True)
+    await drop(in_flight)

@@ -1,0 +1,440 @@
+"""Settlement on fakes: what is stored with what, what is acked, and where everything else goes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from fakes.group import MemoryGroup, Pending
+from fakes.queue import MemoryQueue
+from fakes.store import MemoryStore
+from fakes.upstream import document
+from fakes.virtual_time import now, some_turns, until, virtual_time
+from fakes.workers import metrics
+
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.order import decode_order
+from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.clock import SharedClock
+from ingest.flow.heartbeat import Heartbeats
+from ingest.flow.in_flight import InFlight
+from ingest.flow.settlement import Settlement
+
+ROWS = 100
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = Retry(60.0, 2, RetryReason.HTTP_STATUS, "HTTP 500")
+GONE = DeadLetter(DeadReason.NOT_FOUND, "HTTP 404")
+
+
+class NotingQueue(MemoryQueue):
+    """Keeps what it was asked to ack."""
+
+    def __init__(self, group: MemoryGroup, name: str) -> None:
+        super().__init__(group, name)
+        self.acked: list[EntryRef] = []
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        self.acked += entries
+        return await super().ack(entries)
+
+
+class Process:
+    """The settlement of one process."""
+
+    def __init__(self) -> None:
+        self.group = MemoryGroup(now)
+        self.queue = NotingQueue(self.group, "one")
+        self.store = MemoryStore()
+        self.metrics = metrics()
+        self.in_flight = InFlight(self.metrics.in_flight, clock=now)
+        self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, 6.0, SharedClock(monotonic=now), clock=now)
+        self.buffer = BufferLimit(ROWS, 10**9)
+        self.settlement = Settlement(
+            self.queue, self.store, self.in_flight, self.heartbeats, self.metrics, self.buffer, now=now, clock=now
+        )
+
+    async def deliver(self, *order_ids: str) -> list[Delivery]:
+        """Read entries and hold them, as if they were being processed."""
+        self.group.add(*order_ids)
+        deliveries = await self.queue.read(len(order_ids), 0)
+        for delivery in deliveries:
+            self.in_flight.start(delivery, asyncio.sleep(0))
+        return deliveries
+
+    async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
+        self.in_flight.decided(delivery)
+        await self.settlement.settle(delivery, outcome)
+
+    async def store_orders(self, delivery: Delivery, *order_ids: str) -> None:
+        """Settle a delivery whose document has these orders."""
+        await self.buffer.acquire(1)
+        orders = tuple(decode_order(document(order_id), order_id) for order_id in order_ids)
+        await self.settle(delivery, Store(orders, AT, 1))
+
+    async def store_each(self, *order_ids: str) -> None:
+        """Deliver and settle orders, one in each document."""
+        for delivery in await self.deliver(*order_ids):
+            await self.store_orders(delivery, str(delivery.order_id))
+
+    def refuse(self, *order_ids: str) -> None:
+        self.store.refuses = lambda row: row.order.id in order_ids
+
+    def dead(self) -> set[tuple[str | None, str]]:
+        return {(dead.order_id, dead.reason.value) for dead in self.group.dead}
+
+
+@asynccontextmanager
+async def settling(*, sends_heartbeats: bool = True) -> AsyncIterator[Process]:
+    process = Process()
+    async with asyncio.timeout(3_600):
+        await process.heartbeats.send()
+        tasks = [asyncio.create_task(process.settlement.run())]
+        if sends_heartbeats:
+            tasks.append(asyncio.create_task(process.heartbeats.run()))
+        yield process
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+# -- batches ----------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_lone_order_waits_for_nothing() -> None:
+    async with settling() as process:
+        before = now()
+        await process.store_each("a")
+        await some_turns()
+
+        assert process.group.is_empty()
+        assert now() == before
+        assert len(process.in_flight) == 0
+
+
+@virtual_time
+async def test_what_comes_while_a_batch_commits_is_stored_together_with_the_next() -> None:
+    async with settling() as process:
+        process.store.answers.clear()
+        await process.store_each("a")
+        await some_turns()
+        await process.store_each("b", "c", "d")
+        await some_turns()
+        process.store.answers.set()
+        await until(process.group.is_empty)
+
+        assert process.store.statements == [["a"], ["b", "c", "d"]]
+        assert process.group.calls["ack"] == 2
+
+
+@virtual_time
+async def test_with_a_backlog_an_order_waits_a_moment_for_others() -> None:
+    async with settling() as process:
+        process.settlement.expect_more(backlog=True)
+        before = now()
+        await process.store_each("a")
+        await asyncio.sleep(0.005)
+        await process.store_each("b")
+        await until(process.group.is_empty)
+
+        assert process.store.statements == [["a", "b"]]
+        assert now() - before < 0.05
+
+
+@virtual_time
+async def test_all_orders_of_a_document_are_committed_together_and_its_entry_is_acked_once() -> None:
+    async with settling() as process:
+        [delivery] = await process.deliver("document")
+        await process.store_orders(delivery, "a", "b", "c")
+        await until(process.group.is_empty)
+
+        assert process.store.statements == [["a", "b", "c"]]
+        assert set(process.store.rows) == {"a", "b", "c"}
+
+
+@virtual_time
+async def test_an_entry_whose_document_has_no_orders_is_acked_without_a_statement() -> None:
+    async with settling() as process:
+        [delivery] = await process.deliver("document")
+        await process.store_orders(delivery)
+        await until(process.group.is_empty)
+
+        assert process.store.statements == []
+        assert process.group.stream == {}
+
+
+@virtual_time
+async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not() -> None:
+    async with settling() as process:
+        process.store.most = 10
+        order_ids = [f"order-{number}" for number in range(64)]
+        await process.store_each(*order_ids)
+        await until(process.group.is_empty)
+
+        assert [len(statement) for statement in process.store.statements[:4]] == [64, 32, 16, 8]
+        assert set(process.store.rows) == set(order_ids)
+
+
+@virtual_time
+async def test_what_others_have_claimed_before_the_commit_is_not_stored() -> None:
+    async with settling() as process:
+        process.store.is_available = False
+        await process.store_each("kept", "lost")
+        await some_turns()
+        [lost] = [each for each in process.in_flight.deliveries() if each.order_id == "lost"]
+        process.group.pending[lost.entry] = Pending("two", 2, now())
+        process.in_flight.lose([lost.entry])
+        process.store.is_available = True
+        await until(lambda: process.group.calls["ack"])
+
+        assert set(process.store.rows) == {"kept"}
+        assert process.group.holds("two") == [lost.entry]
+
+
+@virtual_time
+async def test_what_others_have_claimed_after_the_commit_is_not_acked() -> None:
+    async with settling() as process:
+        process.store.answers.clear()
+        await process.store_each("lost")
+        await until(lambda: process.store.statements)
+        [lost] = process.in_flight.deliveries()
+        process.group.pending[lost.entry] = Pending("two", 2, now())
+        process.in_flight.lose([lost.entry])
+        process.store.answers.set()
+        await some_turns()
+
+        assert set(process.store.rows) == {"lost"}
+        assert process.group.calls["ack"] == 0
+        assert process.group.holds("two") == [lost.entry]
+
+
+@virtual_time
+async def test_after_the_last_heartbeat_has_expired_nothing_is_stored_that_others_have_claimed() -> None:
+    async with settling(sends_heartbeats=False) as process:
+        kept, lost = await process.deliver("kept", "lost")
+        await asyncio.sleep(100)
+        process.group.pending[lost.entry] = Pending("two", 2, now())
+        await process.store_orders(lost, "lost")
+        await process.store_orders(kept, "kept")
+        await until(lambda: process.store.rows)
+
+        assert set(process.store.rows) == {"kept"}
+
+
+@virtual_time
+async def test_if_the_last_heartbeat_expires_during_a_commit_nothing_is_acked_that_others_have_claimed() -> None:
+    async with settling(sends_heartbeats=False) as process:
+        process.store.answers.clear()
+        await process.store_each("kept", "lost")
+        kept, lost = process.in_flight.deliveries()
+        await asyncio.sleep(100)
+        process.group.pending[lost.entry] = Pending("two", 2, now())
+        process.store.answers.set()
+        await until(lambda: kept.entry not in process.group.pending)
+
+        assert process.in_flight.entries() == []
+        assert process.queue.acked == [kept.entry]
+
+
+@virtual_time
+async def test_the_buffer_is_empty_again_when_everything_is_settled_stored_or_lost() -> None:
+    async with settling() as process:
+        process.store.is_available = False
+        await process.store_each(*(f"order-{number}" for number in range(ROWS)))
+        process.in_flight.lose(process.in_flight.entries()[:5])
+        process.store.is_available = True
+        await until(lambda: not process.in_flight.entries())
+        await some_turns()
+
+        for _ in range(ROWS):
+            await asyncio.wait_for(process.buffer.acquire(1), 1)
+
+
+# -- moves ------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_each_outcome_has_its_place() -> None:
+    async with settling() as process:
+        later, gone, released = await process.deliver("later", "gone", "released")
+        await process.settle(later, LATER)
+        await process.settle(gone, GONE)
+        await process.settle(released, Release("the circuit is open"))
+
+        assert [waiting.fields[b"attempt"] for waiting in process.group.waiting] == [b"2"]
+        assert process.dead() == {("gone", "not_found")}
+        assert [(each.owner, each.count) for each in process.group.pending.values()] == [(None, 0)]
+        assert len(process.in_flight) == 0
+
+
+@virtual_time
+async def test_a_move_waits_while_redis_is_unavailable_and_is_made_once() -> None:
+    async with settling() as process:
+        later, gone = await process.deliver("later", "gone")
+        process.group.set_available(is_available=False)
+        moving = [asyncio.create_task(process.settle(later, LATER)), asyncio.create_task(process.settle(gone, GONE))]
+        await asyncio.sleep(60)
+        assert len(process.in_flight) == 2
+        process.group.lost_replies.update(reschedule=1, dead_letter=1)
+        process.group.set_available(is_available=True)
+        await asyncio.wait(moving)
+
+        assert (len(process.group.waiting), len(process.group.dead), len(process.in_flight)) == (1, 1, 0)
+
+
+@virtual_time
+async def test_what_others_have_claimed_is_not_moved_and_is_held_no_more() -> None:
+    async with settling() as process:
+        deliveries = await process.deliver("a", "b", "c")
+        for delivery in deliveries:
+            process.group.pending[delivery.entry] = Pending("two", 2, now())
+        for delivery, outcome in zip(deliveries, (LATER, GONE, Release("")), strict=True):
+            await process.settle(delivery, outcome)
+
+        assert (process.group.waiting, process.group.dead, len(process.in_flight)) == ([], [], 0)
+        assert len(process.group.holds("two")) == 3
+
+
+@virtual_time
+async def test_what_is_released_while_redis_is_unavailable_goes_together_when_it_is_back() -> None:
+    async with settling() as process:
+        deliveries = await process.deliver(*"abcde")
+        process.group.set_available(is_available=False)
+        releasing = [asyncio.create_task(process.settlement.release([delivery])) for delivery in deliveries]
+        await asyncio.sleep(60)
+        calls = process.group.calls["release"]
+        process.group.set_available(is_available=True)
+        await asyncio.wait(releasing)
+
+        assert process.group.calls["release"] - calls == 2, "the one that waited, and the four behind it"
+        assert {(each.owner, each.count) for each in process.group.pending.values()} == {(None, 0)}
+        assert len(process.in_flight) == 0
+
+
+@virtual_time
+async def test_a_release_that_was_cancelled_is_made_at_the_end() -> None:
+    async with settling() as process:
+        [delivery] = await process.deliver("a")
+        process.group.set_available(is_available=False)
+        releasing = asyncio.create_task(process.settlement.release([delivery]))
+        await asyncio.sleep(60)
+        releasing.cancel()
+        await asyncio.wait([releasing])
+        process.group.set_available(is_available=True)
+
+        assert await process.settlement.release_rest() == 1
+        assert [(each.owner, each.count) for each in process.group.pending.values()] == [(None, 0)]
+
+
+# -- rows that are refused --------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_refused_row_is_dead_lettered_when_others_are_stored() -> None:
+    async with settling() as process:
+        process.refuse("bad")
+        await process.store_each("a", "bad", "b", "c")
+        await until(process.group.is_empty)
+
+        assert process.dead() == {("bad", "unstorable")}
+        assert set(process.store.rows) == {"a", "b", "c"}
+
+
+@virtual_time
+async def test_when_all_rows_are_refused_it_is_the_table_and_none_is_to_blame() -> None:
+    async with settling() as process:
+        process.store.refuses = lambda _: True
+        order_ids = [f"order-{number}" for number in range(30)]
+        await process.store_each(*order_ids)
+        await asyncio.sleep(300)
+        held = len(process.in_flight)
+        process.store.refuses = lambda _: False
+        await until(process.group.is_empty)
+
+        assert held == 30
+        assert process.dead() == set()
+        assert set(process.store.rows) == set(order_ids)
+
+
+@virtual_time
+async def test_a_refused_row_that_is_alone_is_held_until_another_is_stored() -> None:
+    async with settling() as process:
+        process.refuse("bad")
+        await process.store_each("bad")
+        await asyncio.sleep(120)
+        assert process.dead() == set()
+        assert process.group.holds("one"), "its lease is kept"
+
+        await process.store_each("good")
+        await until(process.group.is_empty)
+
+        assert process.dead() == {("bad", "unstorable")}
+
+
+@virtual_time
+async def test_a_row_that_no_table_could_hold_is_dead_lettered_at_once() -> None:
+    async with settling() as process:
+        process.refuse("bad")
+        process.store.is_certain = True
+        await process.store_each("bad")
+        await some_turns()
+
+        assert process.dead() == {("bad", "unstorable")}
+        assert len(process.in_flight) == 0
+
+
+@virtual_time
+async def test_while_others_need_their_space_refused_rows_go_to_the_retry_set_a_few_at_a_time_and_uncounted() -> None:
+    async with settling() as process:
+        process.store.refuses = lambda _: True
+        await process.store_each(*(f"order-{number}" for number in range(ROWS)))
+        wanting = asyncio.create_task(process.buffer.acquire(1))
+        await until(lambda: process.group.waiting)
+        postponed = len(process.group.waiting)
+        await until(wanting.done)
+
+        assert postponed == ROWS // 20 + 1
+        assert {waiting.fields[b"attempt"] for waiting in process.group.waiting} == {b"1"}
+        assert process.dead() == set()
+
+
+@virtual_time
+async def test_while_an_entry_is_isolated_no_refused_row_is_held() -> None:
+    async with settling() as process:
+        process.store.refuses = lambda _: True
+        await process.store_each(*"abc")
+        await asyncio.sleep(10)
+        with process.settlement.holding_no_rows():
+            await until(lambda: len(process.in_flight) == 0)
+            assert len(process.group.waiting) == 3
+
+
+# -- the end ----------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_at_the_end_everything_gathered_is_stored_and_acked() -> None:
+    process = Process()
+    await process.heartbeats.send()
+    await process.store_each(*"abc")
+    process.settlement.finish()
+
+    await process.settlement.run()
+
+    assert set(process.store.rows) == set("abc")
+    assert process.group.is_empty()
+
+
+@virtual_time
+async def test_at_the_end_nothing_waits_for_what_is_refused_and_it_is_released_uncounted() -> None:
+    async with settling() as process:
+        process.store.refuses = lambda _: True
+        await process.store_each(*"abc")
+        await asyncio.sleep(10)
+        process.settlement.finish()
+        running = asyncio.create_task(process.settlement.run())
+        await until(running.done, within=5)
+
+        assert await process.settlement.release_rest() == 3
+        assert {(each.owner, each.count) for each in process.group.pending.values()} == {(None, 0)}

@@ -1,0 +1,133 @@
+"""Slots: how long the worker waits before it reads, and for how many."""
+
+import asyncio
+
+from fakes.virtual_time import now, some_turns, virtual_time
+from fakes.workers import gauge
+
+from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.errors import TransientFault
+from ingest.domain.fetching import Exchange, FetchRequest
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.in_flight import InFlight
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
+from ingest.flow.shutdown import Shutdown
+from ingest.flow.slots import Slots
+
+
+async def no_request(request: FetchRequest) -> None:
+    raise AssertionError(request)
+
+
+class Process:
+    """Slots, with what they look at."""
+
+    def __init__(self, count: int) -> None:
+        self.in_flight = InFlight(gauge(), clock=now)
+        self.pacing = Pacing(clock=now, draw=lambda low, _: low)
+        self.limit = ConcurrencyLimit(count, gauge(), self.pacing, clock=now)
+        self.circuit = CircuitBreaker(no_request, gauge(), count, clock=now)
+        self.slots = Slots(self.in_flight, self.limit, self.pacing, self.circuit)
+        self.shutdown = Shutdown(1.0)
+        self._number = 0
+
+    def take(self, seconds: float = 3_600.0) -> "asyncio.Task[None]":
+        self._number += 1
+        delivery = Delivery(EntryRef("stream", f"{self._number}-0"), "a", 1.0, 1, 1, None, {})
+        return self.in_flight.start(delivery, asyncio.sleep(seconds))
+
+    async def wait(self, *, backlog: bool = False) -> int:
+        return await self.slots.wait(self.shutdown, backlog=backlog)
+
+    async def end(self) -> None:
+        for task in self.in_flight.tasks():
+            task.cancel()
+        await some_turns()
+
+
+@virtual_time
+async def test_free_slots_are_told_at_once() -> None:
+    process = Process(10)
+    process.take()
+    before = now()
+
+    assert await process.wait() == 9
+    assert now() == before
+    await process.end()
+
+
+@virtual_time
+async def test_while_all_are_taken_it_waits_for_the_first_that_is_free() -> None:
+    process = Process(2)
+    process.take(5.0)
+    process.take()
+    before = now()
+
+    assert await process.wait() == 1
+    assert now() - before == 5.0
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_it_waits_for_several_slots_that_become_free_within_a_moment() -> None:
+    process = Process(640)
+    for number in range(640):
+        process.take(0.0001 * (number + 1))
+
+    assert await process.wait(backlog=True) == 10
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_a_single_slot_is_used_after_a_moment() -> None:
+    process = Process(640)
+    for _ in range(639):
+        process.take()
+    before = now()
+
+    assert await process.wait(backlog=True) == 1
+    assert 0 < now() - before < 0.01
+    await process.end()
+
+
+@virtual_time
+async def test_a_request_to_stop_ends_the_wait() -> None:
+    process = Process(1)
+    process.take()
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+
+    process.shutdown.request("test")
+    process.slots.wake()
+
+    assert await waiting == 0
+    await process.end()
+
+
+@virtual_time
+async def test_when_the_circuit_opens_the_wait_ends_and_nothing_is_read() -> None:
+    process = Process(1)
+    process.take()
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+
+    fault = TransientFault("connection refused", reached=False)
+    await process.circuit.classify(Exchange((FetchRequest("a"),), now()), fault)
+
+    assert await waiting == 0
+    await process.end()
+    assert await process.wait() == 0, "although there is a slot"
+
+
+@virtual_time
+async def test_while_the_api_asks_for_a_pause_nothing_is_read() -> None:
+    process = Process(5)
+    process.limit.record_throttle(30.0, now())
+    before = now()
+
+    waits = [await process.wait(), await process.wait()]
+
+    assert waits[0] == 0
+    assert waits[1] > 0
+    assert now() - before >= 30
