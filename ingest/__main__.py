@@ -1,4 +1,4 @@
-"""Where every command begins. Small, so that Ctrl-C ends it quietly also while Python still imports the rest."""
+"""The entry point of every command. Small, so that Ctrl-C ends it cleanly while Python still imports the rest."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ import signal
 
 def main() -> None:
     """Run the `ingest` command."""
-    # Not a shell's background job, which is to go on.
+    # Not in a background job of a shell, which must keep running.
     is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_interruptible:
         signal.signal(signal.SIGINT, _stop)
-    from ingest.cli import main as run  # noqa: PLC0415  the tenth of a second that this is about
+    from ingest.cli import main as run  # noqa: PLC0415  the slow import that Ctrl-C may interrupt
 
     if is_interruptible:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,7 +18,7 @@ def main() -> None:
 
 
 def _stop(*_: object) -> None:
-    # Nothing has begun. An exception amid an import may be taken for another, or swallowed.
+    # Nothing has started yet. An exception during an import may be mistaken for another, or swallowed.
     os.write(2, b"stopped\n")
     os._exit(130)
 

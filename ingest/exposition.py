@@ -52,7 +52,7 @@ async def _metrics(shared_metrics: SharedMetrics, monitor: Monitor, stream: str,
 
 async def _healthz(liveness: Liveness, _: web.Request) -> web.Response:
     # About the processes alone: one that waits for a server is healthy, and a restart would not help.
-    if silent := liveness.silent():
-        names = ", ".join(f"worker-{slot}" for slot in silent)
-        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"silent: {names}\n")
+    if stalled := liveness.stalled():
+        names = ", ".join(f"worker-{slot}" for slot in stalled)
+        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"stalled: {names}\n")
     return web.Response(text="ok\n")

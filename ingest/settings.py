@@ -1,8 +1,7 @@
-"""Every knob of the service, read from the environment, `.env` and secret files.
+"""All settings of the service, read from the environment, `.env` and secret files.
 
-A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that holds its value
-(a mounted secret, say). What is set in the environment goes before `.env`; what the command line
-sets goes before both.
+A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that holds its value (such as a mounted
+secret). The environment takes precedence over `.env`, and the command line takes precedence over both.
 """
 
 import os
@@ -24,7 +23,7 @@ from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
 PREFIX = "INGEST_"
 _DOT_ENV = ".env"
 _URLS = ("_url", "_dsn")
-# Looking more often for shorter blocks would cost more than it tells; they are in the lag's histogram.
+# Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -39,7 +38,7 @@ def _lower(value: object) -> object:
 class Settings(BaseSettings):
     """The effective settings. Durations are seconds.
 
-    Build it with `load_settings`, which turns every mistake into one clear line.
+    Create them with `load_settings`, which reports every invalid value in one clear line.
     """
 
     model_config = SettingsConfigDict(
@@ -56,44 +55,49 @@ class Settings(BaseSettings):
     redis_password: SecretStr | None = Field(None, description="The password, if the Redis URL has none")
     postgres_password: SecretStr | None = Field(None, description="The password, if the PostgreSQL DSN has none")
     upstream_url: str = Field(
-        "http://127.0.0.1:8081/orders/{order_id}", description="The external API, a template with {order_id}"
+        "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
     )
     upstream_token: SecretStr | None = Field(None, description="Bearer token for the external API")
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
     concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
-    upstream_connect_timeout: Seconds = Field(5.0, description="Connecting to the external API")
-    upstream_read_timeout: Seconds = Field(15.0, description="Silence of the external API within an answer")
-    upstream_timeout: Seconds = Field(30.0, description="One request to the external API, all in all")
-    upstream_tries: Positive = Field(3, description="Quick tries of a request within one attempt")
-    upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Largest order document, in bytes")
+    upstream_connect_timeout: Seconds = Field(5.0, description="Time limit for connecting to the external API")
+    upstream_read_timeout: Seconds = Field(15.0, description="Longest pause within a response of the external API")
+    upstream_timeout: Seconds = Field(30.0, description="Time limit for one request to the external API, in total")
+    upstream_tries: Positive = Field(3, description="Immediate tries of a request within one attempt")
+    upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Maximum size of an order document, in bytes")
     upstream_client: Annotated[Literal["aiohttp", "curl"], BeforeValidator(_lower)] = Field(
-        "aiohttp", description="What asks the external API: aiohttp, or curl (extra `curl`; less processor time)"
+        "aiohttp", description="HTTP client for the external API: aiohttp, or curl (extra `curl`; needs less CPU time)"
     )
     heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
-        6.0, description="A worker process silent this long is taken for dead, and others take over at once"
+        6.0,
+        description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
     )
     claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        30.0, description="Lease: a message that its living worker has not renewed this long is redelivered"
+        30.0, description="Lease: an entry that its live worker has not renewed for this long is redelivered"
     )
-    max_attempts: Positive = Field(10, description="Failed attempts before an order is a dead letter")
-    # With 1, whatever was in hand with a poison would count as poison, too.
+    max_attempts: Positive = Field(10, description="Failed attempts after which an order is dead-lettered")
+    # With 1, every entry that was in flight together with a poison message would be dead-lettered as well.
     max_deliveries: Annotated[int, Field(ge=2)] = Field(
-        10, description="Deliveries before a message is taken for poison"
+        10, description="Deliveries after which an entry counts as a poison message"
     )
-    batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(500, description="Most rows in one transaction")
+    batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(
+        500, description="Maximum number of rows in one transaction"
+    )
     batch_bytes: Positive = Field(
-        64 * 1024 * 1024, description="Most bytes of documents between fetch and commit, in each process"
+        64 * 1024 * 1024, description="Maximum size of the documents between fetch and commit in each process, in bytes"
     )
-    shutdown_grace: Seconds = Field(25.0, description="Time to finish after SIGTERM")
-    backlog_limit: Annotated[int, Field(ge=0)] = Field(0, description="Producers wait above this backlog; 0: no limit")
-    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: none")
-    metrics_host: str = Field("127.0.0.1", description="Address that /metrics listens on")
-    # Long before a heartbeat is missed: a loop that is blocked for `heartbeat_ttl` looks like a dead process.
+    shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
+    backlog_limit: Annotated[int, Field(ge=0)] = Field(
+        0, description="Producers wait while the backlog is larger; 0: no limit"
+    )
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")
+    metrics_host: str = Field("127.0.0.1", description="Address on which /metrics listens")
+    # Well before a heartbeat is missed: a process whose loop is blocked for `heartbeat_ttl` counts as dead.
     loop_block_warning: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         1.0,
-        description="Warn, with the stack, when the event loop is blocked for longer than this (at least 0.1); 0: never",
+        description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1); 0: never",
     )
     log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
         "console", description="json or console"
@@ -116,7 +120,7 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _redis_database(cls, value: SecretStr) -> SecretStr:
-        # The client takes what is no number for database 0, and 1/2 for 12.
+        # The client reads a path that is not a number as database 0, and 1/2 as 12.
         parts = urlsplit(value.get_secret_value())
         path = parts.path if parts.scheme in {"redis", "rediss"} else ""
         option = next((text for name, text in parse_qsl(parts.query) if name == "db"), "0")
@@ -159,7 +163,7 @@ class Settings(BaseSettings):
     def _upstream_template(cls, value: str) -> str:
         _require_scheme(value, ("http", "https"), "https://shop.example/orders/{order_id}")
         if value.count(PLACEHOLDER) != 1:
-            raise ValueError("must hold {order_id} once, such as https://shop.example/orders/{order_id}")
+            raise ValueError("must contain {order_id} exactly once, such as https://shop.example/orders/{order_id}")
         parts = urlsplit(value)
         if not parts.hostname or "{" in parts.netloc or PLACEHOLDER in parts.fragment:
             raise ValueError("must name a host, with {order_id} in the path or the query")
@@ -174,7 +178,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put the secret files named by `INGEST_…_FILE` behind what names them: the environment, then `.env`."""
+        """Place the secret files named by `INGEST_…_FILE` after the source that names them: the environment, then `.env`."""
         del file_secret_settings
         variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
         in_environment = _NamedFiles(settings_cls, os.environ, "")
@@ -186,8 +190,8 @@ class _NamedFiles(PydanticBaseSettingsSource):
     """Reads `INGEST_X` from the file that `INGEST_X_FILE` names.
 
     Args:
-        variables: where these names are set.
-        where: put before what is wrong with one of them.
+        variables: the variables that may contain these names.
+        where: prefix of error messages.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str | None], where: str) -> None:
@@ -202,9 +206,9 @@ class _NamedFiles(PydanticBaseSettingsSource):
         if path is None:
             return None, field_name, False
         if name in self._variables:
-            raise ConfigError(f"{self._where}both {name} and {name}_FILE are set: keep one")
+            raise ConfigError(f"{self._where}both {name} and {name}_FILE are set: remove one of them")
         if field_name in self.current_state:
-            return None, field_name, False  # set by what goes before
+            return None, field_name, False  # set by a source with precedence
         try:
             return Path(path).read_text(encoding="utf-8").strip(), field_name, False
         except (OSError, UnicodeDecodeError) as error:
@@ -217,10 +221,10 @@ class _NamedFiles(PydanticBaseSettingsSource):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the settings; an override that is None counts as not given.
+    """Read the settings; an override of None is ignored.
 
     Raises:
-        ConfigError: naming the setting and what is wrong with it, without a secret's value.
+        ConfigError: a setting is invalid; the message names it and the problem, and contains no secret.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
@@ -234,7 +238,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def _with_passwords(settings: Settings) -> Settings:
-    """Put the passwords that came by themselves, as mounted secrets do, into the URLs they belong to."""
+    """Insert passwords that were given separately, such as mounted secrets, into their URLs."""
     urls = {}
     for url_name, name in (("redis_url", "redis_password"), ("postgres_dsn", "postgres_password")):
         password: SecretStr | None = getattr(settings, name)
@@ -242,7 +246,9 @@ def _with_passwords(settings: Settings) -> Settings:
             continue
         parts = urlsplit(getattr(settings, url_name).get_secret_value())
         if parts.password:
-            raise ConfigError(f"{PREFIX}{name.upper()} is set, and {PREFIX}{url_name.upper()} has a password: keep one")
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} is set, and {PREFIX}{url_name.upper()} contains a password: remove one of them"
+            )
         user, _, host = parts.netloc.rpartition("@")
         account = f"{user.removesuffix(':')}:{quote(password.get_secret_value(), safe='')}"
         urls[url_name] = SecretStr(urlunsplit(parts._replace(netloc=f"{account}@{host}")))
@@ -250,7 +256,7 @@ def _with_passwords(settings: Settings) -> Settings:
 
 
 def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> list[str]:
-    """One line for each `INGEST_` variable that is no setting: a typing mistake, most likely.
+    """Return one line for each unknown `INGEST_` variable, most likely a typing mistake.
 
     Args:
         environ: names in the environment.
@@ -265,11 +271,11 @@ def _unknown(names: Iterable[str], where: str) -> Iterator[str]:
     given = {name.upper().removeprefix(PREFIX) for name in names if name.upper().startswith(PREFIX)}
     for name in sorted(given - known):
         near = get_close_matches(name, known, n=1)
-        yield f"{where}{PREFIX}{name} is no setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
+        yield f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
 
 
 def names_in_dot_env() -> list[str]:
-    """The variables that `.env` sets; none where there is no such file, or it is one that can be read only once."""
+    """Return the variables that `.env` sets; none if it is missing, or is not a regular file (such as a pipe)."""
     path = Path(_DOT_ENV)
     if not path.is_file():
         return []
@@ -278,7 +284,7 @@ def names_in_dot_env() -> list[str]:
 
 
 def effective(settings: Settings) -> dict[str, Any]:
-    """All values by variable name, passwords and tokens masked."""
+    """Return all values by variable name, with passwords and tokens masked."""
     values: dict[str, Any] = {}
     for name in Settings.model_fields:
         value = getattr(settings, name)
@@ -294,12 +300,12 @@ def _refuse_many_redis(url: str) -> None:
     scheme = url.partition("://")[0].lower()
     if "sentinel" in scheme:
         raise ValueError(
-            "names Sentinels, which are not supported yet: write redis://host:6379/0 with a host that leads to the primary, also "
+            "Sentinel URLs are not supported yet: write redis://host:6379/0 with a host that always leads to the primary, also "
             "after a failover (a proxy that asks Sentinel, a virtual IP, a Kubernetes service)"
         )
     if "cluster" in scheme:
         raise ValueError(
-            "names a Redis Cluster, which is not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
+            "Redis Cluster URLs are not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
         )
 
 
@@ -309,29 +315,29 @@ def _require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several
         parts = urlsplit(url)
         hosts = parts.netloc.rpartition("@")[2]
         for host in hosts.split(",") if several_hosts else [hosts]:
-            _ = urlsplit(f"//{host}").port  # computed, and raises, only when asked for
+            _ = urlsplit(f"//{host}").port  # parsed, and raises, on access only
     except ValueError:
-        raise ValueError(f"is no URL, or its port is no number: {expected}") from None
+        raise ValueError(f"is not a URL, or its port is not a number: {expected}") from None
     if parts.scheme not in schemes:
         raise ValueError(expected)
 
 
 def _require_known_options(url: str) -> None:
-    # What has no options need not wait for the client: `ingest health` asks every few seconds.
+    # Imported only when needed, as it is slow: `ingest health` runs every few seconds.
     from redis.asyncio import ConnectionPool  # noqa: PLC0415
 
     try:
-        # Asking for a connection object is the only check there is.
+        # Creating a connection object is the only check available.
         pool = ConnectionPool.from_url(url)
         pool.connection_class(**pool.connection_kwargs)
     except (ValueError, TypeError):
-        raise ValueError("has an option that the Redis client does not know, or one with a wrong value") from None
+        raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
 
 
 def _require_encoded_password(url: str) -> None:
     parts = urlsplit(url)
     if "@" in parts.path + parts.query + parts.fragment:
-        raise ValueError("has / ? or # in its password: write %2F %3F %23 for them")
+        raise ValueError("contains / ? or # in its password: write %2F %3F %23 instead")
 
 
 def _explain(problem: Any) -> str:
@@ -342,7 +348,7 @@ def _explain(problem: Any) -> str:
 
 
 def _showable(name: str, given: object) -> object:
-    """A wrong value as it may be shown; None if it may not."""
+    """Return an invalid value if it may be shown, else None."""
     field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
     if field is None or "SecretStr" in str(field.annotation):
         return None
@@ -351,5 +357,5 @@ def _showable(name: str, given: object) -> object:
     try:
         _require_scheme(given, ("http", "https"), "")
     except ValueError:
-        return None  # where there is no telling its parts, a key may be in any
+        return None  # without its parts, a key may be anywhere in it
     return mask_url(given)

@@ -1,13 +1,14 @@
-"""The parent of the worker processes: forks them, watches them, restarts them, stops them.
+"""The parent of the worker processes: forks, watches, restarts and stops them.
 
-It has one thread and no event loop, so that a fork is always clean, and imports nothing that the children have not
-imported with it: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it
-also reaps what others leave behind.
+It has one thread and no event loop, so a fork is always safe, and it has already imported everything that the children
+need: a child starts in milliseconds and shares the parent's memory. As process 1 of a container it also reaps orphaned
+processes.
 
-A fork that the system refuses, as processes or memory have run out, is tried again; the children that run are left alone.
+If the system refuses a fork because processes or memory have run out, the supervisor tries again; running children are not
+affected.
 
-Whoever kills it with SIGKILL closes its end of the lifeline, a pipe; the children see that, and stop as if
-they were asked to.
+When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes; the children detect that, and shut down
+as if they had been asked to.
 """
 
 import gc
@@ -27,14 +28,14 @@ _log = get_logger("supervisor")
 
 _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _FIRST_BACKOFF = 0.5
-# Short, as a message that kills its worker is found to do so by the count of deaths, and starting costs milliseconds.
+# Short: a poison message is only detected after it has killed its worker several times, and a start costs milliseconds.
 _LONGEST_BACKOFF = 5.0
-# A process that lived this long is well; its next death is a first one.
+# A process that has run this long counts as healthy; its next death is again treated as the first.
 _HEALTHY_AFTER = 60.0
-# Beyond the grace period, in which a child stops by itself. With a Redis that hangs, it waits for its last read (6 s),
-# its last batch and releasing (2 s each).
+# Added to the grace period within which a child stops by itself. If Redis hangs, a child waits for its last read (6 s), its
+# last batch and the release of its entries (2 s each).
 KILL_MARGIN = 12.0
-# `timeout`, systemd and terminals signal the whole process group, some of them twice: that is one request.
+# `timeout`, systemd and terminals signal the whole process group, some of them twice: this counts as one request.
 _SAME_REQUEST = 1.5
 
 
@@ -44,10 +45,10 @@ class Child:
 
     Attributes:
         name: for logs.
-        main: what it does, given the lifeline's file descriptor; returns the exit code. It is called with
-            SIGTERM blocked: it unblocks it when its own handler is in place.
-        on_death: called in the parent when the process has died without being asked to.
-        pid: of the running process; 0 if none runs.
+        main: the function that the process runs, given the lifeline's file descriptor; returns the exit code. It is
+            called with SIGTERM blocked, and unblocks it after it has installed its own handler.
+        on_death: called in the parent when the process has died without having been asked to stop.
+        pid: of the running process; 0 if none is running.
     """
 
     name: str
@@ -64,9 +65,9 @@ class Supervisor:
     """Keeps its children running until SIGTERM or SIGINT.
 
     Args:
-        children: what to run.
+        children: the processes to run.
         grace: seconds that a child may take to stop.
-        margin: seconds after that until it is killed.
+        margin: seconds after the grace period until a child is killed.
     """
 
     def __init__(self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN) -> None:
@@ -79,7 +80,7 @@ class Supervisor:
         self._failed = False
 
     def run(self) -> int:
-        """Run to the end; the exit code is 0 if every child stopped by itself when asked."""
+        """Run until stopped; the exit code is 0 if every child stopped by itself when asked."""
         self._lifeline, self._lifeline_held = os.pipe()
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
@@ -87,7 +88,7 @@ class Supervisor:
         for number in _WATCHED:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        # What exists now is shared with all children: keep the collector from writing to it.
+        # All objects that exist now are shared with the children: keep the garbage collector from writing to them.
         gc.freeze()
         while not self._stopping or any(child.pid for child in self._children):
             self._start_due()
@@ -96,21 +97,21 @@ class Supervisor:
                     self._stop(signal.Signals(caught).name)
             self._reap()
             self._kill_overdue()
-        # Python puts its handlers away before it ends: a signal that comes then would decide the exit code.
+        # Python removes its handlers before it exits: a signal that arrives then would decide the exit code.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         signal.set_wakeup_fd(-1)
         _log.info("stopped", failed=self._failed)
         return 1 if self._failed else 0
 
     def _pause(self) -> float | None:
-        """Seconds until something is due besides signals; None indefinitely."""
+        """Return the seconds until something is due; None to wait for signals only."""
         due = [child.start_at for child in self._children if not child.pid and not self._stopping]
         if self._stopping:
             due.append(self._kill_at)
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _signals(self, timeout: float | None) -> bytes:
-        """The signals that came within `timeout`, one byte each."""
+        """Return the signals that arrived within `timeout`, one byte each."""
         readable, _, _ = select.select([self._wake], [], [], timeout)
         return self._wake.recv(4096) if readable else b""
 
@@ -122,7 +123,7 @@ class Supervisor:
     def _start(self, child: Child) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Blocked across the fork: a SIGTERM that comes before the child has its own handler waits for it.
+        # Blocked across the fork: a SIGTERM that arrives before the child has installed its handler stays pending.
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         try:
             pid = os.fork()
@@ -138,7 +139,7 @@ class Supervisor:
         _log.info("process_started", process=child.name, pid=pid)
 
     def _postpone(self, child: Child, error: OSError) -> None:
-        """Try again later: the system has no process or no memory to spare now."""
+        """Try again later: the system has no process or no memory available."""
         pause = _backoff(child.refused_forks)
         child.refused_forks += 1
         child.start_at = time.monotonic() + pause
@@ -151,13 +152,13 @@ class Supervisor:
             self._wake.close()
             self._waker.close()
             os.close(self._lifeline_held)
-            # Ctrl-C reaches the whole process group; the parent passes it on as SIGTERM.
+            # Ctrl-C signals the whole process group; the parent forwards it as SIGTERM.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGCHLD))
             code = child.main(self._lifeline)
-        except BaseException:  # noqa: BLE001  the last frame of a process: say why it ends
+        except BaseException:  # noqa: BLE001  the outermost frame of the process: report why it ends
             traceback.print_exc()
         finally:
             sys.stdout.flush()
@@ -165,13 +166,13 @@ class Supervisor:
             os._exit(code)
 
     def _stop(self, cause: str) -> None:
-        """Ask all children to stop; asked again, more than a moment later, they are asked again, and hurry."""
+        """Ask all children to stop; a later second request is forwarded as well, and ends the grace period."""
         if self._stopping and time.monotonic() - self._stopped_at < _SAME_REQUEST:
             return
         grace = 0.0 if self._stopping else self._grace
         _log.info("stop_requested", cause=cause, grace=grace)
         kill_at = time.monotonic() + grace + self._margin
-        # Asking again brings the end nearer, never puts it off.
+        # A second request brings the deadline forward; it never postpones it.
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
         self._stopped_at = time.monotonic()
@@ -189,16 +190,16 @@ class Supervisor:
                 return
             for child in self._children:
                 if child.pid == pid:
-                    self._dead_lettered(child, os.waitstatus_to_exitcode(status))
+                    self._ended(child, os.waitstatus_to_exitcode(status))
 
-    def _dead_lettered(self, child: Child, code: int) -> None:
+    def _ended(self, child: Child, code: int) -> None:
         pid, child.pid = child.pid, 0
         if self._stopping:
             self._failed |= code != 0
             _log.info("process_stopped", process=child.name, pid=pid, code=code)
             return
         child.deaths = 1 if time.monotonic() - child.started > _HEALTHY_AFTER else child.deaths + 1
-        # At once after a first death, so that its messages go on; then ever more slowly.
+        # Restart immediately after a first death, so that its messages are processed; then with growing delays.
         pause = 0.0 if child.deaths == 1 else _backoff(child.deaths - 2)
         child.start_at = time.monotonic() + pause
         child.on_death()
@@ -215,5 +216,5 @@ class Supervisor:
 
 
 def _backoff(failures: int) -> float:
-    """Seconds until the next try, after this many that have failed before the last one."""
+    """Return the seconds until the next try; `failures` counts the failed tries before the last one."""
     return float(min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(failures, 10)))

@@ -1,1 +1,1 @@
-"""What an order, a delivery and an outcome are: pure, without clocks, sockets or logs."""
+"""Orders, deliveries, outcomes and errors: pure code without clocks, sockets or logs."""

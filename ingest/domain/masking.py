@@ -1,11 +1,11 @@
-"""URLs as they may be shown: in a table, an error or a log, without what opens a door."""
+"""Masks credentials in URLs, so that they can be shown in a table, an error or a log."""
 
 import re
 from urllib.parse import urlsplit, urlunsplit
 
 PLACEHOLDER = "{order_id}"
 MASK = "***"
-# Options in the URLs of Redis and PostgreSQL that are no secret, and tell something; all others are masked.
+# Options in the URLs of Redis and PostgreSQL that are not secret, and useful to see; all others are masked.
 _SHOWN_OPTIONS = frozenset({
     "application_name", "connect_timeout", "database", "db", "dbname", "gssencmode", "host", "port", "protocol", "socket_timeout",
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "sslcrl", "sslmode", "sslnegotiation", "sslrootcert",
@@ -15,17 +15,17 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_url(url: str) -> str:
-    """The URL with what may be secret replaced by `***`: passwords, and values in the query; `{order_id}` stays.
+    """Return the URL with passwords and query values replaced by `***`; `{order_id}` is kept.
 
-    Of the external API's URL, also all that stands before the host: keys are put there as users.
+    In the URL of the external API, the whole user part is masked: API keys are put there as user names.
 
     Raises:
-        ValueError: if it is no URL, so that there is no telling where its password is.
+        ValueError: it is not a URL, so its password cannot be located.
     """
     parts = urlsplit(url)
     netloc, path, shown = parts.netloc, parts.path, _SHOWN_OPTIONS
     if parts.scheme in {"http", "https"}:
-        # For urlsplit, a slash in a password ends the host.
+        # urlsplit ends the host at a slash, also at one in a password.
         account, at, host = (netloc + path).rpartition("@")
         netloc, path, shown = f"{MASK if account else ''}{at}{host}", "", frozenset()
     else:
@@ -38,7 +38,7 @@ def mask_url(url: str) -> str:
 
 
 def mask_urls(text: str) -> str:
-    """A text, such as a library's error, with every URL in it masked."""
+    """Return a text, such as an error of a library, with every URL in it masked."""
     return _URL.sub(_masked, text) if "://" in text else text
 
 

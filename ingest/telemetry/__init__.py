@@ -1,1 +1,1 @@
-"""What the service says of itself: metrics and logs."""
+"""Metrics, logs and event-loop monitoring."""

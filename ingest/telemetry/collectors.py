@@ -1,4 +1,4 @@
-"""Shows what is counted to prometheus_client; only the process that serves /metrics needs it."""
+"""prometheus_client collectors for the shared-memory metrics and the queue; used only by the process that serves /metrics."""
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
@@ -12,13 +12,13 @@ from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 
 class SharedMetricsCollector(Collector):
-    """Shows the board to prometheus_client, all processes added up."""
+    """Exports the shared-memory metrics, summed over all processes."""
 
     def __init__(self, shared_metrics: SharedMetrics) -> None:
         self._shared_metrics = shared_metrics
 
     def collect(self) -> Iterator[Metric]:
-        """One metric family for each declared metric."""
+        """Yield one metric family for each declared metric."""
         for spec in self._shared_metrics.specs:
             labels = [spec.label] if spec.label else []
             family = _family(spec, labels)

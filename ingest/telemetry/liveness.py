@@ -1,7 +1,7 @@
-"""Whether the worker processes still turn their event loops, as /healthz tells it; no server is asked.
+"""Whether the event loops of the worker processes are running, for /healthz; no server is contacted.
 
-Each loop's turns are counted on the board anyway, by the histogram of its lag. A process whose count stands still is
-frozen, or dies as often as it is started.
+The histogram of the event-loop lag in the shared-memory metrics already counts the iterations of each loop. A process
+whose count does not change is frozen, or dies each time it is started.
 """
 
 import time
@@ -12,11 +12,11 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 
 
 class Liveness:
-    """Compares the board with what it was at earlier looks.
+    """Compares the shared-memory metrics with their values at earlier checks.
 
     Args:
-        board: of the worker processes.
-        limit: seconds without a turn after which a process counts as silent.
+        shared_metrics: of the worker processes.
+        limit: seconds without an iteration after which a process counts as stalled.
         clock: monotonic seconds.
     """
 
@@ -27,17 +27,17 @@ class Liveness:
         self._limit = limit
         self._clock = clock
         now = clock()
-        self._seen = [(self._turns(slot), now) for slot in range(shared_metrics.slots)]
+        self._seen = [(self._iterations(slot), now) for slot in range(shared_metrics.slots)]
 
-    def silent(self) -> list[int]:
-        """The slots of the processes that have not turned for too long."""
+    def stalled(self) -> list[int]:
+        """Return the slots of the processes whose event loop has made no progress for too long."""
         now = self._clock()
-        for slot, (turns, _) in enumerate(self._seen):
-            current = self._turns(slot)
-            if current != turns:
+        for slot, (iterations, _) in enumerate(self._seen):
+            current = self._iterations(slot)
+            if current != iterations:
                 self._seen[slot] = (current, now)
         return [slot for slot, (_, since) in enumerate(self._seen) if now - since > self._limit]
 
-    def _turns(self, slot: int) -> float:
+    def _iterations(self, slot: int) -> float:
         # The last cell is the sum of the lags; the others count.
         return sum(self._shared_metrics.cells(LOOP_LAG.name, 0, slot)[:-1])

@@ -4,7 +4,7 @@ import logging
 import sys
 from typing import Any, Literal
 
-# structlog loads rich, which takes a tenth of a worker's start, for tracebacks that are not drawn here.
+# structlog imports rich for tracebacks that are not used here; the import would take a tenth of a worker's start-up time.
 _modules: dict[str, Any] = sys.modules
 _rich = _modules.setdefault("rich", None)
 import structlog  # noqa: E402
@@ -15,7 +15,7 @@ if _rich is None:
 
 
 def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
-    """Configure structlog, and route what libraries log through it. Call it once, early."""
+    """Configure structlog, and route the log records of libraries through it. Call it once, at start-up."""
     level = logging.getLevelNamesMapping()[log_level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -26,7 +26,7 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
     if log_format == "json":
         finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
-        # Plain tracebacks: the others show local variables, and with them orders and secrets.
+        # Plain tracebacks: the other formatters show local variables, which may hold orders and secrets.
         plain = structlog.dev.plain_traceback
         finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     structlog.configure(
@@ -54,6 +54,6 @@ def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDi
 
 
 def get_logger(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of one part of the program; its events have the part's name in `component`."""
+    """Return the logger of one component; its events carry the name in the field `component`."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger

@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due: the first sign of a process with too much to do."""
+"""Measures how late the event loop runs what is due: the first sign of an overloaded process."""
 
 import asyncio
 import time
@@ -13,12 +13,12 @@ _EVERY = 0.5
 
 @contextmanager
 def watching_loop(lag: Histogram, block_warning: float) -> Iterator[None]:
-    """Measure the running loop's lag; warn when it is blocked for longer than `block_warning` seconds (0: never)."""
+    """Measure the lag of the running loop, and warn when it is blocked for longer than `block_warning` seconds (0: never)."""
     every = _EVERY
-    expect: Callable[[float], None] = _nobody
+    expect: Callable[[float], None] = _ignore
     with ExitStack() as stack:
         if block_warning:
-            # A block counts from when the loop was due: whatever lasts one and a half times the threshold is seen.
+            # A block counts from when the loop was due: whatever lasts one and a half times the threshold is reported.
             every = min(_EVERY, block_warning / 2)
             watch = BlockWatch(block_warning)
             watch.start()
@@ -37,5 +37,5 @@ async def _measure(lag: Histogram, every: float, expect: Callable[[float], None]
         lag.observe(max(0.0, time.monotonic() - due))
 
 
-def _nobody(_due: float) -> None:
-    """Nobody waits for the loop."""
+def _ignore(_due: float) -> None:
+    """Check-ins without a watchdog."""

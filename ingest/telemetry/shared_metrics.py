@@ -1,12 +1,12 @@
-"""The shared board: where the processes of one `ingest worker` count, and /metrics reads.
+"""Shared-memory metrics: the processes of one `ingest worker` write them, and /metrics reads them.
 
-One anonymous shared memory map, made before the processes are forked; a row for each process slot, a
-cell (float64) for each time series. A process writes its own row alone, so there are no locks, and an
-increment is one addition. What a killed process counted stays on the board, and its successor in
-the slot goes on from there: counters never go back.
+They live in one anonymous shared memory map, created before the processes are forked, with one row for each process slot
+and one cell (float64) for each time series. Each process writes only its own row, so there are no locks, and an increment
+is one addition. The counts of a killed process are kept, and its successor in the slot continues from them: counters never
+decrease.
 
-prometheus_client's own multi-process mode keeps a file per process and metric instead; it has no custom
-collectors, and an observation costs it an order of magnitude more than here.
+prometheus_client's own multi-process mode keeps a file for each process and metric instead; it supports no custom
+collectors, and an observation costs it ten times as much.
 """
 
 import mmap
@@ -71,7 +71,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A metric as declared: all its label values are known beforehand.
+    """The declaration of a metric; all its label values are known in advance.
 
     Attributes:
         kind: counter, gauge or histogram.
@@ -89,17 +89,17 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """Cells of one series: its buckets, the infinite one and the sum, or the one value."""
+        """The number of cells of one series: the buckets, the infinite bucket and the sum, or a single value."""
         return len(self.bounds) + 2 if self.kind == "histogram" else 1
 
 
 @dataclass(slots=True)
 class SharedMetrics:
-    """The shared memory with its layout.
+    """The shared memory map and its layout.
 
     Args:
-        specs: what is counted.
-        slots: rows, one for each process.
+        specs: the declared metrics.
+        slots: the number of rows, one for each process.
     """
 
     specs: tuple[Spec, ...]
@@ -118,51 +118,51 @@ class SharedMetrics:
         self._cells = memoryview(mmap.mmap(-1, max(1, at * self.slots) * _CELL)).cast("d")
 
     def row(self, slot: int) -> "Row":
-        """The row that the process in `slot` writes."""
+        """Return the row that the process in `slot` writes."""
         start = slot * self._row
         return Row(self, self._cells[start : start + self._row])
 
     def clear_gauges(self, slot: int) -> None:
-        """Zero what the process in `slot` no longer holds, now that it is gone."""
+        """Set the gauges of `slot` to zero, after its process has ended."""
         for spec in self.specs:
             if spec.kind == "gauge":
                 for index in range(len(spec.values)):
                     self._cells[slot * self._row + self._offsets[spec.name] + index] = 0.0
 
     def total(self, name: str, index: int) -> list[float]:
-        """The cells of a metric's series number `index`, added over all slots."""
+        """Return the cells of series number `index` of a metric, summed over all slots."""
         rows = [self.cells(name, index, slot) for slot in range(self.slots)]
         return [sum(cells) for cells in zip(*rows, strict=True)]
 
     def cells(self, name: str, index: int, slot: int) -> list[float]:
-        """The cells of a metric's series number `index`, of one slot."""
+        """Return the cells of series number `index` of a metric, of one slot."""
         spec = next(spec for spec in self.specs if spec.name == name)
         start = slot * self._row + self._offsets[name] + index * spec.width
         return list(self._cells[start : start + spec.width])
 
     def offset(self, name: str) -> int:
-        """Where a metric's first cell is within a row."""
+        """Return the position of a metric's first cell within a row."""
         return self._offsets[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One process's part of the board; hands out its series."""
+    """The cells of one process, and the series in them."""
 
     shared_metrics: SharedMetrics
     cells: "memoryview[float]"
 
     def counter(self, spec: Spec) -> dict[str, Counter]:
-        """The counters of a metric by label value."""
+        """Return the counters of a metric by label value."""
         at = self.shared_metrics.offset(spec.name)
         return {value: Counter(self.cells, at + index) for index, value in enumerate(spec.values)}
 
     def gauge(self, spec: Spec) -> Gauge:
-        """The gauge of a metric without labels."""
+        """Return the gauge of a metric without labels."""
         return Gauge(self.cells, self.shared_metrics.offset(spec.name))
 
     def histogram(self, spec: Spec) -> dict[str, Histogram]:
-        """The histograms of a metric by label value."""
+        """Return the histograms of a metric by label value."""
         at = self.shared_metrics.offset(spec.name)
         return {
             value: Histogram(self.cells, at + index * spec.width, spec.bounds)

@@ -1,1 +1,1 @@
-"""The external API: asks it for orders, and says what its answers mean."""
+"""Client of the external API: fetches order documents and classifies faults."""

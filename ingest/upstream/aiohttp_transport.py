@@ -1,4 +1,4 @@
-"""Requests by aiohttp: the default, as the service needs aiohttp anyway."""
+"""The transport on aiohttp: the default, as the service needs aiohttp anyway."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -9,31 +9,31 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, Declined, NoAnswer, Options, TooLarge, has_document
+from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, NoDocument, NoResponse, Options, TooLarge, has_document
 
 _CHUNK = 64 * 1024
 
 
 class AiohttpTransport:
-    """One session for the whole process, for its connections and its DNS cache."""
+    """One session for the whole process, with its connection pool and DNS cache."""
 
     def __init__(self, session: aiohttp.ClientSession, options: Options) -> None:
         self._session = session
-        # Not the session's: a tunnel through a proxy would begin with telling it the token, as of aiohttp 3.14.
+        # Per request, not per session: aiohttp 3.14 sends session headers, and with them the token, to a tunnelling proxy.
         self._headers = CIMultiDict(options.headers)
         self._body_limit = options.limits.body
 
     @classmethod
     @asynccontextmanager
     async def open(cls, options: Options) -> AsyncIterator[Self]:
-        """A transport with its session; the worker's slots bound its connections, so the session does not."""
+        """Open a transport with its session. The session does not limit connections, as the slots of the worker do."""
         limits = options.limits
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,
                 ttl_dns_cache=DNS_CACHE,
                 keepalive_timeout=KEEP_ALIVE,
-                ssl=_trusting() if options.is_tls else True,
+                ssl=_tls_context() if options.is_tls else True,
             ),
             timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect, sock_read=limits.read),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -48,25 +48,25 @@ class AiohttpTransport:
                 URL(url, encoded=True), headers=self._headers, allow_redirects=False
             ) as response:
                 if not has_document(response.status):
-                    raise Declined(response.status, response.headers)
+                    raise NoDocument(response.status, response.headers)
                 return await self._body(response)
         except aiohttp.ClientHttpProxyError as error:
             if error.status == 407:
-                raise Declined(407, error.headers or {}) from error
-            raise NoAnswer(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
+                raise NoDocument(407, error.headers or {}) from error
+            raise NoResponse(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
         except aiohttp.ClientConnectorError as error:
-            raise NoAnswer(_unconnected(error), reached=False) from error
+            raise NoResponse(_connect_error(error), reached=False) from error
         except TimeoutError as error:
-            unconnected = isinstance(error, aiohttp.ConnectionTimeoutError)
-            text = "while connecting" if unconnected else "while waiting for it"
-            raise NoAnswer(text, in_time=False, reached=not unconnected) from error
+            not_connected = isinstance(error, aiohttp.ConnectionTimeoutError)
+            text = "while connecting" if not_connected else "while waiting for the response"
+            raise NoResponse(text, timed_out=True, reached=not not_connected) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoAnswer(_said_of(error)) from error
+            raise NoResponse(_describe(error)) from error
         except RuntimeError as error:
-            # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+            # uvloop raises this, instead of an OSError, for a connection that has just been closed.
             if "handler is closed" not in str(error):
                 raise
-            raise NoAnswer("the connection was closed") from error
+            raise NoResponse("the connection was closed") from error
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         length = response.content_length
@@ -82,37 +82,37 @@ class AiohttpTransport:
         return bytes(body)
 
 
-def _trusting() -> ssl.SSLContext:
-    """Whom Python trusts now. aiohttp's own is of when it was imported, which in a worker process was before the fork."""
+def _tls_context() -> ssl.SSLContext:
+    """Return Python's current trust settings. aiohttp loads its own at import, which for a worker is before the fork."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-def _unconnected(error: aiohttp.ClientConnectorError) -> str:
+def _connect_error(error: aiohttp.ClientConnectorError) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             why = error.certificate_error
             reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__
             return f"the certificate is not accepted: {reason}"
         case aiohttp.ClientConnectorDNSError():
-            return f"the name of the host cannot be resolved: {_reason(error.os_error)}"
+            return f"the host name cannot be resolved: {_reason(error.os_error)}"
         case _:
             return f"cannot connect: {_reason(error.os_error)}"
 
 
-def _said_of(error: Exception) -> str:
-    """What went wrong, as a sentence, without a URL or anything that the server sent: either may hold a secret."""
+def _describe(error: Exception) -> str:
+    """Describe an error, without the URL and without data from the server: either may contain a secret."""
     match error:
         case aiohttp.ServerDisconnectedError():
-            return "the connection was closed before the answer"
+            return "the connection was closed before the response"
         case aiohttp.ClientPayloadError():
-            # Its text is the representation of its cause.
-            return f"the body of the answer cannot be read: {_reason(error.__cause__)}"
+            # Its message is the repr of its cause.
+            return f"the response body cannot be read: {_reason(error.__cause__)}"
         case aiohttp.ClientResponseError():
-            return "the answer is not valid HTTP"
+            return "the response is not valid HTTP"
         case aiohttp.InvalidURL():
-            return "the address is no URL of HTTP"
+            return "the address is not an HTTP URL"
         case OSError():
             return f"the connection failed: {_reason(error)}"
         case _:
@@ -122,13 +122,13 @@ def _said_of(error: Exception) -> str:
 def _reason(error: BaseException | None) -> str:
     match error:
         case aiohttp.http_exceptions.ContentLengthError():
-            return "it ended before its announced length"
+            return "it is shorter than its Content-Length"
         case aiohttp.http_exceptions.TransferEncodingError():
-            return "it ended before its last chunk, or is not well-formed"
+            return "its chunked encoding is incomplete or malformed"
         case aiohttp.http_exceptions.ContentEncodingError():
-            return "it is not packed as its Content-Encoding says"
+            return "it is not compressed as its Content-Encoding says"
         case ssl.SSLError():
-            return (error.reason or "a failure of TLS").replace("_", " ").lower()
+            return (error.reason or "TLS failure").replace("_", " ").lower()
         case OSError(strerror=str(text)) if text:
             return text
         case _:

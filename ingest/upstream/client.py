@@ -1,8 +1,8 @@
 """Fetches order documents over HTTP, through one transport for the whole process.
 
-Redirects are followed here, alike for both transports: within the same origin only.
+Redirects are followed here, for both transports alike, and within the same origin only.
 
-Nothing here changes anything anywhere: a fetch that is cancelled or dies has not happened.
+A fetch has no side effects: if it is cancelled or the process dies, nothing has happened.
 """
 
 import random
@@ -20,12 +20,12 @@ from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import ConfigError, Fault, PermanentFault, TransientFault, TransportFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
-from ingest.upstream.answers import breaks_off, code_of, fault_of
-from ingest.upstream.redirects import MOST_REDIRECTS, RefusedRedirect, redirected
-from ingest.upstream.renewal import Opener, RenewedTransport
-from ingest.upstream.transport import Declined, Kind, NoAnswer, Options, TooLarge, Transport, UpstreamLimits
+from ingest.upstream.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target
+from ingest.upstream.replacement import Opener, ReplaceableTransport
+from ingest.upstream.responses import code_of, fault_of, is_truncated
+from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport, UpstreamLimits
 
-# Between the quick tries of one attempt, in seconds.
+# Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 
@@ -35,18 +35,18 @@ def _utc_now() -> datetime:
 
 
 class UpstreamClient:
-    """The external API.
+    """Client of the external API.
 
     Args:
         template: URL with `{order_id}`.
-        seconds: histograms by code.
-        now: the clock that stamps what was fetched; one for all workers, as the later fetch wins.
-        draw: a uniform random number between its arguments, for the pauses between quick tries.
+        seconds: request duration histograms by code.
+        now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
+        draw: returns a uniform random number between its arguments, for the pauses between immediate tries.
     """
 
     def __init__(
         self,
-        transport: RenewedTransport,
+        transport: ReplaceableTransport,
         template: str,
         limits: UpstreamLimits,
         seconds: dict[str, Histogram],
@@ -73,18 +73,18 @@ class UpstreamClient:
         kind: Kind = "aiohttp",
         proxy: str | None = None,
     ) -> AsyncIterator[Self]:
-        """A client with its transport; `proxy` is the URL of one that all requests go through."""
+        """Open a client with its transport; `proxy` is the URL of a proxy for all requests."""
         headers = {"Accept": "application/json", "User-Agent": "order-ingest"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         options = Options(headers, limits, template.lower().startswith("https://"), proxy)
-        opener = _opener(kind)
-        async with cls.over(lambda: opener(options), template, limits, seconds, now) as client:
+        opener = transport_opener(kind)
+        async with cls.with_opener(lambda: opener(options), template, limits, seconds, now) as client:
             yield client
 
     @classmethod
     @asynccontextmanager
-    async def over(
+    async def with_opener(
         cls,
         opener: Opener,
         template: str,
@@ -94,22 +94,22 @@ class UpstreamClient:
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[Self]:
-        """A client over the transports that `opener` opens: one, and another when that has broken.
+        """Open a client on the transports that `opener` opens: one, and a replacement when it has failed.
 
-        `clock` tells how long a transport has been open.
+        `clock` (monotonic seconds) determines how long a transport has been open.
         """
-        async with RenewedTransport.open(opener, limits.total, clock) as transport:
+        async with ReplaceableTransport.open(opener, limits.total, clock) as transport:
             yield cls(transport, template, limits, seconds, now, draw)
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """The document of one order, as sent, with the time at which the successful try began.
+        """Return the document of one order, as sent, with the start time of the successful try.
 
         Raises:
-            TransientFault: after the quick tries are used up.
-            TransportFault: if it is our own client that fails, after those as well.
-            ThrottledFault: if the API asks to wait.
-            CredentialFault: if it refuses our credential.
-            PermanentFault: if it has no such order, refuses it, or sends too much.
+            TransientFault: all immediate tries have failed.
+            TransportFault: our own HTTP client has failed in all of them.
+            ThrottledFault: the API asks to wait.
+            CredentialFault: the API refuses our credential.
+            PermanentFault: the API has no such order, refuses it, or its document is too large.
         """
         url = self._url(request.order_id)
         try:
@@ -118,16 +118,16 @@ class UpstreamClient:
             return await self._try_again(request, url, error)
 
     async def fetch_once(self, request: FetchRequest) -> Fetched:
-        """As `fetch`, without the quick tries: while the API is unavailable, each request is one too many."""
+        """Fetch with a single try: for probing while the API is unavailable."""
         return await self._try(request, self._url(request.order_id))
 
     def _url(self, order_id: str) -> str:
-        # Most IDs are plain, and to see that costs a tenth of quoting them.
+        # Most IDs need no quoting, and the check costs a tenth of it.
         plain = order_id.isalnum() and order_id.isascii()
         return self._before + (order_id if plain else quote(order_id, safe="")) + self._after
 
     async def _try_again(self, request: FetchRequest, url: str, first: TransientFault) -> Fetched:
-        """Go on after a failed first try, which went without tenacity: that would double the cost of a success."""
+        """Retry after a failed first try. The first try runs without tenacity, which would double the cost of a success."""
         failed: TransientFault | None = first
 
         async def next_try() -> Fetched:
@@ -137,7 +137,7 @@ class UpstreamClient:
                 raise error
             return await self._try(request, url)
 
-        # Full jitter: what failed together does not come back together.
+        # Full jitter: requests that failed together are not retried together.
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(TransientFault),
             stop=stop_after_attempt(self._limits.tries),
@@ -146,50 +146,52 @@ class UpstreamClient:
         )
         return await retrying(next_try)
 
-    async def _try(self, request: FetchRequest, url: str, redirects: int = MOST_REDIRECTS) -> Fetched:
+    async def _try(self, request: FetchRequest, url: str, redirects: int = MAX_REDIRECTS) -> Fetched:
         code, asked_at, started, get = "error", self._now(), time.monotonic(), self._transport.get
         try:
             body = await get(url)
-            if body[-1:] == b"}" or not breaks_off(body):
+            if body[-1:] == b"}" or not is_truncated(body):
                 code = "2xx"
                 return Fetched(body, asked_at)
-        except Declined as answer:
-            code = code_of(answer.status)
-            target = self._target(request, url, answer, redirects, asked_at, started)
+        except NoDocument as response:
+            code = code_of(response.status)
+            target = self._target(request, url, response, redirects, asked_at, started)
         except TooLarge:
             code = "2xx"
             error = f"the body is larger than {self._limits.body} bytes"
             raise _in(request, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
-        except NoAnswer as reason:
-            code = "error" if reason.in_time else "timeout"
-            text = str(reason) if reason.in_time else f"no answer in time ({reason})"
-            retry = RetryReason.CONNECTION if reason.in_time else RetryReason.TIMEOUT
+        except NoResponse as reason:
+            code = "timeout" if reason.timed_out else "error"
+            text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
+            retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
             raise _in(request, started, TransientFault(text, reached=reason.reached, reason=retry)) from reason
-        except Exception as bug:  # what else a transport raises is no order's fault, and not the external API's
+        except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
             await self._transport.replace(get, bug)
             raise _in(request, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
         else:
             raise _in(
                 request,
                 started,
-                TransientFault(f"the document breaks off after {len(body)} bytes", reason=RetryReason.TRUNCATED),
+                TransientFault(f"the document is truncated after {len(body)} bytes", reason=RetryReason.TRUNCATED),
             )
         finally:
             self._seconds[code].observe(time.monotonic() - started)
         return await self._try(request, target, redirects - 1)
 
     def _target(
-        self, request: FetchRequest, url: str, answer: Declined, redirects: int, asked_at: datetime, started: float
+        self, request: FetchRequest, url: str, response: NoDocument, redirects: int, asked_at: datetime, started: float
     ) -> str:
-        """Where a redirect leads; any other answer without a document is a fault."""
+        """Return the target of a redirect, or raise the fault of any other response without a document."""
         try:
-            target = redirected(url, answer.status, answer.headers.get("Location"))
+            target = redirect_target(url, response.status, response.headers.get("Location"))
         except RefusedRedirect as refused:
-            raise _in(request, started, TransientFault(f"HTTP {answer.status}: a redirect that {refused}")) from None
+            raise _in(
+                request, started, TransientFault(f"HTTP {response.status}: redirect refused: it {refused}")
+            ) from None
         if target is None:
-            raise _in(request, started, fault_of(answer.status, answer.headers, asked_at)) from None
+            raise _in(request, started, fault_of(response.status, response.headers, asked_at)) from None
         if not redirects:
-            raise _in(request, started, TransientFault(f"more than {MOST_REDIRECTS} redirects")) from None
+            raise _in(request, started, TransientFault(f"more than {MAX_REDIRECTS} redirects")) from None
         return target
 
 
@@ -199,15 +201,20 @@ def _in(request: FetchRequest, started: float, fault: Fault) -> Fault:
 
 
 def require(kind: Kind) -> None:
-    """Load what a transport is made of, before processes are forked, which then share it.
+    """Import a transport before processes are forked, which then share its memory.
 
     Raises:
-        ConfigError: if it is not installed, or does not work here.
+        ConfigError: it is not installed, or does not work on this system.
     """
-    _opener(kind)
+    transport_opener(kind)
 
 
-def _opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Transport]]:
+def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Transport]]:
+    """Return the function that opens a transport of this kind.
+
+    Raises:
+        ConfigError: as `require`.
+    """
     match kind:
         case "aiohttp":
             from ingest.upstream.aiohttp_transport import AiohttpTransport  # noqa: PLC0415  only one of the two is needed
@@ -226,10 +233,10 @@ def _require_pycurl() -> None:
     if sys.platform != "linux":
         raise ConfigError("INGEST_UPSTREAM_CLIENT=curl needs Linux: leave it at aiohttp")
     try:
-        import pycurl  # noqa: F401, PLC0415  to see whether it can be imported
+        import pycurl  # noqa: F401, PLC0415  checks whether it can be imported
     except ModuleNotFoundError as error:
         needed = "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install '.[curl]' in the project's folder"
         raise ConfigError(needed) from error
     except ImportError as error:
-        # It was built for another TLS library than its libcurl has, say.
+        # For example, it was built for another TLS library than its libcurl uses.
         raise ConfigError(f"INGEST_UPSTREAM_CLIENT=curl: pycurl cannot be loaded: {error}") from error

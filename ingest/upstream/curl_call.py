@@ -1,4 +1,4 @@
-"""One request by libcurl: a handle that is used again and again, and what it has received."""
+"""One libcurl request: a reusable handle with the response it has received."""
 
 import asyncio
 import math
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import pycurl
 
-from ingest.upstream.curl_errors import OUR_OWN, UNREACHED, sentence
+from ingest.upstream.curl_errors import CLIENT_ERRORS, NOT_SENT, describe
 from ingest.upstream.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
-    Declined,
-    NoAnswer,
+    NoDocument,
+    NoResponse,
     Options,
     TooLarge,
-    TransportBroken,
+    TransportFailed,
     has_document,
 )
 
-# The options that say which certificates are trusted.
-Trust = Sequence[tuple[int, str]]
-# An error of libcurl: its number and text.
-Problem = tuple[int, str]
-Ended = asyncio.Future[Problem | None]
+# The options that select the trusted certificates.
+TrustOptions = Sequence[tuple[int, str]]
+# A libcurl error: its number and text.
+CurlError = tuple[int, str]
+Ended = asyncio.Future[CurlError | None]
 
 _LONGEST_MS = 2**31 - 1
-# Redirects are not libcurl's to follow; this is for the day on which an address comes from elsewhere.
+# libcurl does not follow redirects here; this restricts any URL to HTTP all the same.
 _HTTP = pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS
 _HAS_HTTP2 = bool(pycurl.version_info()[4] & pycurl.VERSION_HTTP2)
 
@@ -34,103 +34,116 @@ class Call:
     """One reusable request.
 
     Attributes:
-        curl: its handle.
-        ended: what became of the running request: None if libcurl is content with it.
-        marks: how much had come when somebody last looked.
-        heard_at: when something new had come by then, in the loop's time.
-        is_sent: whether the request had gone out by then.
+        curl: the libcurl handle.
+        ended: resolves when the running request has ended: None on success, or the error.
+        progress: the number of headers and bytes received at the last check.
+        received_at: when the last new data was noticed, in the loop's time.
+        is_sent: whether the request had been sent by the last check.
     """
 
     __slots__ = (
-        "_body", "_getinfo", "_headers", "_limit", "_overflown", "_set", "_size", "curl", "ended", "heard_at", "is_sent", "marks",
+        "_body",
+        "_getinfo",
+        "_headers",
+        "_limit",
+        "_set",
+        "_size",
+        "_too_large",
+        "curl",
+        "ended",
+        "is_sent",
+        "progress",
+        "received_at",
     )  # fmt: skip
 
-    def __init__(self, options: Options, trust: Trust) -> None:
+    def __init__(self, options: Options, trust: TrustOptions) -> None:
         self.curl = curl = pycurl.Curl()
-        # A handle looks its attributes up among all constants of libcurl first: what every request needs is kept.
+        # A handle looks attributes up among all libcurl constants first: those that every request needs are cached.
         self._set = curl.setopt
         self._getinfo = curl.getinfo
         self._limit = options.limits.body
         self._body: list[bytes] = []
         self._headers: list[bytes] = []
         self._size = 0
-        self._overflown = False
+        self._too_large = False
         self.ended: Ended
-        self.marks = (0, 0)
-        self.heard_at = 0.0
+        self.progress = (0, 0)
+        self.received_at = 0.0
         self.is_sent = False
         for option, value in [*_settings(options), *trust]:
             curl.setopt(option, value)
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 
-    def aim(self, url: str, ended: Ended) -> None:
-        """Get ready for a request."""
+    def prepare(self, url: str, ended: Ended) -> None:
+        """Prepare the handle for a request."""
         self._set(pycurl.URL, url.encode())
         self.ended = ended
-        self.heard_at = 0.0
+        self.received_at = 0.0
         self.is_sent = False
 
-    def clear(self) -> None:
-        """Forget what came: it may be large, and the next request may be long in coming."""
+    def reset(self) -> None:
+        """Discard the response: it may be large, and the handle may stay unused for long."""
         self._headers.clear()
         self._body.clear()
         self._size = 0
-        self._overflown = False
+        self._too_large = False
 
-    def body(self, problem: Problem | None) -> bytes:
-        """What the request that has ended in `problem` brought, see `Transport.get`."""
+    def body(self, error: CurlError | None) -> bytes:
+        """Return the body of the request that ended with `error`, see `Transport.get`."""
         status = self._getinfo(pycurl.RESPONSE_CODE)
-        if problem is None and has_document(status) and (self._body or self._has_whole_head()):
+        if error is None and has_document(status) and (self._body or self._has_whole_head()):
             return self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        raise self._failure(status, problem)
+        raise self._failure(status, error)
 
-    def is_silent(self, now: float, patience: float) -> bool:
-        """Whether nothing came for `patience` seconds, as far as one can tell by looking now and then."""
-        marks = len(self._headers), self._size
+    def is_idle(self, now: float, limit: float) -> bool:
+        """Return whether no data has been received for `limit` seconds, as observed by periodic calls."""
+        progress = len(self._headers), self._size
         self.is_sent = self.is_sent or self._is_sent()
-        if marks != self.marks or not self.is_sent or self.heard_at == 0.0:
-            self.marks, self.heard_at = marks, now
-        return now - self.heard_at >= patience
+        if progress != self.progress or not self.is_sent or self.received_at == 0.0:
+            self.progress, self.received_at = progress, now
+        return now - self.received_at >= limit
 
     def _receive(self, chunk: bytes) -> int | None:
-        # Before 8.4, libcurl knew only announced lengths, and before 8.20 it did not count what it had unpacked.
+        # libcurl before 8.4 limits only announced lengths, and before 8.20 it does not count decompressed bytes.
         self._size += len(chunk)
         if self._size > self._limit:
-            self._overflown = True
-            return 0  # less than what came: libcurl breaks off
+            self._too_large = True
+            return 0  # less than was received: libcurl aborts
         self._body.append(chunk)
         return None
 
     def _has_whole_head(self) -> bool:
-        """Whether the empty line was there: libcurl is content with the end of the connection instead."""
+        """Return whether the header block was complete: libcurl accepts the end of the connection instead."""
         return bool(self._headers) and self._headers[-1].isspace()
 
     def _is_sent(self) -> bool:
-        # libcurl's times of connecting are set even if it could not.
+        # libcurl sets its connect times even if the connection failed.
         return bool(self._getinfo(pycurl.REQUEST_SIZE))
 
-    def _failure(self, status: int, problem: Problem | None) -> Exception:
-        number, text = problem or (pycurl.E_OK, "")
+    def _failure(self, status: int, error: CurlError | None) -> Exception:
+        number, text = error or (pycurl.E_OK, "")
         connect_status = self._getinfo(pycurl.HTTP_CONNECTCODE)
         if connect_status == 407:
-            return Declined(407, {})
-        has_status = (problem is None or status >= 300) and self._has_whole_head()
+            return NoDocument(407, {})
+        has_status = (error is None or status >= 300) and self._has_whole_head()
         if has_status and not has_document(status):
-            # It says enough, even if the rest of the answer did not come.
-            return Declined(status, _headers(self._headers))
-        if self._overflown or number == pycurl.E_FILESIZE_EXCEEDED:
+            # The status is sufficient, even if the rest of the response is missing.
+            return NoDocument(status, _headers(self._headers))
+        if self._too_large or number == pycurl.E_FILESIZE_EXCEEDED:
             return TooLarge()
         if number == pycurl.E_OPERATION_TIMEDOUT:
             is_sent = self._is_sent()
-            return NoAnswer("while waiting for it" if is_sent else "while connecting", in_time=False, reached=is_sent)
-        if number in OUR_OWN:
-            return TransportBroken(sentence(number, text))
+            return NoResponse(
+                "while waiting for the response" if is_sent else "while connecting", timed_out=True, reached=is_sent
+            )
+        if number in CLIENT_ERRORS:
+            return TransportFailed(describe(number, text))
         if connect_status >= 300:
-            # libcurl has its own number for that by now; it had that of a broken connection.
-            return NoAnswer(f"the proxy refuses the connection with HTTP {connect_status}", reached=False)
-        text = sentence(number, text) if problem is not None else "the answer ended before its body"
-        return NoAnswer(text, reached=number not in UNREACHED)
+            # Newer libcurl has its own error number for this; older versions report a broken connection.
+            return NoResponse(f"the proxy refuses the connection with HTTP {connect_status}", reached=False)
+        text = describe(number, text) if error is not None else "the response ended before its body"
+        return NoResponse(text, reached=number not in NOT_SENT)
 
 
 def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
@@ -138,14 +151,14 @@ def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
     return [
         (pycurl.NOSIGNAL, 1),
         (pycurl.PROTOCOLS, _HTTP),
-        # HTTP/2 where TLS offers it. Without PIPEWAIT: libcurl 8.23 lets what waited for a first connection to tell whether
-        # it can be shared wait on when it cannot, until a request ends.
+        # HTTP/2 if TLS negotiates it. Without PIPEWAIT: in libcurl 8.23, requests that wait to see whether the first
+        # connection can be shared keep waiting if it cannot, until another request ends.
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if _HAS_HTTP2 else pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.PATH_AS_IS, 1),
         (pycurl.FOLLOWLOCATION, 0),
         (pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in options.headers.items()]),
-        (pycurl.ACCEPT_ENCODING, ""),  # all that libcurl can unpack
-        (pycurl.PROXY, options.proxy or ""),  # unset, libcurl would look into the environment
+        (pycurl.ACCEPT_ENCODING, ""),  # every encoding that libcurl supports
+        (pycurl.PROXY, options.proxy or ""),  # if unset, libcurl reads the environment
         (pycurl.NOPROXY, ""),
         (pycurl.CONNECTTIMEOUT_MS, _milliseconds(limits.connect)),
         (pycurl.TIMEOUT_MS, _milliseconds(limits.total)),
@@ -160,7 +173,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _headers(lines: Sequence[bytes]) -> dict[str, str]:
-    """The headers of the last answer: those of interim answers, and of a proxy, come before it."""
+    """Return the headers of the final response; those of interim responses and of a proxy precede them."""
     headers: dict[str, str] = {}
     for line in lines:
         if line.startswith(b"HTTP/"):

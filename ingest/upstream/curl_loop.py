@@ -1,13 +1,13 @@
-"""Runs libcurl on the event loop, by its multi-socket interface.
+"""Runs libcurl on the event loop, with its multi-socket interface.
 
-libcurl says which sockets to watch and when to wake it, and is told what happened to them. The sockets are watched by an
-epoll of ours, which the event loop watches as one file: registering thousands of short waits a second with the loop itself
-would cost more than the requests do.
+libcurl tells which sockets to watch and when to wake it, and is notified of their events. The sockets are registered with a
+private epoll instance, which the event loop watches as one file: registering thousands of short waits a second with the
+loop itself would cost more than the requests do.
 
-libcurl must not be called from within its own callbacks, so those only write down what it wants.
+libcurl must not be called from within its own callbacks, so those only record its requests.
 
-What fails here, in libcurl or in our use of it, may have left libcurl in any state: all requests end with `TransportBroken`, and
-nothing runs on it any more.
+A failure in libcurl or in its use here may leave libcurl in any state: all requests end with `TransportFailed`, and the
+instance is not used again.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from contextlib import suppress
 
 import pycurl
 
-from ingest.upstream.curl_call import Call, Problem
-from ingest.upstream.transport import TransportBroken
+from ingest.upstream.curl_call import Call, CurlError
+from ingest.upstream.transport import TransportFailed
 
-# Each pool entry is a connection to the one API; as many as there may be orders in flight.
+# Maximum size of the connection pool: as many as there may be orders in flight.
 _CONNECTIONS = 10_000
-# The bits of libcurl and those of epoll.
+# Maps libcurl flags to epoll flags.
 _TO_EPOLL = {
     pycurl.POLL_NONE: 0,
     pycurl.POLL_IN: select.EPOLLIN,
@@ -29,15 +29,15 @@ _TO_EPOLL = {
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
-# What is done before others have their turn.
-_AT_ONCE = 64
+# Events processed before other tasks of the event loop run.
+_EVENTS_PER_TURN = 64
 
 
 class CurlLoop:
     """The running requests.
 
     Attributes:
-        calls: which they are, by handle.
+        calls: the running requests, by handle.
     """
 
     def __init__(self) -> None:
@@ -46,93 +46,93 @@ class CurlLoop:
         self._epoll_fd = self._epoll.fileno()
         self._watched: dict[int, int] = {}
         self._wake: asyncio.Handle | None = None
-        # uvloop gives a handle without its time for what is due within half a millisecond, so the time is kept here.
-        self._alarm: asyncio.Handle | None = None
-        self._alarm_at = 0.0
+        # uvloop returns a handle without a time for timers within half a millisecond, so the time is stored here.
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
         self._due: float | None = None
         self._failure: Exception | None = None
-        self._is_broken = False
+        self._has_failed = False
         self.calls: dict[pycurl.Curl, Call] = {}
         self._multi = multi = pycurl.CurlMulti()
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_alarm)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         multi.setopt(pycurl.M_MAXCONNECTS, _CONNECTIONS)
         multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_MULTIPLEX)
-        self._act = multi.socket_action
+        self._socket_action = multi.socket_action
         self._add = multi.add_handle
         self._remove = multi.remove_handle
         self._loop.add_reader(self._epoll_fd, self._on_sockets)
 
     def start(self, call: Call) -> None:
-        """Run a request; `call.ended` tells when it has.
+        """Start a request; `call.ended` resolves when it has ended.
 
         Raises:
-            TransportBroken: nothing runs here any more.
+            TransportFailed: libcurl has failed before.
         """
-        if self._is_broken:
-            raise TransportBroken("libcurl has failed before")
+        if self._has_failed:
+            raise TransportFailed("libcurl has failed before")
         self.calls[call.curl] = call
         try:
             self._add(call.curl)
         except pycurl.error as error:
             self._failure = error
         if self._failure is not None:
-            self._break()
+            self._fail_all()
 
-    def drop(self, call: Call) -> None:
-        """End a request now, if it still runs; `call.ended` is left as it is."""
+    def cancel(self, call: Call) -> None:
+        """Cancel a request if it still runs; `call.ended` is not changed."""
         if self.calls.pop(call.curl, None) is None:
             return
         try:
             self._remove(call.curl)
         except pycurl.error as error:
             self._failure = error
-            self._break()
+            self._fail_all()
 
     def fail(self, call: Call, number: int, text: str) -> None:
-        """End a request now, with an error."""
-        self.drop(call)
+        """End a request with an error."""
+        self.cancel(call)
         if not call.ended.done():
             call.ended.set_result((number, text))
 
     def close(self) -> None:
-        """End all requests, and close their connections."""
+        """End all requests and close their connections."""
         for call in list(self.calls.values()):
             self.fail(call, pycurl.E_GOT_NOTHING, "the client was closed")
-        self._let_go()
+        self._detach()
         self._multi.close()
         self._epoll.close()
 
-    def _let_go(self) -> None:
-        for handle in (self._wake, self._alarm):
+    def _detach(self) -> None:
+        for handle in (self._wake, self._timer):
             if handle is not None:
                 handle.cancel()
-        self._wake = self._alarm = None
+        self._wake = self._timer = None
         self._loop.remove_reader(self._epoll_fd)
 
-    def _break(self) -> None:
-        """End all requests: what has failed is not theirs."""
+    def _fail_all(self) -> None:
+        """End all requests with `TransportFailed`."""
         failure, self._failure = self._failure, None
-        self._is_broken = True
+        self._has_failed = True
         calls = list(self.calls.values())
         self.calls.clear()
         with suppress(OSError):
-            self._let_go()
+            self._detach()
         for call in calls:
             with suppress(pycurl.error):
                 self._remove(call.curl)
             if not call.ended.done():
-                broken = TransportBroken("libcurl, or our use of it, has failed")
-                broken.__cause__ = failure
-                call.ended.set_exception(broken)
+                failed = TransportFailed("libcurl or its use has failed")
+                failed.__cause__ = failure
+                call.ended.set_exception(failed)
 
-    # -- what libcurl wants: called by it, so never calling it ------------------------------------------------
+    # -- callbacks of libcurl, which must not call it ----------------------------------------------------------
 
     def _watch(self, what: int, fd: int, multi: pycurl.CurlMulti, data: object) -> None:
         del multi, data
         try:
             if what == pycurl.POLL_REMOVE:
-                # Comes before the socket is closed, so that its number is free for the next.
+                # Called before the socket is closed, so its number may be reused afterwards.
                 if self._watched.pop(fd, None) is not None:
                     self._epoll.unregister(fd)
             elif fd in self._watched:
@@ -142,30 +142,30 @@ class CurlLoop:
             else:
                 self._epoll.register(fd, _TO_EPOLL[what])
                 self._watched[fd] = what
-        except Exception as error:  # noqa: BLE001  raised, it would be printed, and libcurl would fail all requests in its way
+        except Exception as error:  # noqa: BLE001  if raised, it would be printed, and libcurl would fail all requests its own way
             self._failure = error
 
-    def _set_alarm(self, milliseconds: int) -> None:
+    def _set_timer(self, milliseconds: int) -> None:
         try:
             if milliseconds == 0:
-                if self._wake is None and not self._is_broken:
+                if self._wake is None and not self._has_failed:
                     self._wake = self._loop.call_soon(self._on_wake)
             elif milliseconds < 0:
                 self._due = None
             else:
                 self._due = self._loop.time() + milliseconds / 1000
-                # The next end of a time limit mostly moves away, as requests are answered: an alarm is left to ring too early.
-                if not self._is_broken and (self._alarm is None or self._alarm_at > self._due):
-                    self._ring_at(self._due)
+                # The next deadline usually moves away as requests are answered: a timer that fires early is left in place.
+                if not self._has_failed and (self._timer is None or self._timer_at > self._due):
+                    self._set_timer_at(self._due)
         except Exception as error:  # noqa: BLE001  as above
             self._failure = error
 
-    # -- what happens: called by the event loop ---------------------------------------------------------------
+    # -- callbacks of the event loop ---------------------------------------------------------------------------
 
     def _on_sockets(self) -> None:
-        act, running = self._act, len(self.calls)
+        act, running = self._socket_action, len(self.calls)
         try:
-            for fd, events in self._epoll.poll(0, _AT_ONCE):
+            for fd, events in self._epoll.poll(0, _EVENTS_PER_TURN):
                 what = pycurl.CSELECT_IN if events & select.EPOLLIN else 0
                 if events & select.EPOLLOUT:
                     what |= pycurl.CSELECT_OUT
@@ -173,45 +173,45 @@ class CurlLoop:
                     what |= pycurl.CSELECT_ERR
                 _, running = act(fd, what)
             self._settle(running)
-        except Exception as error:  # noqa: BLE001  it would go to the event loop, and the requests would wait for their timeouts
+        except Exception as error:  # noqa: BLE001  it would go to the event loop, and requests would wait until they time out
             self._failure = error
         if self._failure is not None:
-            self._break()
+            self._fail_all()
 
     def _on_wake(self) -> None:
         self._wake = None
-        self._let_time_pass()
+        self._run_due()
 
-    def _on_alarm(self) -> None:
-        self._alarm = None
+    def _on_timer(self) -> None:
+        self._timer = None
         if self._due is None:
             return
         if self._due > self._loop.time():
-            self._ring_at(self._due)
+            self._set_timer_at(self._due)
             return
         self._due = None
-        self._let_time_pass()
-        if self._is_broken:
+        self._run_due()
+        if self._has_failed:
             return
-        # It sets the alarm by itself only if something has changed, and nothing has if this was a little early by its clock.
+        # libcurl sets the timer only when something has changed, which is not the case if this call was early by its clock.
         if (left := self._multi.timeout()) >= 0:
-            self._set_alarm(max(1, left))
+            self._set_timer(max(1, left))
 
-    def _let_time_pass(self) -> None:
-        """Let libcurl do what is due."""
+    def _run_due(self) -> None:
+        """Let libcurl process its timeouts."""
         try:
-            _, running = self._act(pycurl.SOCKET_TIMEOUT, 0)
+            _, running = self._socket_action(pycurl.SOCKET_TIMEOUT, 0)
             self._settle(running)
         except Exception as error:  # noqa: BLE001  as above
             self._failure = error
         if self._failure is not None:
-            self._break()
+            self._fail_all()
 
-    def _ring_at(self, when: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = when
-        self._alarm = self._loop.call_at(when, self._on_alarm)
+    def _set_timer_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._loop.call_at(when, self._on_timer)
 
     def _settle(self, running: int) -> None:
         if running < len(self.calls):
@@ -221,8 +221,8 @@ class CurlLoop:
             for curl, number, text in failed:
                 self._end(curl, (number, text))
 
-    def _end(self, curl: pycurl.Curl, problem: Problem | None) -> None:
+    def _end(self, curl: pycurl.Curl, error: CurlError | None) -> None:
         ended = self.calls.pop(curl).ended
         self._remove(curl)
         if not ended.done():
-            ended.set_result(problem)
+            ended.set_result(error)

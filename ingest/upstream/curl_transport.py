@@ -1,4 +1,4 @@
-"""Requests by libcurl: several times cheaper than aiohttp, and with HTTP/2; needs pycurl, and Linux."""
+"""The transport on libcurl: needs less CPU time than aiohttp and supports HTTP/2; requires pycurl and Linux."""
 
 import asyncio
 import ssl
@@ -9,31 +9,31 @@ from typing import Self
 
 import pycurl
 
-from ingest.upstream.curl_call import Call, Trust
+from ingest.upstream.curl_call import Call, TrustOptions
 from ingest.upstream.curl_loop import CurlLoop
 from ingest.upstream.transport import Options
 
 
 class CurlTransport:
-    """As many handles as there were ever requests at once, and one pool of connections for them."""
+    """Reusable libcurl handles, one for each concurrent request, and one connection pool for all of them."""
 
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._options = options
         self._loop = loop
-        self._trust = _trust()
-        self._running = CurlLoop()
-        self._start = self._running.start
+        self._trust = _trusted_certificates()
+        self._requests = CurlLoop()
+        self._start = self._requests.start
         self._idle: list[Call] = []
         self._watch: asyncio.TimerHandle | None = None
-        self._patience = options.limits.read
-        # libcurl's own limit for silence counts whole seconds, so requests are looked at now and then: a silence is
-        # noticed so much late.
-        self._pace = min(1.0, max(0.02, self._patience / 8))
+        self._read_timeout = options.limits.read
+        # libcurl's own limit for slow transfers counts whole seconds, so requests are checked periodically: an idle request
+        # is noticed at most this much late.
+        self._check_every = min(1.0, max(0.02, self._read_timeout / 8))
 
     @classmethod
     @asynccontextmanager
     async def open(cls, options: Options) -> AsyncIterator[Self]:
-        """A transport, which ends its connections and what is under way when it is left."""
+        """Open a transport; on exit, its running requests end and its connections are closed."""
         transport = cls(options, asyncio.get_running_loop())
         try:
             yield transport
@@ -44,42 +44,42 @@ class CurlTransport:
         """See `Transport`."""
         call = self._idle.pop() if self._idle else Call(self._options, self._trust)
         ended = self._loop.create_future()
-        call.aim(url, ended)
+        call.prepare(url, ended)
         self._start(call)
         if self._watch is None:
-            self._watch = self._loop.call_later(self._pace, self._look)
+            self._watch = self._loop.call_later(self._check_every, self._check)
         try:
             return call.body(await ended)
         except asyncio.CancelledError:
-            self._running.drop(call)
+            self._requests.cancel(call)
             raise
         finally:
-            call.clear()
+            call.reset()
             self._idle.append(call)
 
-    def _look(self) -> None:
-        """End the requests that have been silent for too long."""
+    def _check(self) -> None:
+        """End the requests that have received no data for too long."""
         now = self._loop.time()
-        silent = [call for call in self._running.calls.values() if call.is_silent(now, self._patience)]
-        for call in silent:
-            self._running.fail(call, pycurl.E_OPERATION_TIMEDOUT, f"silent for {self._patience} s")
-        self._watch = self._loop.call_later(self._pace, self._look) if self._running.calls else None
+        idle = [call for call in self._requests.calls.values() if call.is_idle(now, self._read_timeout)]
+        for call in idle:
+            self._requests.fail(call, pycurl.E_OPERATION_TIMEDOUT, f"no data for {self._read_timeout} s")
+        self._watch = self._loop.call_later(self._check_every, self._check) if self._requests.calls else None
 
     def _close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._running.close()
+        self._requests.close()
         for call in self._idle:
             call.curl.close()
 
 
-def _trust() -> Trust:
-    """What Python trusts: SSL_CERT_FILE and SSL_CERT_DIR, or else the system's."""
+def _trusted_certificates() -> TrustOptions:
+    """Return the certificates that Python trusts: SSL_CERT_FILE and SSL_CERT_DIR, or the system's."""
     paths = ssl.get_default_verify_paths()
     if not paths.cafile:
         return [(pycurl.CAPATH, paths.capath)] if paths.capath else []
     trust = [(pycurl.CAINFO, paths.cafile)]
-    # The system's folder holds what its file does; without a folder, libcurl reads the file once, not for each connection.
+    # The system's directory has the same content as its file; without a directory, libcurl reads the file only once.
     if paths.capath and Path(paths.capath).resolve() not in Path(paths.cafile).resolve().parents:
         trust.append((pycurl.CAPATH, paths.capath))
     return trust

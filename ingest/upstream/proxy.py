@@ -1,33 +1,33 @@
-"""The proxy to the external API, as the environment names it: looked up once, not for each request."""
+"""Finds the proxy for the external API in the environment, once at start-up."""
 
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed forgot it
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # missing in typeshed
 
 from ingest.domain.errors import ConfigError
 
-# Stricter than either client: one that cannot take a URL apart quotes it in its error, password and all.
+# Stricter than either client: a client that cannot parse a URL quotes it in its error, including the password.
 _PROXY = re.compile(
     r"https?://(?:[^\s/?#@\\\x00-\x1f\x7f]*@)?(?:\[[0-9a-f:.]+\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?/?", re.IGNORECASE
 )
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The URL of the proxy for `url` by HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in capitals or small letters.
+    """Return the URL of the proxy for `url` by HTTP_PROXY, HTTPS_PROXY and NO_PROXY, in upper or lower case.
 
-    This machine's own addresses are never reached through a proxy.
+    Local addresses are never reached through a proxy.
 
     Raises:
-        ConfigError: if it is none that both of our clients know.
+        ConfigError: the URL is invalid, or not supported by both clients.
     """
     parts = urlsplit(url)
     name = f"{parts.scheme}_proxy"
     proxy = _variable(environ, name)
     host = parts.hostname or ""
     at = f"{host}:{parts.port}" if parts.port else host
-    if not proxy or _is_here(host) or proxy_bypass_environment(at, {"no": _variable(environ, "no_proxy")}):
+    if not proxy or _is_local(host) or proxy_bypass_environment(at, {"no": _variable(environ, "no_proxy")}):
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
@@ -36,7 +36,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     known = _PROXY.fullmatch(proxy)
     if known is None or int(known["port"] or 0) > 65_535:
         raise ConfigError(
-            f"{name.upper()}: is no URL of a proxy, such as http://user:password@proxy.example:3128, with %2F %3F %23 %40 for "
+            f"{name.upper()}: is not a valid proxy URL, such as http://user:password@proxy.example:3128, with %2F %3F %23 %40 for "
             "/ ? # @ in the password"
         )
     return proxy
@@ -46,7 +46,7 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:

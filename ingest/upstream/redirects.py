@@ -1,40 +1,41 @@
-"""Where a redirect leads: to the same origin, or nowhere. Pure.
+"""Resolves redirects, within the same origin only. Pure functions.
 
-A redirect elsewhere is mostly a login page, a maintenance page or a wrong address, and never somewhere to take a credential.
+A redirect to another origin is usually a login page, a maintenance page or a wrong address, and credentials must not be sent
+there.
 """
 
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 _STATUSES = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
-# What a URL may hold besides letters and digits; `%` is there so that nothing is quoted twice.
+# Allowed in a URL besides letters and digits; with `%`, so that nothing is quoted twice.
 _ALLOWED = "-._~:/?#[]@!$&'()*+,;=%"
 
 
 class RefusedRedirect(ValueError):
-    """A redirect that is not followed; the message says why, without what may be a secret."""
+    """A redirect that is not followed; the message gives the reason, without parts that may be secret."""
 
 
-def redirected(url: str, status: int, location: str | None) -> str | None:
-    """The URL that an answer to `url` sends us to; None if it is no redirect.
+def redirect_target(url: str, status: int, location: str | None) -> str | None:
+    """Return the URL to which a response to `url` redirects; None if it is not a redirect.
 
     Raises:
-        RefusedRedirect: if it leads to another scheme, host or port, or is no URL.
+        RefusedRedirect: the target has another scheme, host or port, or is not a URL.
     """
     if status not in _STATUSES or not location:
         return None
     base = urlsplit(url)
     try:
         target = urlsplit(urljoin(url, quote(location.strip(), safe=_ALLOWED)))
-        leads_to, comes_from = _origin(target), _origin(base)
+        target_origin, base_origin = _origin(target), _origin(base)
     except ValueError as error:
-        raise RefusedRedirect("leads to what is no URL of HTTP") from error
-    if leads_to is None:
-        raise RefusedRedirect("leads to what is no URL of HTTP")
-    if leads_to != comes_from:
-        raise RefusedRedirect(f"leads to another origin, {leads_to[0]}://{leads_to[1]}:{leads_to[2]}")
-    # The user part of the URL that was set stays, whatever the answer says.
+        raise RefusedRedirect("does not lead to an HTTP URL") from error
+    if target_origin is None:
+        raise RefusedRedirect("does not lead to an HTTP URL")
+    if target_origin != base_origin:
+        raise RefusedRedirect(f"leads to another origin, {target_origin[0]}://{target_origin[1]}:{target_origin[2]}")
+    # The credentials of the configured URL are kept, whatever the response says.
     return target._replace(netloc=base.netloc, fragment="").geturl()
 
 

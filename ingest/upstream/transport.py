@@ -1,7 +1,7 @@
-"""What the client needs of a transport: one GET, whose answer is a document or an exception named for what came instead.
+"""The port between the client and its HTTP transport: one GET that returns a document or raises an exception.
 
-There are two, with the same promises (`tests/contract/test_upstream_*.py` holds both to them): `aiohttp_transport`, and
-`curl_transport`, which needs a fraction of the processor time and a library more.
+There are two implementations of the same contract, which `tests/contract/upstream` verifies for both: `aiohttp_transport`,
+and `curl_transport`, which needs less CPU time and an additional library.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ DNS_CACHE = 30
 
 @dataclass(frozen=True, slots=True)
 class UpstreamLimits:
-    """How long and how much; times in seconds, the body in bytes.
+    """Limits of one request: times in seconds, the body in bytes.
 
     Attributes:
-        total: one request, from its start to the last byte of the answer.
-        tries: quick tries within one attempt.
+        total: from the start of the request to the last byte of the response.
+        tries: immediate tries within one attempt.
     """
 
     connect: float
@@ -34,12 +34,12 @@ class UpstreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What all requests of a transport have in common.
+    """Options that all requests of a transport share.
 
     Attributes:
-        headers: sent with each.
-        is_tls: whether they go out under TLS.
-        proxy: URL of the proxy for all of them, None for none.
+        headers: sent with each request.
+        is_tls: whether requests use TLS.
+        proxy: URL of the proxy for all requests, or None.
     """
 
     headers: Mapping[str, str]
@@ -48,11 +48,11 @@ class Options:
     proxy: str | None
 
 
-class Declined(Exception):
-    """An answer came, and it has no document: its status is not of the 200s, or says that there is none.
+class NoDocument(Exception):
+    """A response without a document: its status is not 2xx, or is one without content.
 
     Attributes:
-        headers: those of the answer; `Retry-After`, `Date` and `Location` are found under these names.
+        headers: of the response; `Retry-After`, `Date` and `Location` are found under exactly these names.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -62,42 +62,42 @@ class Declined(Exception):
 
 
 class TooLarge(Exception):
-    """The document is, or promises to be, larger than the limit; the rest was not read."""
+    """The document is larger than the limit, by its Content-Length or by what was received; the rest was not read."""
 
 
-class NoAnswer(Exception):
-    """No whole answer came.
+class NoResponse(Exception):
+    """No complete response was received.
 
     Attributes:
-        in_time: False if a time limit has ended it.
-        reached: whether the external API may have seen the request.
+        timed_out: whether a time limit ended the request.
+        reached: whether the external API may have received the request.
     """
 
-    def __init__(self, error: str, *, in_time: bool = True, reached: bool = True) -> None:
-        # Libraries quote what a server sent, at any length, and URLs with the credentials in them.
+    def __init__(self, error: str, *, timed_out: bool = False, reached: bool = True) -> None:
+        # Libraries quote data from the server, of any length, and URLs that contain credentials.
         super().__init__(mask_urls(error)[:300])
-        self.in_time = in_time
+        self.timed_out = timed_out
         self.reached = reached
 
 
-class TransportBroken(Exception):
-    """The transport itself has failed: neither the external API nor an order is to blame. It is not used again."""
+class TransportFailed(Exception):
+    """The transport itself has failed, not the external API or an order. It is not used again."""
 
 
 class Transport(Protocol):
-    """GET, over connections that are kept. Cancelling a request ends it and keeps nothing of it."""
+    """GET over pooled connections. Cancelling a request ends it and leaves nothing behind."""
 
     async def get(self, url: str) -> bytes:
-        """The body of an answer of the 200s, unpacked; no redirect is followed.
+        """Return the decompressed body of a 2xx response; redirects are not followed.
 
         Raises:
-            Declined: another status, or 204 and 205, which have no body.
+            NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
             TooLarge: the body is over the limit.
-            NoAnswer: there is no such answer.
-            TransportBroken: the transport has failed; whatever else it raises says the same.
+            NoResponse: no complete response was received.
+            TransportFailed: the transport has failed; any other exception means the same.
         """
 
 
 def has_document(status: int) -> bool:
-    """Whether the body of an answer with this status is a document."""
+    """Return whether the body of a response with this status is a document."""
     return 200 <= status < 300 and status not in (204, 205)

@@ -385,7 +385,7 @@ def test_dot_env_may_name_secret_files_and_unknown_names_in_it_are_a_warning(cli
 
     assert json.loads(done.stdout)["INGEST_GROUP"] == "from-a-file"
     [warning] = [json.loads(line) for line in done.stderr.splitlines()]
-    assert warning["problem"] == ".env: INGEST_CONCURENCY is no setting; did you mean INGEST_CONCURRENCY?"
+    assert warning["problem"] == ".env: INGEST_CONCURENCY: unknown setting; did you mean INGEST_CONCURRENCY?"
 
 
 def test_a_key_in_the_url_of_the_external_api_is_shown_nowhere(cli: Cli) -> None:

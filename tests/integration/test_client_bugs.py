@@ -10,8 +10,8 @@ from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, throughout, until
 
 from ingest.assembly import Classes
-from ingest.upstream.client import UpstreamClient, _opener
-from ingest.upstream.transport import Options, Transport, TransportBroken
+from ingest.upstream.client import UpstreamClient, transport_opener
+from ingest.upstream.transport import Options, Transport, TransportFailed
 
 ORDERS = ids(300)
 
@@ -25,7 +25,7 @@ class _Failing:
 
     async def get(self, url: str) -> bytes:
         if next(self._fails):
-            raise TransportBroken("curl object not on this multi-stack")
+            raise TransportFailed("curl object not on this multi-stack")
         return await self._get(url)
 
 
@@ -40,10 +40,10 @@ def with_bugs(fails: Iterator[bool]) -> Classes:
 
             @asynccontextmanager
             async def failing() -> AsyncIterator[Transport]:
-                async with _opener("aiohttp")(Options({}, limits, False, None)) as transport:
+                async with transport_opener("aiohttp")(Options({}, limits, False, None)) as transport:
                     yield _Failing(transport, fails)
 
-            async with cls.over(failing, template, limits, *more) as client:
+            async with cls.with_opener(failing, template, limits, *more) as client:
                 yield client
 
     return Classes(upstream=Buggy)

@@ -74,7 +74,7 @@ async def test_a_frozen_process_is_named_and_a_thawed_one_is_well_again(workers:
     frozen = await health.until(1)
 
     assert (well.returncode, well.stdout, well.stderr) == (0, "ok\n", "")
-    assert frozen.stderr == "ingest: silent: worker-1 (HTTP 503)\n"
+    assert frozen.stderr == "ingest: stalled: worker-1 (HTTP 503)\n"
     os.kill(command.pid_of("worker-1"), signal.SIGCONT)
     await health.until(0)
 
@@ -124,11 +124,11 @@ def test_only_a_count_that_stands_still_for_longer_than_the_limit_is_silence() -
     liveness = Liveness(shared_metrics, limit=6.0, clock=clock)
 
     clock.now += 6.0
-    assert liveness.silent() == []
+    assert liveness.stalled() == []
     turn(shared_metrics, 0)
     clock.now += 0.1
-    assert liveness.silent() == [1]
+    assert liveness.stalled() == [1]
     clock.now += 6.1
-    assert liveness.silent() == [0, 1]
+    assert liveness.stalled() == [0, 1]
     turn(shared_metrics, 1)
-    assert liveness.silent() == [0]
+    assert liveness.stalled() == [0]

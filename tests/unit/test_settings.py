@@ -341,9 +341,9 @@ def test_a_mistyped_name_is_told_with_what_was_meant() -> None:
     lines = unknown_settings(environ)
 
     assert lines == [
-        "INGEST_POSTGRES_DNS_FILE is no setting; did you mean INGEST_POSTGRES_DSN_FILE?",
-        "INGEST_STREM is no setting; did you mean INGEST_STREAM?",
-        "INGEST_ZZZ is no setting",
+        "INGEST_POSTGRES_DNS_FILE: unknown setting; did you mean INGEST_POSTGRES_DSN_FILE?",
+        "INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
+        "INGEST_ZZZ: unknown setting",
     ]
 
 
@@ -353,9 +353,9 @@ def test_a_mistyped_name_in_dot_env_is_told_like_one_in_the_environment(home: Pa
     lines = unknown_settings(["ingest_strem"], names_in_dot_env())
 
     assert lines == [
-        "INGEST_STREM is no setting; did you mean INGEST_STREAM?",
-        ".env: INGEST_POSTGRES_DNS_FILE is no setting; did you mean INGEST_POSTGRES_DSN_FILE?",
-        ".env: INGEST_STREM is no setting; did you mean INGEST_STREAM?",
+        "INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
+        ".env: INGEST_POSTGRES_DNS_FILE: unknown setting; did you mean INGEST_POSTGRES_DSN_FILE?",
+        ".env: INGEST_STREM: unknown setting; did you mean INGEST_STREAM?",
     ]
 
 

@@ -16,8 +16,8 @@ from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
-from ingest.upstream.client import UpstreamClient, _opener
-from ingest.upstream.transport import Kind, Options, Transport, TransportBroken, UpstreamLimits
+from ingest.upstream.client import UpstreamClient, transport_opener
+from ingest.upstream.transport import Kind, Options, Transport, TransportFailed, UpstreamLimits
 
 TEMPLATE = "http://127.0.0.1:1/{order_id}"
 
@@ -69,10 +69,10 @@ def over(
     broken: Broken, shared_metrics: SharedMetrics, clock: Clock, limits: UpstreamLimits = QUICK
 ) -> AbstractAsyncContextManager[UpstreamClient]:
     seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
-    return UpstreamClient.over(broken.open, TEMPLATE, limits, seconds, clock=clock)
+    return UpstreamClient.with_opener(broken.open, TEMPLATE, limits, seconds, clock=clock)
 
 
-@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportBroken("libcurl failed"), MemoryError])
+@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportFailed("libcurl failed"), MemoryError])
 async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
     shared_metrics: SharedMetrics, bug: Callable[[], Exception]
 ) -> None:
@@ -146,8 +146,8 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
 
     seconds, clock = WorkerMetrics.on(shared_metrics, 0).upstream_request, Clock()
     before = epolls()
-    async with UpstreamClient.over(
-        lambda: _opener(kind)(Options({}, LIMITS, False, None)),
+    async with UpstreamClient.with_opener(
+        lambda: transport_opener(kind)(Options({}, LIMITS, False, None)),
         api.url_template,
         replace(LIMITS, tries=3),
         seconds,
@@ -178,8 +178,8 @@ async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_mor
 
     api.behave(error_rate=1.0)
     seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
-    async with UpstreamClient.over(
-        lambda: _opener("aiohttp")(Options({}, LIMITS, False, None)),
+    async with UpstreamClient.with_opener(
+        lambda: transport_opener("aiohttp")(Options({}, LIMITS, False, None)),
         api.url_template,
         replace(LIMITS, tries=8),
         seconds,

@@ -14,8 +14,8 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.domain.fetching import FetchRequest
-from ingest.upstream.client import _opener
-from ingest.upstream.transport import Declined, Kind, NoAnswer, Options
+from ingest.upstream.client import transport_opener
+from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options
 
 
 @pytest.mark.parametrize("redirects", [5, 6])
@@ -62,7 +62,9 @@ async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent
             location = f"Location: {elsewhere.replace('{order_id}', 'x?key=s3cr3t')}"
             moved = http(b"", location, "Content-Length: 0", status="302 Found")
             async with answering(moved) as (template, _), connect(template, LIMITS, TOKEN) as client:
-                with pytest.raises(TransientFault, match="HTTP 302: a redirect that leads to another origin") as fault:
+                with pytest.raises(
+                    TransientFault, match="HTTP 302: redirect refused: it leads to another origin"
+                ) as fault:
                     await client.fetch(FetchRequest(ORDER))
             assert "s3cr3t" not in str(fault.value)
 
@@ -106,7 +108,7 @@ async def test_a_redirect_out_of_http_connects_nowhere(connect: Connect, scheme:
     async with listening() as (port, connected):
         moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, _), connect(template) as client:
-            with pytest.raises(TransientFault, match="leads to what is no URL of HTTP"):
+            with pytest.raises(TransientFault, match="does not lead to an HTTP URL"):
                 await client.fetch(FetchRequest(ORDER))
 
     assert connected == []
@@ -114,8 +116,8 @@ async def test_a_redirect_out_of_http_connects_nowhere(connect: Connect, scheme:
 
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
 async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
-    async with listening() as (port, connected), _opener(kind)(Options({}, LIMITS, False, None)) as transport:
-        with pytest.raises(NoAnswer):
+    async with listening() as (port, connected), transport_opener(kind)(Options({}, LIMITS, False, None)) as transport:
+        with pytest.raises(NoResponse):
             await transport.get(f"{scheme}://127.0.0.1:{port}/x")
 
     assert connected == []
@@ -124,8 +126,11 @@ async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
 async def test_a_transport_follows_no_redirect(kind: Kind) -> None:
     moved = http(b"", "Location: /orders/y", "Content-Length: 0", status="302 Found")
 
-    async with answering(moved) as (template, asked), _opener(kind)(Options({}, LIMITS, False, None)) as transport:
-        with pytest.raises(Declined) as declined:
+    async with (
+        answering(moved) as (template, asked),
+        transport_opener(kind)(Options({}, LIMITS, False, None)) as transport,
+    ):
+        with pytest.raises(NoDocument) as declined:
             await transport.get(template.replace("{order_id}", "x"))
 
     assert (declined.value.status, declined.value.headers["Location"]) == (302, "/orders/y")

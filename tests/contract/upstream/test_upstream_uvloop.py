@@ -52,5 +52,5 @@ def test_requests_that_hang_do_no_harm_to_others(loaded_api: SimulatedApi, conne
     ended = run(main())
 
     # How many are answered within so short a time depends on the machine; nothing else may become of any.
-    assert set(ended) <= {"answered", "no answer in time"}
+    assert set(ended) <= {"answered", "no response in time"}
     assert ended.total() == REQUESTS

@@ -39,7 +39,7 @@ async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(
 ) -> None:
     with deaf_port() as port:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=0.2)) as client:
-            with pytest.raises(TransientFault, match="no answer in time") as fault:
+            with pytest.raises(TransientFault, match="no response in time") as fault:
                 await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert not fault.value.reached
@@ -64,7 +64,7 @@ async def test_silence_ends_a_request_long_before_its_time_is_up(
         answering(sent, then_close=False) as (template, _),
         connect(template, replace(LIMITS, read=0.2, total=600)) as client,
     ):
-        with pytest.raises(TransientFault, match="no answer in time") as fault:
+        with pytest.raises(TransientFault, match="no response in time") as fault:
             await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert fault.value.reached
@@ -78,7 +78,7 @@ async def test_silence_on_a_connection_that_was_used_before_ends_a_request_too(
         await client.fetch(FetchRequest(ORDER))
         api.behave(hang_rate=1)
 
-        with pytest.raises(TransientFault, match="no answer in time"):
+        with pytest.raises(TransientFault, match="no response in time"):
             await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
 
@@ -112,7 +112,7 @@ async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(
         serving(trickle) as port,
         connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, read=30, total=0.5)) as client,
     ):
-        with pytest.raises(TransientFault, match="no answer in time"):
+        with pytest.raises(TransientFault, match="no response in time"):
             await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
     assert counted(shared_metrics) == {"timeout": 1}

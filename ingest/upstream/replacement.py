@@ -1,7 +1,7 @@
-"""The transport in use, and its replacement when it has broken.
+"""Replaces a transport that has failed.
 
-A transport breaks by a bug in it or in its library, or for want of memory or file descriptors. No order is to blame for that,
-so the next request gets a new one. The old one is closed when nothing can run on it any more.
+A transport fails because of a bug in it or in its library, or because memory or file descriptors have run out. No order is
+the cause, so the next request uses a new transport. The old one is closed when no request can be running on it any more.
 """
 
 import asyncio
@@ -19,21 +19,21 @@ Get = Callable[[str], Awaitable[bytes]]
 Clock = Callable[[], float]
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
-# A new transport that breaks within this time is not replaced: what is wrong is not the transport.
+# A new transport that fails within this time is not replaced: the transport is not the cause.
 _SETTLING = 1.0
-# A break is logged with its traceback this often; those between are counted.
-_TELL_EVERY = 60.0
+# A failure is logged with its traceback at most this often; those in between are counted.
+_LOG_EVERY = 60.0
 
 
-class RenewedTransport:
-    """One transport after the other.
+class ReplaceableTransport:
+    """The transport in use, replaced when it fails.
 
     Attributes:
-        get: that of the transport in use, see `Transport`.
+        get: the method of the transport in use, see `Transport`.
 
     Args:
         opener: opens a transport.
-        longest: seconds after which no request runs on a transport that was replaced.
+        longest: seconds after which no request is running on a replaced transport.
         clock: monotonic seconds.
     """
 
@@ -45,34 +45,34 @@ class RenewedTransport:
         self._clock = clock
         self._stack = AsyncExitStack()
         self._opened_at = 0.0
-        self._told_at: float | None = None
-        self._untold = 0
+        self._logged_at: float | None = None
+        self._suppressed = 0
         self._retired: set[asyncio.Task[None]] = set()
 
     @classmethod
     @asynccontextmanager
     async def open(cls, opener: Opener, longest: float, clock: Clock = time.monotonic) -> AsyncIterator[Self]:
-        """With a first transport."""
-        renewed = cls(opener, longest, clock)
-        await renewed._open()
+        """Open the first transport."""
+        replaceable = cls(opener, longest, clock)
+        await replaceable._open()
         try:
-            yield renewed
+            yield replaceable
         finally:
-            for closing in renewed._retired:
+            for closing in replaceable._retired:
                 closing.cancel()
-            if renewed._retired:
-                await asyncio.wait(renewed._retired)
-            await renewed._stack.aclose()
+            if replaceable._retired:
+                await asyncio.wait(replaceable._retired)
+            await replaceable._stack.aclose()
 
-    async def replace(self, broken: Get, error: Exception) -> None:
-        """Replace the transport with this `get`, if it is the one in use and was not opened just now."""
-        self._tell(error)
-        if self.get is not broken or self._clock() < self._opened_at + _SETTLING:
+    async def replace(self, failed: Get, error: Exception) -> None:
+        """Replace the transport to which `failed` belongs, if it is still in use and was not opened just now."""
+        self._log_failure(error)
+        if self.get is not failed or self._clock() < self._opened_at + _SETTLING:
             return
         old = self._stack
         try:
             await self._open()
-        except Exception:  # noqa: BLE001  whatever keeps it from opening keeps us from asking, and is tried again
+        except Exception:  # noqa: BLE001  any failure to open one; it is tried again
             _log.exception("transport_not_replaced")
             self._stack = old
             return
@@ -92,13 +92,13 @@ class RenewedTransport:
         finally:
             try:
                 await stack.aclose()
-            except Exception as error:  # noqa: BLE001  it is broken: that it cannot be closed is no news
+            except Exception as error:  # noqa: BLE001  it has failed already; failing to close adds nothing
                 _log.debug("transport_not_closed", error=str(error))
 
-    def _tell(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         now = self._clock()
-        if self._told_at is not None and now < self._told_at + _TELL_EVERY:
-            self._untold += 1
+        if self._logged_at is not None and now < self._logged_at + _LOG_EVERY:
+            self._suppressed += 1
             return
-        _log.error("transport_failed", not_shown=self._untold, exc_info=error)
-        self._told_at, self._untold = now, 0
+        _log.error("transport_failed", suppressed=self._suppressed, exc_info=error)
+        self._logged_at, self._suppressed = now, 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.upstream.answers import LONGEST_WAIT, breaks_off, code_of, fault_of, retry_after
+from ingest.upstream.responses import LONGEST_WAIT, code_of, fault_of, is_truncated, retry_after
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
 
@@ -199,4 +199,4 @@ def test_nonsense_is_never_an_error(value: str) -> None:
     ],
 )
 def test_a_body_that_breaks_off_is_told_from_one_that_is_something_else(body: bytes, *, is_cut: bool) -> None:
-    assert breaks_off(body) == is_cut
+    assert is_truncated(body) == is_cut

@@ -1,4 +1,4 @@
-"""What an answer of the external API means for the order: pure."""
+"""Classifies responses of the external API. Pure functions."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Code = Literal["2xx", "4xx", "429", "5xx"]
 
 
 def code_of(status: int) -> Code:
-    """The `code` label of a status."""
+    """Return the value of the metric label `code` for a status."""
     if status == 429:
         return "429"
     if status >= 500:
@@ -25,14 +25,14 @@ def code_of(status: int) -> Code:
 
 
 def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
-    """The fault that an answer without a document is.
+    """Return the fault for a response without a document.
 
     Args:
-        status: of the answer.
-        headers: its headers. Its Date goes before `now`: a Retry-After date is by the API's clock.
-        now: our clock.
+        status: status of the response.
+        headers: its headers. Its Date takes precedence over `now`: a Retry-After date refers to the API's clock.
+        now: the local time.
     """
-    told = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
+    wait = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
     match status:
         case 404 | 410:
             return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
@@ -41,11 +41,11 @@ def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
         case 401 | 403:
             return CredentialFault(f"HTTP {status}: the external API refuses our credential")
         case 407:
-            return CredentialFault("HTTP 407: the proxy asks for a credential, or refuses ours")
+            return CredentialFault("HTTP 407: the proxy requires a credential, or refuses ours")
         case 429:
-            return ThrottledFault("HTTP 429", told)
-        case 503 if told is not None:
-            return ThrottledFault("HTTP 503 with Retry-After", told)
+            return ThrottledFault("HTTP 429", wait)
+        case 503 if wait is not None:
+            return ThrottledFault("HTTP 503 with Retry-After", wait)
         case 408 | 421 | 425:
             return TransientFault(f"HTTP {status}")
         case _ if status >= 500:
@@ -54,28 +54,28 @@ def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")
 
 
-def breaks_off(body: bytes) -> bool:
-    """Whether the body of an answer is empty, or the beginning of a JSON object and not its end.
+def is_truncated(body: bytes) -> bool:
+    """Return whether a body is empty, or starts like a JSON object without ending like one.
 
-    An answer without an announced length ends where its connection does, wherever that was. A body that breaks off behind a
-    brace passes here, and is noticed when it is decoded.
+    A response without Content-Length ends when its connection closes, complete or not. A body that is truncated after a
+    closing brace is not detected here, but when it is decoded.
     """
     body = body.strip()
     return not body or (body.startswith(b"{") and not body.endswith(b"}"))
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Seconds to wait by a Retry-After header (RFC 9110, section 10.2.3): seconds or an HTTP date.
+    """Return the seconds to wait by a Retry-After header (RFC 9110, section 10.2.3): seconds or an HTTP date.
 
-    Some APIs send a fraction of seconds, such as `2.0`, which the standard does not have.
+    Fractions of seconds, such as `2.0`, are accepted, as some APIs send them although the standard does not allow them.
 
-    None if it is absent or says nothing sensible; never more than a day.
+    None if the header is missing or invalid; at most one day.
     """
     if value is None:
         return None
     value = value.strip()
     if number := _SECONDS.fullmatch(value):
-        # A number with more digits than a day has seconds is a day, however long it is.
+        # A number with more digits than the seconds of a day counts as a day.
         digits = number["whole"].lstrip("0")
         return min(float(f"0{digits}{number['fraction'][:9]}"), LONGEST_WAIT) if len(digits) < 9 else LONGEST_WAIT
     until = _http_date(value)

@@ -1,0 +1,89 @@
+"""Texts use the terms of docs/reference/glossary.md, and none of the words that those terms replace."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Where the terms hold: files and directories. Extend it as parts are reworded.
+PATHS = (
+    "README.md",
+    "Dockerfile",
+    "docker-compose.yml",
+    "deploy/redis",
+    "deploy/postgres",
+    "deploy/ingest.env",
+    "docs/README.md",
+    "docs/decisions",
+    "docs/explanation",
+    "docs/how-to/backup.md",
+    "docs/how-to/chaos.md",
+    "docs/how-to/compose.md",
+    "docs/how-to/production.md",
+    "docs/how-to/run.md",
+    "docs/reference",
+    "ingest/__main__.py",
+    "ingest/settings.py",
+    "ingest/supervisor.py",
+    "ingest/telemetry",
+    "ingest/upstream",
+)
+SUFFIXES = {"", ".env", ".md", ".py", ".lua", ".sql", ".yml", ".yaml", ".conf", ".acl", ".sh"}
+
+# What not to write, and what to write instead.
+REPLACED = {
+    r"bur(y|ied|ies|ial|ying)": "dead-letter",
+    r"(?<!dead[- ])letters?(?! (and|or) digits?|s? or digit)": "dead letter",
+    r"away": "unavailable",
+    r"(give|gives|given|gave|giving)( \w+){0,2} back": "release",
+    r"(take|takes|taken|took|taking)( \w+){0,2} (over|up)": "reclaim",
+    r"in hand|under way": "in flight",
+    r"beat|beats|beating": "heartbeat",
+    r"silent|silence|silences": "stale, idle",
+    r"take (the|an) account|takes (the|an) account": "reconcile",
+    r"strangers?": "unexpected orders",
+    r"patience|patient": "retry policy, backoff",
+    r"judge[sd]?|judging|doubt\w*|acquit\w*|the known order": "classify, evidence window, canary request",
+    r"(run|runs|ran|running)( it| them)? alone": "isolate",
+    r"tidy|tidies|tidied|tidying": "maintenance",
+    r"seams?": "port",
+    r"receipts?": "idempotency record",
+    r"board": "shared-memory metrics",
+    r"sightings?": "order location",
+    r"the way of a delivery|let everything fail|measure it": "message lifecycle, chaos testing, benchmarks",
+    r"sees? to (the|it|them|dead)": "manage",
+    r"for ever|forever": "indefinitely",
+    r"so many": "N",
+    r"is no setting": "unknown setting",
+    r"houses?|rooms?": "package, module, layer",
+    r"anew|amid|whoever|whatsoever": "a plainer word",
+}
+FORBIDDEN = re.compile("|".join(rf"\b(?:{words})\b" for words in REPLACED), re.IGNORECASE)
+
+# Other people's terms.
+ALLOWED = ("amtool --alertmanager.url=http://127.0.0.1:9093 silence",)
+
+
+def texts() -> Iterator[Path]:
+    for name in PATHS:
+        path = ROOT / name
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES)
+        yield from (file for file in files if file.is_file() and "__pycache__" not in file.parts)
+
+
+@pytest.mark.parametrize("path", texts(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_text_uses_the_terms_of_the_glossary(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for phrase in ALLOWED:
+        text = text.replace(phrase, "")
+
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for number, line in enumerate(text.splitlines(), start=1)
+        for match in FORBIDDEN.finditer(line)
+    ]
+
+    assert found == []
