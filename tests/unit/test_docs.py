@@ -1,7 +1,9 @@
-"""The reference pages say what the code does."""
+"""The reference pages say what the code does, and links lead to pages that exist."""
 
+import re
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
 from ingest.domain.queue_state import QueueState
@@ -9,7 +11,9 @@ from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def test_the_settings_page_has_each_setting_with_its_default_and_description() -> None:
@@ -34,9 +38,31 @@ def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
 
 
 def test_no_text_installs_a_package_that_nobody_publishes() -> None:
-    root = REFERENCE.parents[1]
-    texts = [root / "README.md", *root.glob("docs/**/*.md"), *root.glob("ingest/**/*.py"), *root.glob("deploy/**/*.md")]
+    texts = [*PAGES, *ROOT.glob("ingest/**/*.py"), *ROOT.glob("deploy/**/*.md")]
 
     telling = [path for path in texts if "pip install 'order-ingest" in path.read_text(encoding="utf-8")]
 
     assert telling == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+    broken = [link for link in re.findall(r"\]\(\s*([^)\s]+)\s*\)", text) if not leads_somewhere(page, link)]
+
+    assert broken == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    if "://" in link:
+        return True
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a Markdown page gets from its headings."""
+    headings = re.findall(r"^#+ +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
