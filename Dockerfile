@@ -2,7 +2,7 @@
 #
 #   docker build --tag order-ingest .
 #   docker build --build-arg PYTHON_IMAGE=registry.example/python:3.13-slim .        another base
-#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .               a package index of yours: never stored
+#   docker build --secret id=pip.conf,src=$HOME/.config/pip/pip.conf .               your own package index: never stored
 
 ARG PYTHON_IMAGE=python:3.13-slim
 
@@ -14,7 +14,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 
 WORKDIR /src
 
-# Of the packages that go in, none has to be compiled; pip and what builds our own wheel stay behind in this stage.
+# All packages are installed from wheels; pip and the build tools remain in this stage.
 RUN python -m venv /opt/build && python -m venv --without-pip /opt/ingest
 
 COPY requirements-build.lock requirements.lock ./
@@ -36,13 +36,13 @@ LABEL org.opencontainers.image.title="order-ingest" \
       org.opencontainers.image.description="Order ingestion on Redis Streams consumer groups" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-# A fixed number, so that mounted secrets and volumes can be given to it.
+# A fixed user ID, so that mounted secrets and volumes can be assigned to it.
 RUN groupadd --gid 10001 ingest \
     && useradd --uid 10001 --gid ingest --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin ingest
 
 COPY --from=build /opt/ingest /opt/ingest
 
-# Nothing is written: not by Python, not by the service. In a container others have to reach /metrics, and logs are for machines.
+# Neither Python nor the service writes files. In a container, /metrics must be reachable from outside, and logs are JSON.
 ENV PATH=/opt/ingest/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
@@ -50,7 +50,7 @@ ENV PATH=/opt/ingest/bin:$PATH \
     INGEST_LOG_FORMAT=json
 
 USER 10001:10001
-# `.env` is read from here, should one be mounted.
+# `.env` is read from here, if one is mounted.
 WORKDIR /opt/ingest
 EXPOSE 9464
 STOPSIGNAL SIGTERM

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the roles of the database, once, when the server's volume is empty (/docker-entrypoint-initdb.d).
+# Creates the database roles, once, when the server's volume is empty (/docker-entrypoint-initdb.d).
 #
-#   ingest_owner   owns the schema: `ingest migrate`, and nothing else, runs as it
-#   ingest         what workers and commands run as; `ingest migrate --runtime-role ingest` grants it the tables it needs
+#   ingest_owner   owns the schema; used by `ingest migrate` only
+#   ingest         used by workers and commands; `ingest migrate --runtime-role ingest` grants it the tables it needs
 set -eu
 
 psql --set ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" <<'SQL'
@@ -12,7 +12,7 @@ psql --set ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbn
 CREATE ROLE ingest_owner LOGIN PASSWORD :'owner_password';
 CREATE ROLE ingest LOGIN PASSWORD :'password';
 
--- Nobody else gets in, and only the owner creates anything.
+-- No other role can connect, and only the owner can create objects.
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
 GRANT CONNECT ON DATABASE :"DBNAME" TO ingest_owner, ingest;
 ALTER SCHEMA public OWNER TO ingest_owner;

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Starts Redis with the users of users.acl, each with the password that is mounted as a secret. What is written holds hashes
-# only, and lies in memory.
+# Starts Redis with the users of users.acl and their passwords from the mounted secrets. The generated file contains only
+# hashes, and is kept in memory.
 set -eu
 
-hash_of() { # NAME: the hash of a secret as an ACL rule wants it
+hash_of() { # NAME: prints the hash of a secret in the form of an ACL rule
   tr -d '\n' <"/run/secrets/$1" | sha256sum | cut -d ' ' -f 1
 }
 

@@ -154,7 +154,7 @@ class CurlLoop:
                 self._due = None
             else:
                 self._due = self._loop.time() + milliseconds / 1000
-                # The next deadline usually moves away as requests are answered: a timer that fires early is left in place.
+                # The next deadline usually moves later as requests are answered: a timer that fires early is left in place.
                 if not self._has_failed and (self._timer is None or self._timer_at > self._due):
                     self._set_timer_at(self._due)
         except Exception as error:  # noqa: BLE001  as above
