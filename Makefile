@@ -88,6 +88,12 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis;
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/overview.py
 
+.PHONY: pictures
+pictures:  ## write the pictures of docs/explanation/architecture from their text; needs Graphviz (dot)
+	@for source in docs/explanation/architecture/*.dot; do \
+		echo "dot $$source"; dot -Tsvg "$$source" >"$${source%.dot}.svg.new" && mv "$${source%.dot}.svg.new" "$${source%.dot}.svg" || exit 1; \
+	done
+
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
 	$(compile) --extra embedded --extra bench --extra curl --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
