@@ -89,7 +89,7 @@ def looping(kind: str, threshold: float = THRESHOLD) -> Iterator[Looping]:
             process.kill()
 
 
-def test_a_call_that_waits_in_the_loop_is_shown_while_it_waits_and_once() -> None:
+def test_a_blocking_call_is_reported_once_while_it_blocks() -> None:
     with looping("waits_once") as loop:
         blocked = loop.says("event_loop_blocked")
         freed_then = loop.events("event_loop_unblocked")
@@ -109,7 +109,7 @@ def test_a_call_that_waits_in_the_loop_is_shown_while_it_waits_and_once() -> Non
     assert "run_until_complete" not in blocked["stack"]  # it begins within what the loop runs
 
 
-def test_a_computation_that_keeps_the_gil_is_shown_when_it_lets_go() -> None:
+def test_a_computation_that_holds_the_gil_is_reported_when_it_releases_it() -> None:
     with looping("computes") as loop:
         blocked = loop.says("event_loop_blocked", within=60)  # its calls get longer step by step
 
@@ -117,7 +117,7 @@ def test_a_computation_that_keeps_the_gil_is_shown_when_it_lets_go() -> None:
     assert blocked["cpu_seconds"] > blocked["seconds"] / 10  # as much as a busy machine lets it have
 
 
-def test_the_same_block_again_is_counted_and_shown_again_only_after_a_while() -> None:
+def test_a_repeated_block_is_counted_and_reported_again_after_a_while() -> None:
     with looping("waits_often", 0.2) as loop:
         first = loop.says("event_loop_blocked")
         second = loop.says("event_loop_blocked", times=2)
@@ -127,7 +127,7 @@ def test_the_same_block_again_is_counted_and_shown_again_only_after_a_while() ->
     assert second["suppressed"] > 0
 
 
-def test_a_loop_with_more_to_do_than_it_can_is_not_blocked() -> None:
+def test_an_overloaded_loop_is_not_blocked() -> None:
     with looping("toils") as loop:
         loop.hear("turn", times=75)
         loop.end()
@@ -136,7 +136,7 @@ def test_a_loop_with_more_to_do_than_it_can_is_not_blocked() -> None:
 
 
 @pytest.mark.parametrize("kind", ["idles", "toils"])
-def test_a_process_that_was_stopped_is_not_taken_for_a_blocked_loop(kind: str) -> None:
+def test_a_stopped_process_does_not_count_as_a_blocked_loop(kind: str) -> None:
     with looping(kind) as loop:
         for _ in range(2):
             loop.hear("turn", times=5)
@@ -157,7 +157,7 @@ def test_without_a_threshold_there_is_no_thread_and_no_warning() -> None:
     assert loop.events("event_loop_blocked") == []
 
 
-def test_the_thread_ends_with_the_watching() -> None:
+def test_the_thread_ends_with_the_context() -> None:
     with looping("idles") as loop:
         during = loop.hear("threads")
         loop.hear("turn")

@@ -129,7 +129,7 @@ def start() -> Iterator[Start]:
         supervised.close()
 
 
-def test_a_child_that_dies_is_started_again_at_once_and_then_after_growing_pauses(start: Start) -> None:
+def test_a_child_that_dies_is_restarted_at_once_and_then_after_growing_pauses(start: Start) -> None:
     supervisor = start("dies,serves")
 
     starts = [float(supervisor.hear("started")[0]) for _ in range(4)]
@@ -145,7 +145,7 @@ def test_a_child_that_dies_is_started_again_at_once_and_then_after_growing_pause
     assert {event["code"] for event in supervisor.events("process_died")} == {3}
 
 
-def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_are_left_alone(start: Start) -> None:
+def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_continue(start: Start) -> None:
     supervisor = start("serves,serves")
     first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
 
@@ -160,7 +160,7 @@ def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_are_lef
     assert supervisor.exit_code() == 0
 
 
-def test_a_bug_in_a_child_is_shown_and_ends_that_child_alone(start: Start) -> None:
+def test_a_bug_in_a_child_is_shown_and_ends_only_that_child(start: Start) -> None:
     supervisor = start("raises,serves")
 
     serving = supervisor.hear_pid("serving")
@@ -174,7 +174,7 @@ def test_a_bug_in_a_child_is_shown_and_ends_that_child_alone(start: Start) -> No
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_is_passed_on_to_each_child_and_waits_for_all(start: Start, number: signal.Signals) -> None:
+def test_a_stop_is_forwarded_to_each_child_and_waits_for_all(start: Start, number: signal.Signals) -> None:
     supervisor = start("serves,takes_its_time")
     children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
 
@@ -187,7 +187,7 @@ def test_a_stop_is_passed_on_to_each_child_and_waits_for_all(start: Start, numbe
     assert not any(map(is_alive, children))
 
 
-def test_ctrl_c_for_the_whole_process_group_reaches_the_children_once_and_as_a_stop(start: Start) -> None:
+def test_ctrl_c_for_the_process_group_reaches_the_children_once_and_as_a_stop(start: Start) -> None:
     supervisor = start("takes_its_time,takes_its_time")
     children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
 
@@ -211,7 +211,7 @@ def test_a_child_that_fails_while_it_stops_makes_the_exit_code_1(start: Start) -
     assert supervisor.exit_code() == 1
 
 
-def test_a_child_that_does_not_stop_is_killed_in_the_end_and_the_exit_code_is_1(start: Start) -> None:
+def test_a_child_that_does_not_stop_is_killed_and_the_exit_code_is_1(start: Start) -> None:
     supervisor = start("ignores,serves", grace=0.1)
     children = {supervisor.hear_pid("serving"), supervisor.hear_pid("serving")}
 
@@ -223,7 +223,7 @@ def test_a_child_that_does_not_stop_is_killed_in_the_end_and_the_exit_code_is_1(
     assert not any(map(is_alive, children))
 
 
-def test_asking_again_and_again_does_not_put_off_the_kill(start: Start) -> None:
+def test_repeated_requests_do_not_postpone_the_kill(start: Start) -> None:
     supervisor = start("ignores", grace=0.1)
     supervisor.hear("serving")
 
@@ -235,7 +235,7 @@ def test_asking_again_and_again_does_not_put_off_the_kill(start: Start) -> None:
     assert supervisor.exit_code() == 1
 
 
-def test_a_child_that_waits_to_be_started_again_is_not_started_after_the_stop(start: Start) -> None:
+def test_a_child_that_waits_for_its_restart_is_not_started_after_the_stop(start: Start) -> None:
     supervisor = start("dies,takes_its_time")
     for _ in range(3):
         supervisor.hear("died")
@@ -286,7 +286,7 @@ def test_neither_dead_children_nor_orphans_below_them_stay_as_zombies(start: Sta
     assert supervisor.exit_code() == 0
 
 
-def test_a_stop_that_comes_right_at_the_forks_is_never_lost(start: Start) -> None:
+def test_a_stop_during_the_forks_is_never_lost(start: Start) -> None:
     supervisor = start("is_stopped")
 
     outcomes = [supervisor.hear("stopped") for _ in range(60)]
@@ -309,7 +309,7 @@ _UNPRIVILEGED = (
 )
 
 
-def test_a_fork_that_is_refused_is_tried_again_and_the_other_children_are_left_alone(start: Start) -> None:
+def test_a_refused_fork_is_tried_again_and_the_other_children_continue(start: Start) -> None:
     supervisor = start("limits_forks,limits_forks,serves", via=_UNPRIVILEGED if os.geteuid() == 0 else ())
     first, second, other = (supervisor.hear_pid("serving") for _ in range(3))
 

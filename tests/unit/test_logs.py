@@ -51,11 +51,11 @@ def test_a_traceback_is_within_the_line() -> None:
 
 
 @pytest.mark.parametrize(("level", "events"), [("debug", 5), ("info", 4), ("warning", 3), ("error", 2)])
-def test_the_level_says_what_is_left_out(level: str, events: int) -> None:
+def test_events_below_the_level_are_omitted(level: str, events: int) -> None:
     assert len(logged("json", level).splitlines()) == events
 
 
-def test_console_logs_are_for_people() -> None:
+def test_console_logs_are_readable() -> None:
     text = logged("console", "info")
 
     assert "started" in text

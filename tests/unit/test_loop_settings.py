@@ -7,11 +7,11 @@ from ingest.settings import load_settings
 
 
 @pytest.mark.parametrize("value", [0, 0.1, 2.5])
-def test_a_block_may_be_told_of_from_a_tenth_of_a_second_on_or_never(value: float) -> None:
+def test_the_threshold_may_be_a_tenth_of_a_second_or_more_or_zero(value: float) -> None:
     assert load_settings(loop_block_warning=value).loop_block_warning == value
 
 
 @pytest.mark.parametrize("value", [-1, 0.01, "nan", "inf"])
-def test_a_threshold_that_cannot_be_kept_is_refused(value: object) -> None:
+def test_a_threshold_that_is_too_short_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="INGEST_LOOP_BLOCK_WARNING"):
         load_settings(loop_block_warning=value)

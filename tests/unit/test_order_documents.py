@@ -102,7 +102,7 @@ def test_the_total_is_the_exact_sum(given_document: dict[str, Any]) -> None:
 
 
 @given(documents)
-def test_stored_lines_say_prices_as_text_and_nothing_else_differently(given_document: dict[str, Any]) -> None:
+def test_stored_lines_contain_prices_as_strings_and_are_otherwise_unchanged(given_document: dict[str, Any]) -> None:
     order = decode_order(json.dumps(given_document, default=in_json).encode(), "a")
 
     stored = json.loads(order.lines_json())
@@ -114,7 +114,7 @@ def test_stored_lines_say_prices_as_text_and_nothing_else_differently(given_docu
 
 
 @pytest.mark.parametrize("raw", ["2.55", '"2.55"', "0.1", "-0.10", "1e2", '"1E+2"', "0", "-7", "123456789012345678.12"])
-def test_a_price_is_exact_whether_it_is_sent_as_a_number_or_as_text(raw: str) -> None:
+def test_a_price_is_exact_whether_it_is_sent_as_a_number_or_a_string(raw: str) -> None:
     order = decode_order(priced(raw), "a")
 
     assert order.lines[0].unit_price == Decimal(raw.strip('"'))
@@ -126,7 +126,7 @@ def test_a_price_is_exact_whether_it_is_sent_as_a_number_or_as_text(raw: str) ->
     ["1_000.5", " 1.5", "1.5 ", "\u00a01.5", "\t1.5", "1.5\n", "+1.5", ".5", "5.", "-.5", "1_0e1", "1e1_0", "\u0661\u0662.\u0663", "\uff11", "--1", "1.5-"],
 )  # fmt: skip
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_a_price_as_text_is_written_as_json_writes_numbers(raw: str, *, ascii_only: bool) -> None:
+def test_a_price_string_must_be_written_like_a_json_number(raw: str, *, ascii_only: bool) -> None:
     body = json.dumps(document(lines=[line(), line(unit_price=raw), line()]), ensure_ascii=ascii_only).encode()
 
     with pytest.raises(InvalidDocument, match=r"\$\.lines\[1\]\.unit_price") as refused:
@@ -137,7 +137,7 @@ def test_a_price_as_text_is_written_as_json_writes_numbers(raw: str, *, ascii_on
 
 @pytest.mark.parametrize("name", [rb"unit\u005fprice", rb"unit_pric\u0065", rb"\u0075nit_price"])
 @pytest.mark.parametrize("gap", [b"", b" ", b"\n\t "])
-def test_a_wrong_price_is_found_however_the_document_is_written(name: bytes, gap: bytes) -> None:
+def test_an_invalid_price_is_found_however_the_document_is_written(name: bytes, gap: bytes) -> None:
     body = encoded(document(lines=[line(unit_price="1_0")])).replace(
         b'"unit_price": ', b'"' + name + b'"' + gap + b":" + gap
     )
@@ -148,26 +148,26 @@ def test_a_wrong_price_is_found_however_the_document_is_written(name: bytes, gap
 
 @pytest.mark.parametrize("raw", ["-2.55", "1e2", "-1.50E-3", "1e+05", "007", "5", "0", "123456789.123456789"])
 @pytest.mark.parametrize("escaped", [True, False])
-def test_a_price_as_text_may_be_any_number_that_json_can_write(raw: str, *, escaped: bool) -> None:
+def test_a_price_string_may_be_any_json_number(raw: str, *, escaped: bool) -> None:
     body = encoded(document(note="\u00e9" if escaped else "", lines=[line(unit_price=raw), line(unit_price=7.5)]))
 
     assert str(decode_order(body, "a").lines[0].unit_price) == str(Decimal(raw))
 
 
-def test_what_is_called_a_price_elsewhere_in_the_document_is_not_looked_at() -> None:
+def test_a_price_member_elsewhere_in_the_document_is_not_validated() -> None:
     body = encoded(document(offer={"unit_price": "1_0"}, lines=[line(was={"unit_price": " 1 "})]))
 
     assert decode_order(body, "a").lines[0].unit_price == Decimal("2.55")
 
 
 @given(st.binary() | st.text().map(str.encode))
-def test_arbitrary_bytes_are_no_order(body: bytes) -> None:
+def test_arbitrary_bytes_are_not_an_order(body: bytes) -> None:
     with pytest.raises(InvalidDocument):
         decode_order(body, "a")
 
 
 @given(json_values)
-def test_arbitrary_json_is_no_order(value: Any) -> None:
+def test_arbitrary_json_is_not_an_order(value: Any) -> None:
     with pytest.raises(InvalidDocument):
         decode_order(encoded(value), "a")
 
@@ -195,7 +195,7 @@ def survives(body: bytes) -> Order | None:
     field=st.sampled_from(["id", "status", "currency", "placed_at", "updated_at", "customer_id", "country", "lines"]),
     value=json_values,
 )
-def test_a_document_with_one_field_gone_wrong_is_either_storable_or_invalid(field: str, value: Any) -> None:
+def test_a_document_with_one_corrupted_field_is_either_storable_or_invalid(field: str, value: Any) -> None:
     survives(encoded(document(**{field: value})))
 
 
@@ -206,12 +206,12 @@ def test_a_document_with_one_field_gone_wrong_is_either_storable_or_invalid(fiel
 @example(field="unit_price", value="1e99999999999999999999")
 @example(field="unit_price", value="sNaN123")
 @example(field="quantity", value=2**53 + 1)
-def test_a_document_with_one_line_gone_wrong_is_either_storable_or_invalid(field: str, value: Any) -> None:
+def test_a_document_with_one_corrupted_line_is_either_storable_or_invalid(field: str, value: Any) -> None:
     survives(encoded(document(lines=[line(), line(**{field: value})])))
 
 
 @given(moment=st.datetimes(timezones=offsets))
-def test_any_moment_is_either_kept_or_invalid(moment: datetime) -> None:
+def test_any_datetime_is_either_kept_or_invalid(moment: datetime) -> None:
     order = survives(encoded(document(placed_at=moment.isoformat())))
 
     assert order is None or order.placed_at == moment
@@ -261,7 +261,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         (document(status="\udc00x"), "JSON"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(body: dict[str, Any], where: str) -> None:
+def test_the_error_names_the_place_in_the_document(body: dict[str, Any], where: str) -> None:
     with pytest.raises(InvalidDocument, match=where):
         decode_order(encoded(body), "a")
 
@@ -284,7 +284,7 @@ def test_what_is_wrong_is_said_with_its_place(body: dict[str, Any], where: str) 
     ],
     ids=str,
 )
-def test_what_is_not_json_is_no_order(body: bytes) -> None:
+def test_invalid_json_is_not_an_order(body: bytes) -> None:
     with pytest.raises(InvalidDocument):
         decode_order(body, "a")
 
@@ -300,7 +300,7 @@ def test_what_is_not_json_is_no_order(body: bytes) -> None:
     ],
     ids=["arrays", "objects", "arrays in an unknown field", "objects in an unknown field", "in a line"],
 )
-def test_nesting_without_end_is_no_order(body: bytes) -> None:
+def test_endless_nesting_is_not_an_order(body: bytes) -> None:
     with pytest.raises(InvalidDocument):
         decode_order(body, "a")
 
@@ -312,20 +312,20 @@ def test_a_price_of_more_digits_than_the_store_can_keep_is_refused() -> None:
         decode_order(body, "a")
 
 
-def test_of_a_name_given_twice_the_last_counts() -> None:
+def test_the_last_of_duplicate_names_is_used() -> None:
     body = encoded(document()).replace(b'"status": "placed"', b'"status": "placed", "status": "paid"')
 
     assert decode_order(body, "a").status == "paid"
 
 
-def test_unknown_fields_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     body = encoded(document(extra={"a": [1, None]}, lines=[line(extra=1)]))
 
     assert decode_order(body, "a") == decode_order(encoded(document(lines=[line()])), "a")
 
 
 @pytest.mark.parametrize("field", ["id", "placed_at", "updated_at", "lines"])
-def test_the_refusal_does_not_quote_the_document(field: str) -> None:
+def test_the_error_does_not_quote_the_document(field: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         decode_order(encoded(document(**{field: SECRET})), "a")
 
@@ -333,14 +333,14 @@ def test_the_refusal_does_not_quote_the_document(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["quantity", "unit_price"])
-def test_the_refusal_does_not_quote_a_line(field: str) -> None:
+def test_the_error_does_not_quote_a_line(field: str) -> None:
     with pytest.raises(InvalidDocument) as refused:
         decode_order(encoded(document(lines=[line(**{field: SECRET})])), "a")
 
     assert SECRET not in str(refused.value)
 
 
-def test_every_beginning_of_a_document_is_a_truncated_one() -> None:
+def test_every_prefix_of_a_document_is_truncated() -> None:
     whole = encoded(document(status="plåced", lines=[line(quantity=-12), line(unit_price=-1.5e-7)], more=[True, None]))
     decode_order(whole, "a")
 
@@ -350,7 +350,7 @@ def test_every_beginning_of_a_document_is_a_truncated_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b"{]", b"\xff", b'{"id":"a"} x', b'{{"id":"a"}'])
-def test_what_is_no_order_at_all_is_not_taken_for_a_truncated_one(body: bytes) -> None:
+def test_other_content_does_not_count_as_truncated(body: bytes) -> None:
     with pytest.raises(InvalidDocument) as error:
         decode_order(body, "a")
 

@@ -19,7 +19,7 @@ def is_order_id(text: str) -> bool:
 
 
 @given(order_ids)
-def test_an_order_id_is_returned_as_it_is(order_id: str) -> None:
+def test_an_order_id_is_returned_unchanged(order_id: str) -> None:
     assert parse_order_id(order_id) == order_id
 
 
@@ -42,7 +42,7 @@ def test_any_other_text_is_refused(text: str) -> None:
 
 
 @given(st.text(min_size=65, max_size=5_000))
-def test_the_refusal_is_one_short_printable_line(text: str) -> None:
+def test_the_error_is_one_short_printable_line(text: str) -> None:
     with pytest.raises(InvalidOrderId) as refused:
         parse_order_id(text)
 

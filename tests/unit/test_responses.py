@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_an_order_that_is_not_there_is_dead(status: int) -> None:
+def test_a_missing_order_is_a_permanent_fault(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, PermanentFault)
@@ -23,7 +23,7 @@ def test_an_order_that_is_not_there_is_dead(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 402, 405, 406, 409, 413, 418, 422, 451, 499])
-def test_a_request_that_is_refused_is_dead(status: int) -> None:
+def test_a_refused_request_is_a_permanent_fault(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, PermanentFault)
@@ -32,19 +32,19 @@ def test_a_request_that_is_refused_is_dead(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 407])
-def test_a_refused_credential_is_an_outage_and_no_fault_of_the_order(status: int) -> None:
+def test_a_refused_credential_is_not_a_fault_of_the_order(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, CredentialFault)
 
 
 @pytest.mark.parametrize("status", [408, 421, 425, 500, 502, 503, 504, 507, 520, 599])
-def test_a_fault_of_the_server_is_worth_another_try(status: int) -> None:
+def test_a_server_error_is_transient(status: int) -> None:
     assert isinstance(fault_of(status, {}, NOW), TransientFault)
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_says_how_long_to_wait_is_waited_for(status: int) -> None:
+def test_a_response_with_retry_after_is_a_throttled_fault(status: int) -> None:
     fault = fault_of(status, {"Retry-After": "7"}, NOW)
 
     assert isinstance(fault, ThrottledFault)
@@ -52,14 +52,14 @@ def test_a_server_that_says_how_long_to_wait_is_waited_for(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [204, 205])
-def test_an_answer_without_content_is_no_order(status: int) -> None:
+def test_a_response_without_content_is_an_invalid_order(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, PermanentFault)
     assert (fault.reason, str(fault)) == (DeadReason.INVALID_ORDER, f"HTTP {status} without a document")
 
 
-def test_a_throttling_server_that_does_not_say_how_long_is_still_waited_for() -> None:
+def test_a_429_without_retry_after_is_a_throttled_fault() -> None:
     fault = fault_of(429, {}, NOW)
 
     assert isinstance(fault, ThrottledFault)
@@ -71,7 +71,7 @@ def test_retry_after_on_another_status_counts_as_a_failed_try(status: int) -> No
     assert isinstance(fault_of(status, {"Retry-After": "7"}, NOW), TransientFault)
 
 
-def test_a_503_with_a_senseless_retry_after_is_a_failed_try() -> None:
+def test_a_503_with_an_invalid_retry_after_is_a_failed_try() -> None:
     assert isinstance(fault_of(503, {"Retry-After": "soon"}, NOW), TransientFault)
 
 
@@ -177,7 +177,7 @@ _scraps = st.sampled_from(
 
 @settings(max_examples=300)
 @given(st.text() | st.lists(_scraps, max_size=9).map(" ".join) | st.lists(_scraps, max_size=9).map("".join))
-def test_nonsense_is_never_an_error(value: str) -> None:
+def test_an_invalid_retry_after_never_raises(value: str) -> None:
     seconds = retry_after(value, NOW)
 
     assert seconds is None or 0 <= seconds <= LONGEST_WAIT
@@ -198,5 +198,5 @@ def test_nonsense_is_never_an_error(value: str) -> None:
         (b"x", False),
     ],
 )
-def test_a_body_that_breaks_off_is_told_from_one_that_is_something_else(body: bytes, *, is_cut: bool) -> None:
+def test_a_truncated_body_is_distinguished_from_other_content(body: bytes, *, is_cut: bool) -> None:
     assert is_truncated(body) == is_cut

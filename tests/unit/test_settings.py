@@ -33,7 +33,7 @@ def refusal() -> str:
     return message
 
 
-def test_without_any_setting_the_defaults_hold() -> None:
+def test_without_any_setting_the_defaults_apply() -> None:
     settings = load_settings()
 
     assert (settings.stream, settings.group, settings.log_format, settings.log_level) == (
@@ -45,7 +45,7 @@ def test_without_any_setting_the_defaults_hold() -> None:
     assert settings.upstream_token is None
 
 
-def test_the_command_line_goes_before_the_environment_before_files_before_dot_env(
+def test_the_command_line_precedes_the_environment_precedes_files_precedes_dot_env(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("batch_rows", "concurrency", "processes", "max_attempts")
@@ -60,14 +60,14 @@ def test_the_command_line_goes_before_the_environment_before_files_before_dot_en
     assert [getattr(settings, name) for name in names] == [11, 12, 13, 14]
 
 
-def test_an_override_of_none_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_override_of_none_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_PROCESSES", "3")
 
     assert load_settings(processes=None).processes == 3
 
 
 @pytest.mark.parametrize("variable", ["INGEST_LOG_FORMAT", "ingest_log_format"])
-def test_names_and_words_may_be_of_any_case(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_names_and_choices_are_case_insensitive(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "JSON")
 
     assert load_settings().log_format == "json"
@@ -133,7 +133,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "value", "told"), MISTAKES)
-def test_a_mistake_is_one_line_that_names_the_setting_and_never_a_secret(
+def test_an_invalid_value_is_reported_in_one_line_that_names_the_setting_and_no_secret(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -145,7 +145,7 @@ def test_a_mistake_is_one_line_that_names_the_setting_and_never_a_secret(
     assert SECRET not in message
 
 
-def test_a_url_with_a_mistake_is_shown_without_what_may_be_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_url_is_shown_without_possible_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_UPSTREAM_URL", f"https://{SECRET}@shop.example/orders?api_key={SECRET}&v=2")
 
     assert refusal().endswith("(got 'https://***@shop.example/orders?api_key=***&v=***')")
@@ -158,7 +158,7 @@ def test_a_redis_url_may_name_a_database_by_its_number(url: str) -> None:
     assert load_settings(redis_url=url).redis_url.get_secret_value() == url
 
 
-def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_invalid_values_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_PROCESSES", "none")
     monkeypatch.setenv("INGEST_LOG_LEVEL", "loud")
 
@@ -168,12 +168,12 @@ def test_all_mistakes_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "INGEST_LOG_LEVEL" in message
 
 
-def test_a_mistake_on_the_command_line_names_the_setting() -> None:
+def test_an_invalid_value_on_the_command_line_names_the_setting() -> None:
     with pytest.raises(ConfigError, match="INGEST_PROCESSES"):
         load_settings(processes=0)
 
 
-def test_a_secret_is_read_from_a_file_without_its_line_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_is_read_from_a_file_without_its_newline(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "token").write_text(f"{SECRET}\n")
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
 
@@ -183,7 +183,7 @@ def test_a_secret_is_read_from_a_file_without_its_line_end(home: Path, monkeypat
     assert token.get_secret_value() == SECRET
 
 
-def test_a_password_of_its_own_goes_into_the_url_it_belongs_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_separate_password_is_inserted_into_its_url(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "password").write_text("p@ss/w%rd\n")
     monkeypatch.setenv("INGEST_REDIS_URL", "redis://ingest@redis:6379/0")
     monkeypatch.setenv("INGEST_REDIS_PASSWORD_FILE", str(home / "password"))
@@ -232,7 +232,7 @@ def test_every_setting_may_come_from_a_file(home: Path, monkeypatch: pytest.Monk
     assert unknown_settings(os.environ) == []
 
 
-def test_a_wrong_secret_from_a_file_is_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_secret_from_a_file_is_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "dsn").write_text(f"mysql://root:{SECRET}@host/db")
     monkeypatch.setenv("INGEST_POSTGRES_DSN_FILE", str(home / "dsn"))
 
@@ -252,7 +252,7 @@ def test_a_file_that_is_missing_is_named(home: Path, monkeypatch: pytest.MonkeyP
     assert "No such file" in message
 
 
-def test_a_file_that_is_a_folder_or_no_text_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_or_a_binary_file_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home))
     folder = refusal()
     (home / "binary").write_bytes(b"\xff\xfe\x00")
@@ -263,7 +263,7 @@ def test_a_file_that_is_a_folder_or_no_text_is_told(home: Path, monkeypatch: pyt
     assert "not UTF-8" in binary
 
 
-def test_a_value_and_a_file_for_one_setting_are_a_mistake(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_and_a_file_for_one_setting_are_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "token").write_text("from the file")
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", SECRET)
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
@@ -274,7 +274,7 @@ def test_a_value_and_a_file_for_one_setting_are_a_mistake(home: Path, monkeypatc
     assert SECRET not in message
 
 
-def test_dot_env_is_read_and_may_hold_what_is_not_ours(home: Path) -> None:
+def test_dot_env_is_read_and_may_contain_other_variables(home: Path) -> None:
     (home / ".env").write_text("# ours\nINGEST_STREAM=from-dot-env\nexport INGEST_GROUP='quoted'\nOTHER=1\n")
 
     settings = load_settings()
@@ -297,7 +297,7 @@ def test_a_secret_file_may_be_named_in_dot_env(home: Path, monkeypatch: pytest.M
     assert settings.stream == "from-the-environment"
 
 
-def test_a_file_named_in_the_environment_goes_before_a_value_in_dot_env(
+def test_a_file_named_in_the_environment_precedes_a_value_in_dot_env(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "stream").write_text("from-a-file\n")
@@ -307,7 +307,7 @@ def test_a_file_named_in_the_environment_goes_before_a_value_in_dot_env(
     assert load_settings().stream == "from-a-file"
 
 
-def test_a_value_and_a_file_for_one_setting_are_a_mistake_in_dot_env_too(home: Path) -> None:
+def test_a_value_and_a_file_for_one_setting_are_refused_in_dot_env_too(home: Path) -> None:
     (home / ".env").write_text(f"INGEST_UPSTREAM_TOKEN={SECRET}\nINGEST_UPSTREAM_TOKEN_FILE=/run/token\n")
 
     message = refusal()
@@ -317,19 +317,19 @@ def test_a_value_and_a_file_for_one_setting_are_a_mistake_in_dot_env_too(home: P
     assert SECRET not in message
 
 
-def test_a_missing_file_named_in_dot_env_is_told(home: Path) -> None:
+def test_a_missing_file_named_in_dot_env_is_reported(home: Path) -> None:
     (home / ".env").write_text("INGEST_POSTGRES_DSN_FILE=/nowhere/dsn\n")
 
     assert refusal() == ".env: INGEST_POSTGRES_DSN_FILE: cannot read /nowhere/dsn: No such file or directory"
 
 
-def test_a_dot_env_that_is_no_text_is_told(home: Path) -> None:
+def test_a_dot_env_that_is_not_text_is_reported(home: Path) -> None:
     (home / ".env").write_bytes(b"INGEST_STREAM=\xff\xfe\n")
 
     assert ".env" in refusal()
 
 
-def test_a_mistyped_name_is_told_with_what_was_meant() -> None:
+def test_a_mistyped_name_is_reported_with_a_suggestion() -> None:
     environ = {
         "INGEST_STREM": "x",
         "INGEST_POSTGRES_DNS_FILE": "x",
@@ -347,7 +347,7 @@ def test_a_mistyped_name_is_told_with_what_was_meant() -> None:
     ]
 
 
-def test_a_mistyped_name_in_dot_env_is_told_like_one_in_the_environment(home: Path) -> None:
+def test_a_mistyped_name_in_dot_env_is_reported_like_one_in_the_environment(home: Path) -> None:
     (home / ".env").write_text("INGEST_STREM=x\nexport INGEST_POSTGRES_DNS_FILE=y\nINGEST_GROUP_FILE=z\nOTHER=1\n")
 
     lines = unknown_settings(["ingest_strem"], names_in_dot_env())
@@ -359,7 +359,7 @@ def test_a_mistyped_name_in_dot_env_is_told_like_one_in_the_environment(home: Pa
     ]
 
 
-def test_without_dot_env_there_is_nothing_in_it(home: Path) -> None:
+def test_a_missing_dot_env_sets_no_variables(home: Path) -> None:
     (home / ".env").mkdir()
 
     assert names_in_dot_env() == []
@@ -374,7 +374,7 @@ def test_a_dsn_may_have_several_hosts_and_shows_no_password() -> None:
     assert effective(settings)["INGEST_POSTGRES_DSN"] == f"postgresql://u:***@{SEVERAL_HOSTS}"
 
 
-def test_a_password_that_comes_by_itself_goes_into_a_dsn_with_several_hosts() -> None:
+def test_a_separate_password_is_inserted_into_a_dsn_with_several_hosts() -> None:
     settings = load_settings(postgres_dsn=f"postgresql://u@{SEVERAL_HOSTS}", postgres_password=SECRET)
 
     assert settings.postgres_dsn.get_secret_value() == f"postgresql://u:{SECRET}@{SEVERAL_HOSTS}"
@@ -413,7 +413,7 @@ def test_no_accepted_url_shows_its_password(before: str, special: str) -> None:
     before=st.text("0123456789", max_size=4),
     special=st.text("/?#@:%&;={}", max_size=3),
 )  # fmt: skip
-def test_no_url_of_the_external_api_shows_what_may_be_secret(place: str, before: str, special: str) -> None:
+def test_no_url_of_the_external_api_shows_possible_secrets(place: str, before: str, special: str) -> None:
     url = place.format(f"{before}{special}{SECRET}")
 
     try:

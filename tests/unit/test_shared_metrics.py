@@ -35,14 +35,14 @@ def shared_metrics() -> SharedMetrics:
     return SharedMetrics(SPECS, slots=3)
 
 
-def test_a_new_board_shows_every_series_as_zero(shared_metrics: SharedMetrics) -> None:
+def test_new_shared_metrics_show_every_series_as_zero(shared_metrics: SharedMetrics) -> None:
     samples = shown(shared_metrics)
 
     assert set(samples.values()) == {0.0}
     assert {("test_events_total", ("good",)), ("test_held", ()), ("test_seconds_bucket", ("+Inf",))} <= samples.keys()
 
 
-def test_what_several_processes_count_is_added_up(shared_metrics: SharedMetrics) -> None:
+def test_the_counts_of_several_processes_are_summed(shared_metrics: SharedMetrics) -> None:
     for slot in range(3):
         row = shared_metrics.row(slot)
         row.counter(EVENTS)["good"].inc()
@@ -56,7 +56,7 @@ def test_what_several_processes_count_is_added_up(shared_metrics: SharedMetrics)
     assert samples["test_held", ()] == 33
 
 
-def test_the_gauges_of_a_gone_process_are_cleared_and_its_counts_stay(shared_metrics: SharedMetrics) -> None:
+def test_the_gauges_of_an_ended_process_are_cleared_and_its_counts_stay(shared_metrics: SharedMetrics) -> None:
     for slot in range(2):
         shared_metrics.row(slot).counter(EVENTS)["good"].inc(5)
         shared_metrics.row(slot).histogram(SECONDS)[""].observe(0.5)
@@ -122,7 +122,7 @@ print(json.dumps([os.waitstatus_to_exitcode(status), *before, board.total("event
 """
 
 
-def test_what_a_killed_process_counted_survives_it() -> None:
+def test_the_counts_of_a_killed_process_are_kept() -> None:
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, check=True, timeout=60)
 
     assert json.loads(done.stdout) == [-9, 42.0, 3.0, 43.0, 0.0]

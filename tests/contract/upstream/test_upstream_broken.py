@@ -90,7 +90,7 @@ async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
     assert logs[0]["exc_info"]
 
 
-async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it_is_said_once(
+async def test_if_every_transport_fails_few_are_opened_and_it_is_logged_once(
     shared_metrics: SharedMetrics,
 ) -> None:
     broken = Broken(bugs=1_000)
@@ -107,7 +107,7 @@ async def test_where_every_transport_fails_none_is_opened_again_and_again_and_it
     assert [entry["event"] for entry in logs] == ["transport_failed"]
 
 
-async def test_what_runs_on_a_transport_that_is_replaced_may_end(shared_metrics: SharedMetrics) -> None:
+async def test_requests_on_a_replaced_transport_may_finish(shared_metrics: SharedMetrics) -> None:
     started, gate = asyncio.Event(), asyncio.Event()
 
     class Slow(_Numbered):
@@ -138,7 +138,7 @@ async def test_what_runs_on_a_transport_that_is_replaced_may_end(shared_metrics:
 
 
 @pytest.mark.parametrize("kind", ["curl"], indirect=True)
-async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next_get_another(
+async def test_if_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next_use_a_new_transport(
     api: SimulatedApi, shared_metrics: SharedMetrics, kind: Kind
 ) -> None:
     def epolls() -> set[int]:
@@ -167,7 +167,7 @@ async def test_when_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_ne
     assert {document.body for document in fetched} == {DOCUMENT}
 
 
-async def test_the_pauses_between_quick_tries_are_drawn_from_nothing_to_ever_more(
+async def test_the_pauses_between_immediate_tries_have_full_jitter_and_grow(
     api: SimulatedApi, shared_metrics: SharedMetrics
 ) -> None:
     drawn: list[tuple[float, float]] = []

@@ -48,7 +48,7 @@ async def test_a_worker_stores_orders_with_either_client(scene: Scene, workers: 
     assert worker.events("process_died") == []
 
 
-def test_the_name_of_the_client_may_be_in_capitals() -> None:
+def test_the_name_of_the_client_may_be_in_upper_case() -> None:
     assert load_settings(upstream_client="CURL").upstream_client == "curl"
 
 
@@ -65,7 +65,7 @@ def test_the_name_of_the_client_may_be_in_capitals() -> None:
         ),
     ],
 )
-def test_a_worker_that_cannot_ask_the_api_ends_at_once_with_one_line(variables: dict[str, str], problem: str) -> None:
+def test_a_worker_without_a_usable_client_exits_with_one_line(variables: dict[str, str], problem: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_PYCURL, "worker"],
         env={"INGEST_METRICS_PORT": "0", **variables},

@@ -31,7 +31,7 @@ async def test_an_order_is_returned_byte_for_byte(
     assert counted(shared_metrics) == {"2xx": 1}
 
 
-async def test_requests_one_after_the_other_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
+async def test_consecutive_requests_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
         for _ in range(20):
             await client.fetch(FetchRequest(ORDER))
@@ -40,7 +40,7 @@ async def test_requests_one_after_the_other_share_a_connection(api: SimulatedApi
         assert api.stats().open_connections == 1
 
 
-async def test_as_many_requests_run_at_once_as_are_made(api: SimulatedApi, connect: Connect) -> None:
+async def test_all_requests_run_concurrently(api: SimulatedApi, connect: Connect) -> None:
     api.behave(latency="0.2")
 
     async with connect(api.url_template) as client:
@@ -56,7 +56,7 @@ async def test_an_id_is_percent_encoded_into_the_path(connect: Connect) -> None:
     assert asked[0].startswith(b"GET /orders/shop%3A1.a_b-c HTTP/1.1\r\n")
 
 
-async def test_an_id_may_stand_in_a_query_that_is_kept_as_it_is(connect: Connect) -> None:
+async def test_an_id_may_be_in_a_query_which_is_otherwise_unchanged(connect: Connect) -> None:
     async with answering(http(b"{}", "Content-Length: 2")) as (template, asked):
         written = template.replace("/orders/{order_id}", "/o%2Fx?fields=a%2Cb&id={order_id}&z=%20")
         async with connect(written) as client:
@@ -112,7 +112,7 @@ async def test_the_orders_own_faults_are_permanent_and_not_tried_again(
         ({"truncate_rate": 1}, "error"),
     ],
 )
-async def test_passing_faults_are_tried_as_often_as_allowed(
+async def test_transient_faults_are_tried_as_often_as_allowed(
     api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics, behaviour: dict[str, object], code: str
 ) -> None:
     api.behave(**behaviour)
@@ -125,7 +125,7 @@ async def test_passing_faults_are_tried_as_often_as_allowed(
 
 
 @pytest.mark.parametrize("fault", ["error_rate", "reset_rate", "truncate_rate", "hang_rate"])
-async def test_a_fault_that_passes_within_the_quick_tries_is_not_noticed(
+async def test_a_fault_that_ends_within_the_immediate_tries_is_not_reported(
     api: SimulatedApi, connect: Connect, fault: str
 ) -> None:
     api.behave(fail_first=2, **{fault: 1})
@@ -158,7 +158,7 @@ async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: Simula
         ({"unavailable_rate": 1, "retry_after": 3}, 3.0),
     ],
 )
-async def test_being_told_to_wait_is_no_failure_and_not_tried_again(
+async def test_a_throttled_request_is_not_a_failure_and_not_tried_again(
     api: SimulatedApi, connect: Connect, behaviour: dict[str, object], after: float | None
 ) -> None:
     api.behave(**behaviour)
@@ -173,7 +173,7 @@ async def test_being_told_to_wait_is_no_failure_and_not_tried_again(
     assert api.stats().by_id[ORDER] == 1
 
 
-async def test_being_told_to_wait_until_a_date_is_understood(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_retry_after_date_is_supported(api: SimulatedApi, connect: Connect) -> None:
     api.behave(unavailable_rate=1, retry_after=3_600, retry_after_format="date")
 
     before = datetime.now(UTC)
@@ -196,14 +196,14 @@ async def test_a_missing_token_is_an_outage(api: SimulatedApi, connect: Connect)
     assert api.stats().requests == 1
 
 
-async def test_the_token_opens_the_door(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_request_with_the_token_is_accepted(api: SimulatedApi, connect: Connect) -> None:
     api.behave(token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
         assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
 
 
-async def test_silence_ends_with_the_timeout(
+async def test_a_missing_response_ends_with_the_timeout(
     api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
     api.behave(hang_rate=1)
@@ -215,14 +215,14 @@ async def test_silence_ends_with_the_timeout(
     assert counted(shared_metrics) == {"timeout": 1}
 
 
-async def test_a_body_that_trickles_for_ever_ends_with_the_timeout(connect: Connect) -> None:
+async def test_an_incomplete_body_ends_with_the_timeout(connect: Connect) -> None:
     head = http(b"{", "Content-Length: 100")
     async with answering(head, then_close=False) as (template, _), connect(template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no response in time"):
             await client.fetch(FetchRequest(ORDER))
 
 
-async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_metrics: SharedMetrics) -> None:
+async def test_a_refused_connection_is_a_transient_fault(connect: Connect, shared_metrics: SharedMetrics) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
         template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
@@ -234,7 +234,7 @@ async def test_a_refused_connection_is_a_passing_fault(connect: Connect, shared_
     assert counted(shared_metrics) == {"error": 3}
 
 
-async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
+async def test_an_unknown_host_is_a_transient_fault(connect: Connect) -> None:
     async with connect("http://no-such-host.invalid/{order_id}") as client:
         with pytest.raises(TransientFault) as fault:
             await client.fetch(FetchRequest(ORDER))
@@ -243,7 +243,7 @@ async def test_an_unknown_host_is_a_passing_fault(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, len(DOCUMENT) // 2, len(DOCUMENT) - 1])
-async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passing_fault(
+async def test_a_truncated_document_without_content_length_is_a_transient_fault(
     connect: Connect, shared_metrics: SharedMetrics, length: int
 ) -> None:
     async with answering(http(DOCUMENT[:length])) as (template, _), connect(template, QUICK) as client:
@@ -256,7 +256,7 @@ async def test_a_document_without_an_announced_length_that_breaks_off_is_a_passi
 
 
 @pytest.mark.parametrize("status", [204, 205])
-async def test_an_answer_that_says_there_is_no_document_is_no_order(connect: Connect, status: int) -> None:
+async def test_a_status_without_content_is_an_invalid_order(connect: Connect, status: int) -> None:
     async with answering(http(b"", status=f"{status} Nothing")) as (template, _), connect(template) as client:
         with pytest.raises(PermanentFault, match=f"HTTP {status} without a document") as fault:
             await client.fetch(FetchRequest(ORDER))
@@ -265,7 +265,7 @@ async def test_an_answer_that_says_there_is_no_document_is_no_order(connect: Con
 
 
 @pytest.mark.parametrize("value", ["2.0", "2", "02.00"])
-async def test_a_wait_in_fractions_of_seconds_is_understood(connect: Connect, value: str) -> None:
+async def test_a_retry_after_in_fractions_of_seconds_is_supported(connect: Connect, value: str) -> None:
     answer = http(b"", f"Retry-After: {value}", "Content-Length: 0", status="429 Too Many Requests")
 
     async with answering(answer) as (template, _), connect(template) as client:
@@ -301,7 +301,7 @@ def assert_readable(text: str) -> None:
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=lambda nonsense: repr(nonsense[:60]))
-async def test_an_answer_that_is_no_http_is_a_passing_fault(connect: Connect, nonsense: bytes) -> None:
+async def test_a_response_that_is_not_http_is_a_transient_fault(connect: Connect, nonsense: bytes) -> None:
     right = http(b"{}", "Content-Length: 2")
 
     async with answering(nonsense, to_other=right) as (template, _), connect(template) as client:
@@ -315,7 +315,7 @@ async def test_an_answer_that_is_no_http_is_a_passing_fault(connect: Connect, no
 @pytest.mark.parametrize(
     "value", ["Fri, 31 Dec 99999999999 23:59:59 GMT", "soon", "-1", "1e9", "\xff", ", 99 Jan 0 -", "9" * 4_000]
 )
-async def test_no_retry_after_is_an_error_of_ours(connect: Connect, value: str) -> None:
+async def test_no_retry_after_header_raises_another_error(connect: Connect, value: str) -> None:
     answer = b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\nRetry-After: " + value.encode("latin-1") + b"\r\n\r\n"
 
     async with answering(answer) as (template, _), connect(template) as client:
@@ -328,7 +328,7 @@ async def test_no_retry_after_is_an_error_of_ours(connect: Connect, value: str) 
 
 @pytest.mark.parametrize("length", [1_000, 1_001])
 @pytest.mark.parametrize("announced", [True, False])
-async def test_the_body_limit_holds_with_and_without_an_announced_length(
+async def test_the_body_limit_applies_with_and_without_content_length(
     connect: Connect, *, length: int, announced: bool
 ) -> None:
     body = b"x" * length
@@ -352,7 +352,7 @@ async def test_a_body_that_is_too_large_is_not_read(connect: Connect) -> None:
             await client.fetch(FetchRequest(ORDER))
 
 
-async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
+async def test_a_compressed_body_is_decompressed(connect: Connect) -> None:
     packed = gzip.compress(DOCUMENT)
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
 
@@ -362,7 +362,7 @@ async def test_a_compressed_body_is_unpacked(connect: Connect) -> None:
     assert b"gzip" in asked[0]
 
 
-async def test_a_gzip_bomb_is_refused_without_unpacking_it(connect: Connect) -> None:
+async def test_a_gzip_bomb_is_refused_without_decompressing_it(connect: Connect) -> None:
     packed = gzip.compress(bytes(200 * 1024 * 1024), 1)
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
 
@@ -390,7 +390,7 @@ async def test_a_redirect_is_followed_with_the_token(api: SimulatedApi, connect:
     assert api.stats().requests == 2
 
 
-async def test_a_circle_of_redirects_ends(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_redirect_loop_ends(api: SimulatedApi, connect: Connect) -> None:
     api.behave(redirect_rate=1)
 
     async with connect(api.url_template) as client:

@@ -48,7 +48,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
         await eventually(lambda: concurrency_is(api, 0))
 
 
-async def test_cancelling_ends_the_pause_between_quick_tries(api: SimulatedApi, connect: Connect) -> None:
+async def test_cancelling_ends_the_pause_between_immediate_tries(api: SimulatedApi, connect: Connect) -> None:
     async def has_failed() -> bool:
         return api.stats().by_status.get("500", 0) >= 2
 
@@ -65,7 +65,7 @@ async def test_cancelling_ends_the_pause_between_quick_tries(api: SimulatedApi, 
     assert time.monotonic() - cancelled_at < 10
 
 
-async def test_a_fetch_that_is_cancelled_at_any_moment_does_no_harm_to_others(
+async def test_a_fetch_that_is_cancelled_at_any_time_does_not_affect_others(
     api: SimulatedApi, connect: Connect
 ) -> None:
     async def give_up(turns: int) -> None:
@@ -91,7 +91,7 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_does_no_harm_to_others(
     ],
     ids=["whole", "broken off", "none"],
 )
-async def test_nothing_is_left_of_many_requests_however_they_ended(
+async def test_requests_leave_nothing_behind_however_they_end(
     connect: Connect, answer: bytes, *, then_close: bool
 ) -> None:
     async def wave() -> None:
@@ -122,7 +122,7 @@ async def test_nothing_is_left_of_many_requests_however_they_ended(
     await eventually(lambda: at_most(before, open_files))
 
 
-async def test_closing_ends_what_is_under_way(api: SimulatedApi, connect: Connect) -> None:
+async def test_closing_ends_running_requests(api: SimulatedApi, connect: Connect) -> None:
     api.behave(latency="600")
 
     async with connect(api.url_template) as client:
@@ -135,7 +135,7 @@ async def test_closing_ends_what_is_under_way(api: SimulatedApi, connect: Connec
     await eventually(lambda: concurrency_is(api, 0))
 
 
-async def test_connections_are_kept_for_as_many_requests_as_there_were_at_once(
+async def test_the_pool_keeps_as_many_connections_as_there_were_concurrent_requests(
     api: SimulatedApi, connect: Connect
 ) -> None:
     api.behave(latency="0.1")
@@ -149,7 +149,7 @@ async def test_connections_are_kept_for_as_many_requests_as_there_were_at_once(
         assert api.stats().open_connections == 100
 
 
-async def test_a_connection_that_the_api_closed_meanwhile_is_no_fault(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
         await client.fetch(FetchRequest(ORDER))
         api.behave(reset_rate=1)
@@ -160,7 +160,7 @@ async def test_a_connection_that_the_api_closed_meanwhile_is_no_fault(api: Simul
         assert (await client.fetch_once(FetchRequest(ORDER))).body == DOCUMENT
 
 
-async def test_a_client_that_timed_out_often_goes_on(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template, replace(IMPATIENT, total=0.1)) as client:
         api.behave(hang_rate=1)
         results = await asyncio.gather(

@@ -60,7 +60,7 @@ async def test_a_plain_request_goes_through_the_proxy(connect: Connect) -> None:
     assert len(asked) == 1
 
 
-async def test_a_request_under_tls_goes_through_a_tunnel_that_does_not_see_the_token(
+async def test_a_tls_request_goes_through_a_tunnel_that_does_not_receive_the_token(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
     async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -78,7 +78,7 @@ async def test_a_request_under_tls_goes_through_a_tunnel_that_does_not_see_the_t
     assert TOKEN.encode() not in heads[0]
 
 
-async def test_a_proxy_is_given_its_password_and_no_fault_tells_it(connect: Connect) -> None:
+async def test_a_proxy_receives_its_password_and_no_fault_contains_it(connect: Connect) -> None:
     refusal = http(b"", "Content-Length: 0", status="407 Who are you")
     async with proxying(refusal) as (proxy, heads):
         with_password = proxy.replace("http://", "http://us%65r:s3cr3t@")
@@ -103,7 +103,7 @@ async def test_a_proxy_that_refuses_to_connect_has_not_reached_the_api(connect: 
     assert not fault.value.reached
 
 
-async def test_a_proxy_that_is_away_is_a_passing_fault(connect: Connect) -> None:
+async def test_an_unavailable_proxy_is_a_transient_fault(connect: Connect) -> None:
     async with proxying() as (proxy, _):
         pass
 
@@ -115,7 +115,7 @@ async def test_a_proxy_that_is_away_is_a_passing_fault(connect: Connect) -> None
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY"])
-async def test_the_environment_does_not_decide_behind_the_clients_back(
+async def test_a_client_does_not_read_the_environment(
     connect: Connect, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     async with proxying() as (proxy, heads), answering(http(b"{}", "Content-Length: 2")) as (template, _):
@@ -142,16 +142,16 @@ async def test_the_environment_does_not_decide_behind_the_clients_back(
         ({"HTTPS_PROXY": "http://p", "no_proxy": "shop.exam"}, "http://p"),
     ],
 )
-def test_the_environment_names_the_proxy_and_what_needs_none(environ: Mapping[str, str], proxy: str | None) -> None:
+def test_the_environment_names_the_proxy_and_its_exceptions(environ: Mapping[str, str], proxy: str | None) -> None:
     assert proxy_for("https://user:password@api.shop.example:8443/{order_id}", environ) == proxy
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"])
-def test_this_machine_is_not_reached_through_a_proxy(host: str) -> None:
+def test_local_addresses_are_not_reached_through_a_proxy(host: str) -> None:
     assert proxy_for(f"http://{host}:8081/{{order_id}}", {"http_proxy": "http://p"}) is None
 
 
-def test_a_proxy_that_one_of_the_clients_does_not_know_is_refused() -> None:
+def test_a_proxy_that_one_client_does_not_support_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^HTTP_PROXY: .* http://proxy\.example:3128$"):
         proxy_for("http://shop.example/{order_id}", {"http_proxy": "socks5://p"})
 
@@ -181,5 +181,5 @@ def test_a_proxy_whose_url_the_clients_would_quote_in_errors_is_refused_without_
 @pytest.mark.parametrize(
     "proxy", ["http://u:s3%40cr3t@p", "https://[::1]:3128/", "HTTP://u@p.example", "http://p_1:8080"]
 )
-def test_a_proxy_with_an_encoded_password_is_taken_as_it_is(proxy: str) -> None:
+def test_a_proxy_with_an_encoded_password_is_used_unchanged(proxy: str) -> None:
     assert proxy_for("http://shop.example/{order_id}", {"http_proxy": proxy}) == proxy

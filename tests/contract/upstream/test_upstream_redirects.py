@@ -104,7 +104,7 @@ async def listening() -> AsyncIterator[tuple[int, list[StreamWriter]]]:
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
-async def test_a_redirect_out_of_http_connects_nowhere(connect: Connect, scheme: str) -> None:
+async def test_a_redirect_to_another_protocol_opens_no_connection(connect: Connect, scheme: str) -> None:
     async with listening() as (port, connected):
         moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, _), connect(template) as client:
@@ -146,7 +146,7 @@ async def test_a_redirect_to_a_file_is_refused(connect: Connect, tmp_path: Path)
             await client.fetch(FetchRequest(ORDER))
 
 
-async def test_a_redirect_to_nowhere_is_a_request_that_was_refused(connect: Connect) -> None:
+async def test_a_redirect_without_a_location_is_a_refused_request(connect: Connect) -> None:
     async with (
         answering(http(b"", "Content-Length: 0", status="302 Found")) as (template, _),
         connect(template) as client,
@@ -158,7 +158,7 @@ async def test_a_redirect_to_nowhere_is_a_request_that_was_refused(connect: Conn
 
 
 @pytest.mark.parametrize("body", [b"x" * 5_000, b"x" * 10])
-async def test_the_status_counts_and_not_the_body_that_comes_with_it(connect: Connect, body: bytes) -> None:
+async def test_the_status_decides_and_not_its_body(connect: Connect, body: bytes) -> None:
     # Over the limit of a document, or broken off: either would mean something else without the status.
     gone = http(body, "Content-Length: 5000", status="410 Gone")
 
@@ -180,7 +180,7 @@ async def test_the_status_counts_and_not_the_body_that_comes_with_it(connect: Co
         http(b"", "Content-Length: 0", status="500 Oh"),
     ],
 )
-async def test_a_key_in_the_url_is_in_no_fault(connect: Connect, answer: bytes) -> None:
+async def test_no_fault_contains_a_key_from_the_url(connect: Connect, answer: bytes) -> None:
     async with (
         answering(answer) as (template, _),
         connect(template.replace("http://", "http://user:s3cr3t@") + "?key=s3cr3t") as client,

@@ -54,7 +54,7 @@ async def test_a_certificate_for_another_name_is_refused(connect: Connect, serve
     assert not fault.value.reached
 
 
-async def test_a_plain_server_is_no_server_of_tls(connect: Connect) -> None:
+async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
     async with (
         serving(answer) as port,
         connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, connect=0.3)) as client,
@@ -65,7 +65,7 @@ async def test_a_plain_server_is_no_server_of_tls(connect: Connect) -> None:
     assert not fault.value.reached
 
 
-async def test_requests_at_once_do_not_wait_for_each_other(connect: Connect, server_tls: ssl.SSLContext) -> None:
+async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, server_tls: ssl.SSLContext) -> None:
     # libcurl may wait for a first connection to tell whether it can be shared by many requests.
     waiting = asyncio.Semaphore(0)
     everybody = asyncio.Event()
@@ -108,7 +108,7 @@ async def answer_http_2(reader: StreamReader, writer: StreamWriter) -> None:
 
 
 @pytest.mark.parametrize("kind", ["curl"], indirect=True)
-async def test_libcurl_shares_a_connection_of_http_2(connect: Connect, server_tls: ssl.SSLContext) -> None:
+async def test_libcurl_shares_an_http_2_connection(connect: Connect, server_tls: ssl.SSLContext) -> None:
     connections: list[StreamWriter] = []
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:

@@ -29,7 +29,7 @@ def run(main: Coroutine[Any, Any, Counter[str]]) -> Counter[str]:
 
 
 @pytest.mark.filterwarnings("error")
-def test_requests_that_hang_do_no_harm_to_others(loaded_api: SimulatedApi, connect: Connect) -> None:
+def test_requests_that_hang_do_not_affect_others(loaded_api: SimulatedApi, connect: Connect) -> None:
     hanging = msgspec.structs.replace(Behaviour(), latency="0-0.004", hang_rate=0.03)
 
     async def main() -> Counter[str]:

@@ -34,7 +34,7 @@ def deaf_port() -> Iterator[int]:
         yield port
 
 
-async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(
+async def test_a_connection_that_times_out_has_not_reached_the_api(
     connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
     with deaf_port() as port:
@@ -46,7 +46,7 @@ async def test_a_connection_that_is_not_made_in_time_has_not_reached_the_api(
     assert counted(shared_metrics) == {"timeout": 1}
 
 
-async def test_waiting_for_a_connection_is_no_silence(connect: Connect) -> None:
+async def test_the_read_timeout_does_not_include_connecting(connect: Connect) -> None:
     with deaf_port() as port:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=1, read=0.1)) as client:
             started = asyncio.get_running_loop().time()
@@ -57,7 +57,7 @@ async def test_waiting_for_a_connection_is_no_silence(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", http(b"{", "Content-Length: 2")])
-async def test_silence_ends_a_request_long_before_its_time_is_up(
+async def test_the_read_timeout_ends_a_request_before_its_total_time(
     connect: Connect, shared_metrics: SharedMetrics, sent: bytes
 ) -> None:
     async with (
@@ -71,9 +71,7 @@ async def test_silence_ends_a_request_long_before_its_time_is_up(
     assert counted(shared_metrics) == {"timeout": 1}
 
 
-async def test_silence_on_a_connection_that_was_used_before_ends_a_request_too(
-    api: SimulatedApi, connect: Connect
-) -> None:
+async def test_the_read_timeout_applies_to_a_reused_connection(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template, replace(LIMITS, read=0.2, total=600)) as client:
         await client.fetch(FetchRequest(ORDER))
         api.behave(hang_rate=1)
@@ -82,7 +80,7 @@ async def test_silence_on_a_connection_that_was_used_before_ends_a_request_too(
             await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
 
 
-async def test_an_answer_may_take_longer_than_a_silence_may_last(connect: Connect) -> None:
+async def test_a_response_may_take_longer_than_the_read_timeout(connect: Connect) -> None:
     async def trickle(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
         writer.write(http(b"", "Content-Length: 10"))
         for _digit in range(10):
@@ -98,9 +96,7 @@ async def test_an_answer_may_take_longer_than_a_silence_may_last(connect: Connec
     assert body == b"1111111111"
 
 
-async def test_an_answer_that_keeps_coming_ends_when_the_time_is_up(
-    connect: Connect, shared_metrics: SharedMetrics
-) -> None:
+async def test_a_slow_response_ends_after_the_total_time(connect: Connect, shared_metrics: SharedMetrics) -> None:
     async def trickle(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
         writer.write(http(b"", "Content-Length: 10000"))
         for _digit in range(10_000):
@@ -146,7 +142,7 @@ async def test_a_connection_that_ends_early_has_reached_the_api(connect: Connect
 
 
 @pytest.mark.parametrize("status", ["429 Slow", "503 Busy"])
-async def test_a_date_to_wait_for_is_by_the_clock_of_the_api(connect: Connect, status: str) -> None:
+async def test_a_retry_after_date_refers_to_the_clock_of_the_api(connect: Connect, status: str) -> None:
     far_off = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
     until = far_off + timedelta(seconds=30)
     headers = [f"date: {format_datetime(far_off, usegmt=True)}", f"retry-after: {format_datetime(until, usegmt=True)}"]
