@@ -32,8 +32,6 @@ from ingest.upstream.client import require
 
 _T = TypeVar("_T")
 _log = get_logger("app")
-# Deliveries after which an entry that was never settled is run alone: its worker may have died of it.
-_CALM = 3
 # Beside the connections to the external API: servers, logs, pipes.
 _OTHER_FILES = 128
 
@@ -174,7 +172,7 @@ def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
 
 
 def _ignore_further_stops() -> None:
-    """The loop puts its handler away as it closes: a signal that comes then would decide the exit code."""
+    """Block SIGTERM: the loop removes its handler as it closes, and a later signal would decide the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 
 

@@ -40,7 +40,7 @@ class QueueCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges of the group and of its lanes; no sample for what is unknown."""
+        """Yield the gauges of the group and of its lanes; an unknown value has no sample."""
         yield from self._totals()
         yield from self._lanes()
 

@@ -1,7 +1,7 @@
 """Every metric of the service, declared once.
 
-`WORKER_METRICS` are counted by the worker processes on the shared board; what is true of the group as a
-whole (queue depth and so on) is asked of Redis at the scrape, see `ingest.domain.queue_state`.
+`WORKER_METRICS` are counted by the worker processes in shared memory. The state of the queue is read from Redis at each
+scrape, see `ingest.domain.queue_state`.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
 CONCURRENCY_LIMIT = Spec("ingest_concurrency_limit", "gauge", "Most orders that may be in flight.")
 CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
 REDELIVERIES = Spec(
-    "ingest_redeliveries_total", "counter", "Deliveries taken over, by reason.", "reason",
+    "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",
     ("idle", "dead_consumer", "restart"),
 )  # fmt: skip
 RETRIES = Spec(
@@ -54,7 +54,7 @@ WORKER_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerMetrics:
-    """What one worker process counts; every series is looked up once, here."""
+    """The metrics of one worker process; every series is looked up once, here."""
 
     orders: dict[str, Counter]
     order_latency: Histogram
@@ -71,7 +71,7 @@ class WorkerMetrics:
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
-        """The series of the process in `slot`."""
+        """Return the series of the process in `slot`."""
         row = shared_metrics.row(slot)
         return cls(
             orders=row.counter(ORDERS),
@@ -90,5 +90,5 @@ class WorkerMetrics:
 
 
 def worker_shared_metrics(processes: int) -> SharedMetrics:
-    """A board for that many worker processes."""
+    """Create the shared-memory metrics for this many worker processes."""
     return SharedMetrics(WORKER_METRICS, processes)
