@@ -45,6 +45,13 @@ def test_no_text_installs_a_package_that_nobody_publishes() -> None:
     assert telling == []
 
 
+def test_the_architecture_page_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(ingest/[\w./]+)`(?! \(\*new\*)", page)
+
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

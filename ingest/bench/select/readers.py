@@ -59,8 +59,8 @@ async def async_plain(dsn: str, size: int) -> AsyncIterator[Read]:
 async def async_in_turn(dsn: str, size: int) -> AsyncIterator[Read]:
     """Asyncpg's pool, but a request waits for its turn in a semaphore of the pool's size before it asks the pool.
 
-    The pool lets a newcomer overtake waiting requests: a connection that is released wakes the first of them, and whoever
-    asks before that one runs takes it; the first then queues up again, behind all others (asyncpg 0.32, on
+    The pool lets a newcomer overtake waiting requests: a connection that is released wakes the first of them, but a
+    request that asks before that one runs gets it; the first then waits again, behind all others (asyncpg 0.32, on
     `asyncio.Queue`). `asyncio.Semaphore` serves in order.
     """
     turns = asyncio.Semaphore(size)
