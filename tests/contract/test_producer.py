@@ -138,8 +138,12 @@ async def test_the_same_batch_is_added_once_on_a_server_without_idempotent_addin
         script_keys, batch = [keys.stream, keys.receipts + "producer"], ["producer", 1, 0, 2, "a", "b"]
         added = [await enqueue(script_keys, [0, *batch]) for _ in range(3)]
 
+        next_one = await enqueue(script_keys, [0, "producer", 2, 0, 1, "c"])
+        late = await enqueue(script_keys, [0, *batch])
+
     assert added == [[2], [0], [0]]
-    assert await queued(redis, keys) == ["a", "b"]
+    assert (next_one, late) == ([1], [0])
+    assert await queued(redis, keys) == ["a", "b", "c"]
     assert 0 < await redis.ttl(keys.receipts + "producer") <= 600
 
 
