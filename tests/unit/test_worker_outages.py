@@ -99,6 +99,22 @@ async def test_when_the_canary_has_become_invalid_an_order_of_the_queue_ends_the
 
 
 @virtual_time
+async def test_requests_that_hang_when_the_outage_begins_are_given_up_and_their_orders_released() -> None:
+    place = Workplace()
+    place.upstream.hanging = {"hangs"}
+    async with place.worker():
+        await works(place)
+        [hangs] = place.group.add("hangs")
+        await until(lambda: place.upstream.in_progress == ["hangs"])
+        place.upstream.fault = BROKEN
+        place.group.add(*order_ids(20))
+        await until(lambda: place.group.outages)
+        await until(lambda: not place.upstream.in_progress, within=2)
+
+        assert (place.group.pending[hangs].owner, place.group.pending[hangs].count) == (None, 0)
+
+
+@virtual_time
 async def test_probes_that_hang_are_ended_when_another_is_answered() -> None:
     place = Workplace()
     async with place.worker(concurrency=5):
