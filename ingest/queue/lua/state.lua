@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- The state of a queue and its group at one moment. It changes nothing, and its cost does not depend on how much is queued.
--- KEYS: retry, retry announced, dead, the stream of each lane   ARGV: group
+-- KEYS: retry, retry announced, dead, stream, express   ARGV: group
 -- returns: the time in ms, entries in the retry set, when the oldest order there was first announced (nil: unknown), dead letters;
 -- then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced (nil: it is empty), consumers
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
--- Entries that are looked at for the oldest order, and bytes after which the look ends: pushed documents may be large.
-local MOST_ENTRIES, MOST_BYTES = 100, 2 ^ 18
+-- Entries that are looked at for the oldest order, a page at a time, and bytes after which the look ends: documents may be large.
+local PAGE, MOST_IN_MAIN, MOST_IN_EXPRESS, MOST_BYTES = 10, 10, 100, 2 ^ 18
 
 -- When the order of an entry was first announced, and the size of the entry. A retry and a replay carry the time of the first entry.
 local function announced_at(entry)
@@ -21,16 +21,18 @@ local function announced_at(entry)
   return at, size
 end
 
--- In the main lane the first entry is the oldest. In the express lane any may be, but it is short, as it is read first.
-local function oldest_in(stream)
+-- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, as it is read first.
+local function oldest_in(stream, most)
   local oldest, start, total = false, '-', 0
-  for _ = 1, MOST_ENTRIES do
-    local entry = total < MOST_BYTES and redis.call('XRANGE', stream, start, '+', 'COUNT', 1)[1]
-    if not entry then
+  for _ = 1, most / PAGE do
+    local page = redis.call('XRANGE', stream, start, '+', 'COUNT', PAGE)
+    for _, entry in ipairs(page) do
+      local at, size = announced_at(entry)
+      oldest, start, total = math.min(oldest or at, at), '(' .. entry[1], total + size
+    end
+    if #page < PAGE or total > MOST_BYTES then
       break
     end
-    local at, size = announced_at(entry)
-    oldest, start, total = math.min(oldest or at, at), '(' .. entry[1], total + size
   end
   return oldest
 end
@@ -48,8 +50,8 @@ end
 
 -- Finished entries are deleted, so with one group all that is not pending is undelivered, and that is exact. With several groups
 -- Redis' own count is asked, which is nil when entries were deleted unread. A group that does not exist will get everything.
-local function lane(stream)
-  local length, oldest = redis.call('XLEN', stream), oldest_in(stream)
+local function lane(stream, most)
+  local length, oldest = redis.call('XLEN', stream), oldest_in(stream, most)
   local groups = redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}
   for _, facts in ipairs(groups) do
     local group = {}
@@ -65,7 +67,5 @@ local function lane(stream)
 end
 
 local state = {now, redis.call('ZCARD', KEYS[1]), oldest_retry(KEYS[1], KEYS[2]), redis.call('XLEN', KEYS[3])}
-for i = 4, #KEYS do
-  state[#state + 1] = lane(KEYS[i])
-end
+state[5], state[6] = lane(KEYS[4], MOST_IN_MAIN), lane(KEYS[5], MOST_IN_EXPRESS)
 return state
