@@ -69,7 +69,7 @@ def test_stores_every_order_once_and_says_so(demo: Cli, tmp_path: Path, monkeypa
     (tmp_path / ".env").write_text("INGEST_POSTGRES_DSN=nonsense\n")
     monkeypatch.chdir(tmp_path)
 
-    done = demo.run("demo", "--orders", "300", "--concurrency", "50", "--json")
+    done = demo.run("demo", "--orders", "300", "--concurrency", "50", "--json", timeout=110)
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -87,7 +87,7 @@ def test_stores_every_order_once_and_says_so(demo: Cli, tmp_path: Path, monkeypa
 
 
 def test_prints_a_report_for_people_with_made_up_orders_beyond_the_bundled_ones(demo: Cli) -> None:
-    done = demo.run("demo", "--orders", "10040", "--concurrency", "500")
+    done = demo.run("demo", "--orders", "10040", "--concurrency", "500", timeout=110)
 
     assert done.returncode == 0, done.stderr
     rows = {line[:14].strip(): line[14:].split() for line in done.stdout.splitlines()}
@@ -131,7 +131,7 @@ def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
 
 
 def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: Cli) -> None:
-    done = demo.run("demo", "--orders", "20", "--keep", "--json")
+    done = demo.run("demo", "--orders", "20", "--keep", "--json", timeout=110)
     assert done.returncode == 0, done.stderr
     kept = json.loads(done.stdout)["kept"]
     ports = [urlsplit(kept[name]).port for name in ("postgres_dsn", "redis_url", "upstream_url")]
