@@ -9,10 +9,10 @@ Fields = dict[bytes, bytes]
 _CHUNK = 2_000
 
 
-def letter(order_id: object, reason: str = "not_found", **fields: object) -> Fields:
+def dead_fields(order_id: object, reason: str = "not_found", **fields: object) -> Fields:
     """The fields of a dead letter; any of them may be given, None leaves one out."""
     now = int(time.time() * 1000)
-    told = {
+    written = {
         "order_id": order_id,
         "reason": reason,
         "error": "HTTP 404",
@@ -22,7 +22,7 @@ def letter(order_id: object, reason: str = "not_found", **fields: object) -> Fie
         "dead_at": now,
         **fields,
     }
-    return {name.encode(): _bytes(value) for name, value in told.items() if value is not None}
+    return {name.encode(): _bytes(value) for name, value in written.items() if value is not None}
 
 
 def _bytes(value: object) -> bytes:
@@ -30,7 +30,7 @@ def _bytes(value: object) -> bytes:
 
 
 def chunks(entries: Iterable[Fields]) -> Iterator[list[Any]]:
-    """So many at a time that a pipeline holds them."""
+    """The entries in lists short enough for a pipeline."""
     rest = iter(entries)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from acceptance.commands import Workers, closing_workers
 from acceptance.dead_lettering import StoredDeadLetters, assert_one_line, lines, on_a_terminal
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from integration.scene import Scene, document
 from redis import Redis
 from support import Cli, eventually, eventually_sync
@@ -35,8 +35,10 @@ def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters
 def test_list_shows_one_line_per_dead_letter_newest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     now = int(time.time() * 1000)
     first, second = dead_lettered.add(
-        letter("a", "not_found", dead_at=now - 3 * 3_600_000),
-        letter("b", "attempts_exhausted", attempts=5, error="HTTP 500", replays=2, replayed_at=now - 2 * 86_400_000),
+        dead_fields("a", "not_found", dead_at=now - 3 * 3_600_000),
+        dead_fields(
+            "b", "attempts_exhausted", attempts=5, error="HTTP 500", replays=2, replayed_at=now - 2 * 86_400_000
+        ),
     )
 
     done = cli.run("dead", "list")
@@ -52,7 +54,7 @@ def test_list_shows_one_line_per_dead_letter_newest_first(cli: Cli, dead_lettere
 
 def test_list_as_json_prints_one_object_per_line_with_all_fields(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     [entry_id] = dead_lettered.add(
-        letter("a", dead_at=1_700_000_000_123, first_enqueued_at=1_600_000_000_001, tenant=b"\xffo", replays=1,
+        dead_fields("a", dead_at=1_700_000_000_123, first_enqueued_at=1_600_000_000_001, tenant=b"\xffo", replays=1,
                replayed_at=1_650_000_000_000)
     )  # fmt: skip
 
@@ -77,7 +79,7 @@ def test_list_as_json_prints_one_object_per_line_with_all_fields(cli: Cli, dead_
 
 
 def test_list_shows_no_more_than_its_limit_and_says_so(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add_many(letter(f"o-{number}") for number in range(60))
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(60))
 
     by_default, three, all_of_them = (
         cli.run("dead", "list", *arguments) for arguments in ([], ["--limit", "3"], ["--limit", "60", "--json"])
@@ -110,10 +112,10 @@ def test_list_shows_dead_letters_that_meet_every_criterion(
 ) -> None:
     now = int(time.time() * 1000)
     dead_lettered.add(
-        letter("d", "unstorable", dead_at=1_700_000_000_123),
-        letter("b", "rejected", dead_at=now - 2 * 3_600_000),
-        letter("a", "not_found", dead_at=now - 60_000),
-        letter("c", "unstorable", dead_at=now - 60_000),
+        dead_fields("d", "unstorable", dead_at=1_700_000_000_123),
+        dead_fields("b", "rejected", dead_at=now - 2 * 3_600_000),
+        dead_fields("a", "not_found", dead_at=now - 60_000),
+        dead_fields("c", "unstorable", dead_at=now - 60_000),
     )
 
     done = cli.run("dead", "list", "--json", *arguments)
@@ -133,9 +135,11 @@ def test_list_and_export_without_dead_letters_succeed(cli: Cli) -> None:
 
 def test_show_prints_every_detail_by_either_id(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     first, second, _ = dead_lettered.add(
-        letter("a", error="HTTP 404", dead_at=1_700_000_000_123, replays=3, replayed_at=1_650_000_000_000, tenant="x"),
-        letter("a", "rejected", document=b"{" + b"x" * 5_000),
-        letter("b"),
+        dead_fields(
+            "a", error="HTTP 404", dead_at=1_700_000_000_123, replays=3, replayed_at=1_650_000_000_000, tenant="x"
+        ),
+        dead_fields("a", "rejected", document=b"{" + b"x" * 5_000),
+        dead_fields("b"),
     )
 
     by_entry, by_order = cli.run("dead", "show", first), cli.run("dead", "show", "a")
@@ -158,7 +162,7 @@ def test_show_prints_every_detail_by_either_id(cli: Cli, dead_lettered: StoredDe
 def test_an_id_without_a_dead_letter_is_reported_and_the_others_are_shown(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
-    dead_lettered.add(letter("a"))
+    dead_lettered.add(dead_fields("a"))
 
     table = cli.run("dead", command, "a", "b", "1-1", "\x1b[31m")
     as_json = cli.run("dead", command, "b", "a", "--json")
@@ -190,7 +194,7 @@ def test_no_field_can_control_the_terminal(cli: Cli, dead_lettered: StoredDeadLe
 def test_binary_values_and_terminals_without_unicode_are_not_an_error(
     cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]
 ) -> None:
-    dead_lettered.add(letter("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
+    dead_lettered.add(dead_fields("a", error="Zoë ☕".encode() + b"\xff", blob=bytes(range(256)), **{"": ""}))
 
     done = cli.run("dead", *arguments, env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
 
@@ -200,8 +204,8 @@ def test_binary_values_and_terminals_without_unicode_are_not_an_error(
 
 def test_dead_letters_are_those_of_the_group_in_the_settings(cli: Cli, redis_url: str, queue_name: str) -> None:
     with Redis.from_url(redis_url) as redis:
-        StoredDeadLetters(redis, Keys.of(queue_name)).add(letter("first"))
-        StoredDeadLetters(redis, Keys.of(queue_name, "second")).add(letter("second"))
+        StoredDeadLetters(redis, Keys.of(queue_name)).add(dead_fields("first"))
+        StoredDeadLetters(redis, Keys.of(queue_name, "second")).add(dead_fields("second"))
 
     ours = cli.run("dead", "list", "--json")
     others = cli.run("dead", "list", "--json", env={"INGEST_GROUP": "second"})
@@ -216,7 +220,7 @@ def test_dead_letters_are_those_of_the_group_in_the_settings(cli: Cli, redis_url
 def test_replay_puts_back_the_named_dead_letters_and_drop_deletes_them(
     cli: Cli, dead_lettered: StoredDeadLetters
 ) -> None:
-    entry_ids = dead_lettered.add(*map(letter, "abcd"))
+    entry_ids = dead_lettered.add(*map(dead_fields, "abcd"))
 
     replayed = cli.run("dead", "replay", entry_ids[0])
     dropped = cli.run("dead", "drop", "c", "--json")
@@ -238,7 +242,7 @@ def test_replay_puts_back_the_named_dead_letters_and_drop_deletes_them(
 def test_a_dry_run_counts_and_changes_nothing(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str, done: str
 ) -> None:
-    dead_lettered.add(letter("a"), letter("b", "rejected"), letter("c"))
+    dead_lettered.add(dead_fields("a"), dead_fields("b", "rejected"), dead_fields("c"))
 
     text, as_json = cli.run("dead", command, "--all", "--dry-run"), cli.run("dead", command, "c", "x", "--dry-run", "--json")  # fmt: skip
 
@@ -260,7 +264,7 @@ def test_a_dry_run_counts_and_changes_nothing(
 def test_several_dead_letters_are_not_changed_without_confirmation(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
-    dead_lettered.add(letter("a"), letter("b"), letter("c", "rejected"))
+    dead_lettered.add(dead_fields("a"), dead_fields("b"), dead_fields("c", "rejected"))
 
     refused = cli.run("dead", command, "--all", stdin="y\n")
     single = cli.run("dead", command, "--reason", "rejected")
@@ -291,7 +295,7 @@ def test_several_dead_letters_are_not_changed_without_confirmation(
 def test_changing_several_dead_letters_asks_for_confirmation_on_a_terminal(
     cli: Cli, dead_lettered: StoredDeadLetters, answer: bytes, code: int, says: str
 ) -> None:
-    dead_lettered.add(letter("a"), letter("b"))
+    dead_lettered.add(dead_fields("a"), dead_fields("b"))
 
     ended, written = on_a_terminal(cli, "dead", "replay", "--all", answer=answer)
 
@@ -320,7 +324,7 @@ def test_changing_several_dead_letters_asks_for_confirmation_on_a_terminal(
 def test_an_invalid_selection_is_one_line_and_exit_code_2(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str, arguments: list[str], expected: str
 ) -> None:
-    dead_lettered.add(letter("a", "rejected"))
+    dead_lettered.add(dead_fields("a", "rejected"))
 
     done = cli.run("dead", command, *arguments)
 
@@ -333,7 +337,7 @@ def test_an_invalid_selection_is_one_line_and_exit_code_2(
 def test_an_id_without_a_dead_letter_fails_the_command_and_the_others_are_changed(
     cli: Cli, dead_lettered: StoredDeadLetters, command: str
 ) -> None:
-    dead_lettered.add(letter("a"), letter("b", "rejected"))
+    dead_lettered.add(dead_fields("a"), dead_fields("b", "rejected"))
 
     done = cli.run("dead", command, "a", "nobody")
     other_reason = cli.run("dead", command, "b", "--reason", "not_found")
@@ -345,7 +349,7 @@ def test_an_id_without_a_dead_letter_fails_the_command_and_the_others_are_change
 
 
 def test_criteria_without_a_match_change_nothing(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add(letter("a"))
+    dead_lettered.add(dead_fields("a"))
 
     done = cli.run("dead", "replay", "--reason", "rejected")
 
@@ -353,7 +357,7 @@ def test_criteria_without_a_match_change_nothing(cli: Cli, dead_lettered: Stored
 
 
 def test_a_replay_ignores_the_backlog_limit(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add_many(letter(f"o-{number}") for number in range(30))
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(30))
 
     done = cli.run("dead", "replay", "--all", "--yes", env={"INGEST_BACKLOG_LIMIT": "5"})
 
@@ -410,7 +414,7 @@ def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
 ) -> None:
     count = 20_000
     names = [f"o-{number}" for number in range(count)]
-    dead_lettered.add_many(map(letter, names))
+    dead_lettered.add_many(map(dead_fields, names))
     process = cli.start("dead", "replay", "--all", "--yes")
 
     eventually_sync(lambda: dead_lettered.redis.xlen(dead_lettered.keys.express) > 0, every=0.005)
@@ -432,7 +436,7 @@ def test_an_interrupted_replay_loses_nothing_and_puts_nothing_back_twice(
 
 def test_two_concurrent_replays_move_each_dead_letter_once(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
     names = [f"o-{number}" for number in range(5_000)]
-    dead_lettered.add_many(map(letter, names))
+    dead_lettered.add_many(map(dead_fields, names))
 
     commands = [cli.start("dead", "replay", "--all", "--yes", "--json") for _ in range(2)]
     summaries = [json.loads(command.communicate(timeout=60)[0]) for command in commands]

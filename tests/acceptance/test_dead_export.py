@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from acceptance.dead_lettering import StoredDeadLetters, assert_one_line, lines
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -30,7 +30,7 @@ def dead_lettered(redis_url: str, queue_name: str) -> Iterator[StoredDeadLetters
 
 
 def test_export_writes_json_lines_oldest_first(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add_many(letter(f"o-{number}", list(DeadReason)[number % 2]) for number in range(500))
+    dead_lettered.add_many(dead_fields(f"o-{number}", list(DeadReason)[number % 2]) for number in range(500))
 
     everything, some = cli.run("dead", "export"), cli.run("dead", "export", "--json", "--reason", "not_found")
 
@@ -43,7 +43,7 @@ def test_export_writes_csv_with_a_header_into_a_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
     path = tmp_path / "dead.csv"
-    dead_lettered.add(letter("a", error='two\nlines, "é"', tenant="x"), letter("=1+1"))
+    dead_lettered.add(dead_fields("a", error='two\nlines, "é"', tenant="x"), dead_fields("=1+1"))
 
     done = cli.run("dead", "export", "--format", "csv", "--output", str(path))
 
@@ -64,7 +64,7 @@ def test_only_its_owner_can_read_an_exported_file(
 ) -> None:
     path = tmp_path / "dead.jsonl"
     path.touch(0o666)
-    dead_lettered.add(letter("a"))
+    dead_lettered.add(dead_fields("a"))
 
     done = subprocess.run(
         [sys.executable, "-m", "ingest", "dead", "export", "--force", "--output", str(path)],
@@ -81,7 +81,7 @@ def test_only_its_owner_can_read_an_exported_file(
 def test_export_replaces_a_file_only_when_told_to(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
     path = tmp_path / "dead.jsonl"
     path.write_text("precious")
-    dead_lettered.add(letter("a"))
+    dead_lettered.add(dead_fields("a"))
 
     refused = cli.run("dead", "export", "--output", str(path))
     kept = path.read_text()
@@ -107,7 +107,7 @@ def test_a_path_that_cannot_be_written_is_one_line(cli: Cli, tmp_path: Path, whe
 
 
 def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
-    dead_lettered.add_many(letter(f"o-{number}", error="x" * 1_000) for number in range(500))
+    dead_lettered.add_many(dead_fields(f"o-{number}", error="x" * 1_000) for number in range(500))
     command = [sys.executable, "-m", "ingest", "dead", "export", "--output", str(tmp_path / "dead.jsonl")]
 
     # The largest file that the process may write, in blocks of 512 or 1,024 bytes.
@@ -125,7 +125,7 @@ def test_a_full_disk_leaves_no_partial_file(cli: Cli, dead_lettered: StoredDeadL
 
 
 def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
-    dead_lettered.add(letter("a"))
+    dead_lettered.add(dead_fields("a"))
 
     for arguments in (["export"], ["list"], ["list", "--json"], ["show", "a"]):
         with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -144,7 +144,7 @@ def test_an_export_to_a_full_device_fails_in_one_line(cli: Cli, dead_lettered: S
 def test_an_interrupted_export_leaves_no_partial_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:
-    dead_lettered.add_many(letter(f"o-{number}", error="x" * 300) for number in range(60_000))
+    dead_lettered.add_many(dead_fields(f"o-{number}", error="x" * 300) for number in range(60_000))
     process = cli.start("dead", "export", "--output", str(tmp_path / "dead.jsonl"))
 
     eventually_sync(lambda: any(file.stat().st_size for file in tmp_path.iterdir()), every=0.005)
@@ -164,7 +164,7 @@ def test_an_interrupted_export_leaves_no_partial_file(
     ids=" ".join,
 )  # fmt: skip
 def test_a_closed_pipe_is_not_an_error(cli: Cli, dead_lettered: StoredDeadLetters, arguments: list[str]) -> None:
-    dead_lettered.add_many(letter(f"o-{number}") for number in range(2_000))
+    dead_lettered.add_many(dead_fields(f"o-{number}") for number in range(2_000))
     read_end, write_end = os.pipe()
     os.close(read_end)
 
@@ -184,7 +184,7 @@ def test_a_closed_pipe_is_not_an_error(cli: Cli, dead_lettered: StoredDeadLetter
 def test_a_reader_that_closes_after_one_line_gets_it_and_the_command_succeeds(
     cli: Cli, dead_lettered: StoredDeadLetters
 ) -> None:
-    dead_lettered.add_many(letter(f"o-{number}", error="x" * 500) for number in range(5_000))
+    dead_lettered.add_many(dead_fields(f"o-{number}", error="x" * 500) for number in range(5_000))
     command = f"{sys.executable} -m ingest dead export | head -1; echo ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", command], env=cli.env, capture_output=True, text=True, timeout=60, check=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -42,7 +42,7 @@ class Queue:
 
     def dead_letter(self, order_id: str) -> None:
         """Add a dead letter."""
-        self._redis.xadd(self._keys.dead, letter(order_id))
+        self._redis.xadd(self._keys.dead, dead_fields(order_id))
 
 
 def redirected(cli: Cli, redirection: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

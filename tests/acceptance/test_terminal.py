@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli
 
@@ -43,8 +43,8 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
     now = int(time.time() * 1000)
     error = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
     [entry_id, other] = dead_lettered.add(
-        letter(order_id, "attempts_exhausted", attempts=10, error=error, dead_at=now - 3 * 3_600_000),
-        letter("b", replays=2, replayed_at=now - 2 * 86_400_000),
+        dead_fields(order_id, "attempts_exhausted", attempts=10, error=error, dead_at=now - 3 * 3_600_000),
+        dead_fields("b", replays=2, replayed_at=now - 2 * 86_400_000),
     )
 
     lines = printed(cli, "dead", "list")
@@ -68,7 +68,7 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
 def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_is_set(
     cli: Cli, dead_lettered: StoredDeadLetters
 ) -> None:
-    dead_lettered.add(*(letter(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
+    dead_lettered.add(*(dead_fields(UUID, "attempts_exhausted", error="no answer " * 9) for _ in range(3)))
 
     free, narrow = cli.run("dead", "list"), cli.run("dead", "list", env={"COLUMNS": "80"})
 

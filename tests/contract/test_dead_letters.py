@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from contract.test_producer import CuttingProxy
-from dead_letter_entries import Fields, chunks, letter
+from dead_letter_entries import Fields, chunks, dead_fields
 from redis.asyncio import Redis
 from support import eventually
 
@@ -31,10 +31,10 @@ LONG_AGO = 1_600_000_000_123
 GROUP = "ingest"
 
 
-async def dead_letter(redis: Redis, keys: Keys, letters: Iterable[Fields]) -> list[str]:
+async def dead_letter(redis: Redis, keys: Keys, entries: Iterable[Fields]) -> list[str]:
     """Add dead letters; their IDs."""
     entry_ids: list[str] = []
-    for chunk in chunks(letters):
+    for chunk in chunks(entries):
         async with redis.pipeline(transaction=False) as pipe:
             for fields in chunk:
                 pipe.xadd(keys.dead, fields)
@@ -93,7 +93,7 @@ async def test_without_dead_letters_there_is_nothing_to_read_or_change(
 
 
 async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 7)))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 7)))
 
     forward = [page async for page in dead.oldest_first(EVERYTHING)]
     back = [page async for page in dead.newest_first(EVERYTHING)]
@@ -106,7 +106,7 @@ async def test_pages_hold_all_dead_letters_in_both_directions(dead: DeadLetters,
 
 
 async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await dead_letter(redis, keys, map(letter, names(2 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE)))
     calls = (await redis.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
 
     async with aclosing(dead.oldest_first(EVERYTHING)) as pages:
@@ -117,7 +117,7 @@ async def test_pages_that_are_not_asked_for_are_not_read(dead: DeadLetters, redi
 
 
 async def test_a_dead_letter_is_looked_up_by_its_id(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    first, second = await dead_letter(redis, keys, [letter("a"), letter("b", "rejected", error="HTTP 400")])
+    first, second = await dead_letter(redis, keys, [dead_fields("a"), dead_fields("b", "rejected", error="HTTP 400")])
 
     found = await dead.get(second)
 
@@ -130,7 +130,7 @@ async def test_a_dead_letter_is_looked_up_by_its_id(dead: DeadLetters, redis: Re
 async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
-    entry_ids = await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
 
     by_entry = [page async for page in dead.oldest_first(by_id(*entry_ids[-2:]))]
     by_order = [page async for page in dead.oldest_first(by_id("order-3", entry_ids[-1]))]
@@ -148,11 +148,11 @@ async def test_the_dead_letters_that_match_the_selection_are_found(
     now = int(datetime.now(UTC).timestamp() * 1000)
     order_ids = [*names(30), "2024-17", "1-1"]
     # An entry cannot be older than its `dead_at`.
-    letters = [
-        letter(chance.choice(order_ids), chance.choice(list(DeadReason)), dead_at=now - chance.randrange(10_000))
+    entries = [
+        dead_fields(chance.choice(order_ids), chance.choice(list(DeadReason)), dead_at=now - chance.randrange(10_000))
         for _ in range(2 * PAGE + 50)
     ]
-    entry_ids = await dead_letter(redis, keys, letters)
+    entry_ids = await dead_letter(redis, keys, entries)
     everything = await read_all(dead, EVERYTHING)
     moment = datetime.fromtimestamp(now / 1000, UTC)
     criteria: dict[str, Any] = {
@@ -174,8 +174,8 @@ async def test_the_dead_letters_that_match_the_selection_are_found(
 
 
 async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await redis.xadd(keys.dead, letter("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
-    await dead_letter(redis, keys, [letter("new")])
+    await redis.xadd(keys.dead, dead_fields("old", dead_at=LONG_AGO), id=f"{LONG_AGO}-0")
+    await dead_letter(redis, keys, [dead_fields("new")])
 
     pages = [page async for page in dead.oldest_first(Selection(since=datetime.now(UTC) - timedelta(days=1)))]
 
@@ -185,7 +185,7 @@ async def test_a_search_since_a_time_does_not_start_at_the_oldest(dead: DeadLett
 
 async def test_a_survey_reports_its_progress(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     told: list[int] = []
-    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 1)))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 1)))
 
     survey = await dead.survey(EVERYTHING, on_progress=told.append)
 
@@ -262,7 +262,7 @@ async def test_nonsense_in_fields_of_ours_does_not_stop_a_replay(
     dead: DeadLetters, redis: Redis, keys: Keys, nonsense: bytes
 ) -> None:
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at", "attempt"), nonsense)
-    await dead_letter(redis, keys, [letter("a", enqueued_at=nonsense, **numbers)])
+    await dead_letter(redis, keys, [dead_fields("a", enqueued_at=nonsense, **numbers)])
 
     await dead.replay(EVERYTHING)
 
@@ -284,7 +284,9 @@ async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
 ) -> None:
     told: list[Change] = []
     reasons = [DeadReason.NOT_FOUND, DeadReason.REJECTED]
-    await dead_letter(redis, keys, (letter(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250))))
+    await dead_letter(
+        redis, keys, (dead_fields(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250)))
+    )
 
     change = await dead.replay(Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append)
 
@@ -300,7 +302,7 @@ async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
 async def test_more_ids_than_fit_a_page_are_all_found(
     dead: DeadLetters, redis: Redis, keys: Keys, action: Callable[..., Any]
 ) -> None:
-    entry_ids = await dead_letter(redis, keys, map(letter, names(2 * PAGE + 10)))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, names(2 * PAGE + 10)))
 
     change = await action(dead, by_id(*entry_ids[5:], "order-0", "nobody"))
 
@@ -311,7 +313,7 @@ async def test_more_ids_than_fit_a_page_are_all_found(
 async def test_two_replays_at_once_replay_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await dead_letter(redis, keys, map(letter, names(10 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(10 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         one, two = await asyncio.gather(dead.replay(EVERYTHING), other.replay(EVERYTHING))
@@ -325,7 +327,7 @@ async def test_two_replays_at_once_replay_each_once(
 async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_gone(
     redis: Redis, keys: Keys, queue_name: str
 ) -> None:
-    entry_ids = await dead_letter(redis, keys, map(letter, names(PAGE + 10)))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, names(PAGE + 10)))
     told: list[Change] = []
 
     class Racing(DeadLetters):
@@ -344,14 +346,14 @@ async def test_dead_letters_that_are_gone_before_they_are_moved_are_counted_as_g
 
 
 async def test_what_is_dead_lettered_meanwhile_stays(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
     survey = await dead.survey(EVERYTHING)
-    await dead_letter(redis, keys, [letter("later")])
+    await dead_letter(redis, keys, [dead_fields("later")])
 
     async with asyncio.TaskGroup() as tasks:
         replaying = tasks.create_task(dead.replay(EVERYTHING, newest=survey.newest))
         for _ in range(20):
-            await dead_letter(redis, keys, [letter("later")])
+            await dead_letter(redis, keys, [dead_fields("later")])
     again = await dead.replay(EVERYTHING)
 
     assert replaying.result() == Change(3 * PAGE, 0)
@@ -362,9 +364,9 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     async def die_again(change: Change) -> None:
-        await dead_letter(redis, keys, (letter(name) for name in names(change.done)))
+        await dead_letter(redis, keys, (dead_fields(name) for name in names(change.done)))
 
-    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
     dying: list[asyncio.Task[None]] = []
     async with DeadLetters.connect(redis_url, queue_name) as dead, asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         change = await dead.replay(
@@ -376,7 +378,7 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 
 @pytest.mark.parametrize("name", ["replay", "drop"])
 async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
-    entry_ids = await dead_letter(redis, keys, map(letter, "abc"))
+    entry_ids = await dead_letter(redis, keys, map(dead_fields, "abc"))
     script_keys = [keys.dead, *([keys.express, keys.stream] if name == "replay" else []), keys.receipts + "r"]
 
     async with control_client(redis_url) as client:
@@ -407,7 +409,7 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str, cuts: int, action: Callable[..., Any]
 ) -> None:
     told: list[str] = []
-    await dead_letter(redis, keys, map(letter, names(3 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(3 * PAGE)))
 
     async with behind_a_cutting_proxy(redis_url, queue_name, cuts, told) as dead:
         change = await action(dead, EVERYTHING)
@@ -421,7 +423,7 @@ async def test_a_page_whose_reply_is_lost_is_moved_once_and_counted(
 async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
-    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
     first = asyncio.Event()
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: first.set()))
@@ -436,7 +438,7 @@ async def test_cancelled_it_has_put_back_whole_pages_from_the_front(
 
 
 async def test_cancelled_in_a_page_it_reads_no_other(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
     replaying = asyncio.create_task(dead.replay(EVERYTHING, on_progress=lambda _: replaying.cancel() and None))
     with pytest.raises(asyncio.CancelledError):
@@ -453,7 +455,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
 ) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
-    await dead_letter(own_redis, keys, map(letter, names(PAGE + 50)))
+    await dead_letter(own_redis, keys, map(dead_fields, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -472,7 +474,7 @@ async def test_a_replay_waits_while_redis_is_out_of_memory_and_has_moved_nothing
 async def test_dropping_makes_room_in_a_redis_that_is_out_of_memory(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     told: list[str] = []
     keys = Keys.of("orders")
-    await dead_letter(own_redis, keys, map(letter, names(PAGE + 50)))
+    await dead_letter(own_redis, keys, map(dead_fields, names(PAGE + 50)))
     await own_redis.config_set("maxmemory", 1)
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -487,7 +489,7 @@ async def test_an_unavailable_server_is_waited_for(own_valkey: ValkeyServer, act
     told: list[str] = []
     keys = Keys.of("orders")
     async with Redis.from_url(own_valkey.url) as redis:
-        await dead_letter(redis, keys, map(letter, names(PAGE + 50)))
+        await dead_letter(redis, keys, map(dead_fields, names(PAGE + 50)))
     own_valkey.stop("save")
 
     async with DeadLetters.connect(own_valkey.url, "orders", on_wait=told.append) as dead:
@@ -512,7 +514,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
     own_valkey: ValkeyServer, own_redis: Redis, forbidden: str
 ) -> None:
     keys = Keys.of("orders")
-    await dead_letter(own_redis, keys, map(letter, "abc"))
+    await dead_letter(own_redis, keys, map(dead_fields, "abc"))
     await own_redis.execute_command("ACL", "SETUSER", "operator", "on", ">word", "~*", "+@all", f"-{forbidden}")
     url = own_valkey.url.replace(f":{own_valkey.password}@", "operator:word@")
 
@@ -526,7 +528,7 @@ async def test_refused_half_way_a_replay_has_lost_nothing(
 
 
 async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
-    await dead_letter(redis, keys, map(letter, "ab"))
+    await dead_letter(redis, keys, map(dead_fields, "ab"))
     await redis.set(keys.express, "not a stream")
 
     with pytest.raises(UserError):
@@ -540,7 +542,9 @@ async def test_a_key_of_another_type_is_not_waited_for(dead: DeadLetters, redis:
 
 async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
     reasons = [DeadReason.REJECTED, DeadReason.NOT_FOUND]
-    await dead_letter(redis, keys, (letter(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE))))
+    await dead_letter(
+        redis, keys, (dead_fields(name, reasons[number % 2]) for number, name in enumerate(names(3 * PAGE)))
+    )
 
     change = await dead.drop(Selection(reasons=frozenset({"rejected"})))
 
@@ -552,7 +556,7 @@ async def test_only_the_dead_letters_that_match_are_dropped(dead: DeadLetters, r
 async def test_two_drops_at_once_count_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         one, two = await asyncio.gather(dead.drop(EVERYTHING), other.drop(EVERYTHING))
@@ -564,7 +568,7 @@ async def test_two_drops_at_once_count_each_once(
 async def test_a_replay_and_a_drop_at_once_move_each_once(
     dead: DeadLetters, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
-    await dead_letter(redis, keys, map(letter, names(5 * PAGE)))
+    await dead_letter(redis, keys, map(dead_fields, names(5 * PAGE)))
 
     async with DeadLetters.connect(redis_url, queue_name) as other:
         replayed, dropped = await asyncio.gather(dead.replay(EVERYTHING), other.drop(EVERYTHING))

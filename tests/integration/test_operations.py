@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from redis import Redis
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
@@ -31,7 +31,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def add(redis: Redis, service: Service, *order_ids: str) -> None:
     for order_id in order_ids:
-        redis.xadd(Keys.of(service.stream).dead, letter(order_id))
+        redis.xadd(Keys.of(service.stream).dead, dead_fields(order_id))
 
 
 async def test_find_returns_the_newest_and_whether_there_are_more(service: Service, redis: Redis) -> None:

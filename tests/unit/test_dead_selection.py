@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from dead_letter_entries import letter
+from dead_letter_entries import dead_fields
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +28,7 @@ def at(moment: datetime) -> int:
 
 
 def dead(entry_id: str = "1-0", order_id: str = "a", reason: str = "not_found", **fields: Any) -> DeadLetterEntry:
-    return to_dead_letter(entry_id.encode(), letter(order_id, reason, **{"dead_at": at(NOON), **fields}))
+    return to_dead_letter(entry_id.encode(), dead_fields(order_id, reason, **{"dead_at": at(NOON), **fields}))
 
 
 # -- selection ----------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def test_both_ids_of_a_dead_letter_match_it() -> None:
 
 
 def test_an_entry_is_read_with_all_that_dead_lettering_and_replaying_wrote() -> None:
-    fields = letter("a", "rejected", error="HTTP 400: é", attempts=4, worker="w-1", dead_at=1_700_000_000_123,
+    fields = dead_fields("a", "rejected", error="HTTP 400: é", attempts=4, worker="w-1", dead_at=1_700_000_000_123,
                     first_enqueued_at=1_600_000_000_001, replays=2, replayed_at=1_650_000_000_999, tenant="x", attempt=4)  # fmt: skip
 
     read = to_dead_letter(b"1700000000123-0", fields)
@@ -117,7 +117,7 @@ def test_an_entry_is_read_with_all_that_dead_lettering_and_replaying_wrote() -> 
 def test_an_invalid_number_is_read_as_missing(nonsense: bytes | None) -> None:
     numbers = dict.fromkeys(("attempts", "dead_at", "first_enqueued_at", "replays", "replayed_at"), nonsense)
 
-    read = to_dead_letter(b"1700000000123-0", letter("a", **numbers))
+    read = to_dead_letter(b"1700000000123-0", dead_fields("a", **numbers))
 
     assert (read.attempts, read.first_enqueued_at, read.replays, read.replayed_at) == (None, None, 0, None)
     assert read.dead_at == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
@@ -131,7 +131,7 @@ def test_an_entry_with_nothing_in_it_and_an_id_beyond_all_dates_is_read() -> Non
 
 
 def test_bytes_that_are_not_utf_8_are_read_as_escapes() -> None:
-    read = to_dead_letter(b"1-0", letter(b"\xff\x00", error=b"caf\xe9"))
+    read = to_dead_letter(b"1-0", dead_fields(b"\xff\x00", error=b"caf\xe9"))
 
     assert (read.error, read.order_id) == ("caf\\xe9", "\\xff\0")
 
