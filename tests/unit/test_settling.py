@@ -373,6 +373,21 @@ async def test_a_refused_row_that_is_alone_is_held_until_another_is_stored() -> 
 
 
 @virtual_time
+async def test_if_the_row_that_was_stored_is_refused_afterwards_it_is_the_table() -> None:
+    async with settling() as process:
+        # Somebody adds a constraint just after the first row.
+        process.store.refuses = lambda row: row.order.id != "first" or bool(process.store.rows)
+        await process.store_each("first", "second")
+        await asyncio.sleep(60)
+        dead = process.dead()
+        process.store.refuses = lambda _: False
+        await until(process.group.is_empty)
+
+        assert dead == set()
+        assert set(process.store.rows) == {"first", "second"}
+
+
+@virtual_time
 async def test_a_row_that_no_table_could_hold_is_dead_lettered_at_once() -> None:
     async with settling() as process:
         process.refuse("bad")

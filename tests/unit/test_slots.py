@@ -114,8 +114,10 @@ async def test_when_the_circuit_opens_the_wait_ends_and_nothing_is_read() -> Non
 
     fault = TransientFault("connection refused", reached=False)
     await process.circuit.classify(Exchange((FetchRequest("a"),), now()), fault)
+    opened_at = now()
 
     assert await waiting == 0
+    assert now() == opened_at
     await process.end()
     assert await process.wait() == 0, "although there is a slot"
 
