@@ -12,6 +12,7 @@ PYTHONS = python3.13 python3.12 python3.11 python3
 # Twice the processors, up to eight: tests of real processes wait more than they compute.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
 COVERAGE ?=
+COVERAGE_GATE ?= 92
 ARGS ?=
 
 # The demo runs in the whole environment where that is installed.
@@ -49,6 +50,13 @@ test: .venv/ready servers  ## lint and all tests; with ARGS="tests/unit -k retry
 .PHONY: unit
 unit: .venv/ready  ## the unit tests alone, in seconds: no server, no lint; ARGS="-k retry"
 	@exec .venv/bin/python -m pytest -q -n 2 tests/unit $(ARGS)
+
+.PHONY: coverage
+coverage: .venv/ready  ## branch coverage of domain and flow by the unit tests; fails under COVERAGE_GATE percent
+	@.venv/bin/coverage erase
+	@.venv/bin/coverage run -m pytest -q tests/unit $(ARGS)
+	@.venv/bin/coverage combine --quiet
+	@.venv/bin/coverage report --include 'ingest/domain/*,ingest/flow/*' --skip-covered --fail-under $(COVERAGE_GATE)
 
 .PHONY: test-deploy
 test-deploy: .venv/ready  ## the image and docker-compose.yml on a Docker engine; root on Debian 12; ARGS="--plots FOLDER"
