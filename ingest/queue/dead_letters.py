@@ -191,7 +191,7 @@ class DeadLetters:
         until = newest or await self._waiting(self.newest)
         async for page in self._pages_waiting.oldest_first(selection, until):
             for start in range(0, len(page.entries), _MOVED_AT_ONCE):
-                record = self._keys.receipts + secrets.token_hex(12)
+                record = self._keys.records + secrets.token_hex(12)
                 entry_ids = [entry.entry_id for entry in page.entries[start : start + _MOVED_AT_ONCE]]
                 done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
                 change = Change(change.done + done, change.gone + len(entry_ids) - done)

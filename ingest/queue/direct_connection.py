@@ -1,4 +1,4 @@
-"""One connection to Redis for one command at a time: the short way for what is sent all day long.
+"""One connection to Redis for one command at a time, for what is sent most often.
 
 redis-py's client and pool cost as much again as its connection, for what is not needed here: taking a connection, checking
 it, retrying, post-processing the reply.
@@ -25,31 +25,31 @@ class DirectConnection:
     Whatever ends a command early, its cancelling too, closes the connection: no reply is taken for another's.
     """
 
-    def __init__(self, connection: AbstractConnection, patience: float) -> None:
+    def __init__(self, connection: AbstractConnection, within: float) -> None:
         self._connection = connection
-        self._patience = patience
+        self._within = within
         self._turn = asyncio.Lock()
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, patience: float) -> AsyncIterator[Self]:
-        """A line whose commands are answered within `patience` seconds."""
+    async def open(cls, url: str, within: float) -> AsyncIterator[Self]:
+        """A connection whose commands are answered `within` seconds."""
         # No timeout of the connection's own, which would make a task of each sending.
         pool = ConnectionPool(**connection_options(url, socket_timeout=None, socket_connect_timeout=COMMAND_TIMEOUT))
-        line = cls(pool.make_connection(), patience)  # type: ignore[no-untyped-call]
+        connection = cls(pool.make_connection(), within)  # type: ignore[no-untyped-call]
         try:
-            yield line
+            yield connection
         finally:
-            await line.hang_up()
+            await connection.disconnect()
 
     async def call(self, *parts: str | bytes | memoryview | int) -> Any:
         """Send a command and return its reply, as Redis gives it."""
         connection = self._connection
-        async with self._turn, asyncio.timeout(self._patience):
+        async with self._turn, asyncio.timeout(self._within):
             await connection.send_packed_command(pack_command(parts), check_health=False)  # type: ignore[arg-type]
             return await connection.read_response()
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """Close the connection; the next command makes it anew."""
         await self._connection.disconnect(nowait=True)
 

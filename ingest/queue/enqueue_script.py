@@ -72,8 +72,8 @@ class EnqueueScript:
             self._script = load(self._client, "enqueue", await probe(self._client, self._keys.probe))
         plain = [index for index, submission in enumerate(batch) if submission.key is None]
         keyed = [index for index, submission in enumerate(batch) if submission.key is not None]
-        keys = [self._stream, f"{self._keys.receipts}{self._producer}"]
-        keys += [f"{self._keys.receipts}idempotency:{batch[index].key}" for index in keyed]
+        keys = [self._stream, f"{self._keys.records}{self._producer}"]
+        keys += [f"{self._keys.records}idempotency:{batch[index].key}" for index in keyed]
         orders = [order for index in plain for order in batch[index].orders]
         arguments = [self._limit, self._producer, number, self._lifetime, len(orders), *orders]
         for index in keyed:

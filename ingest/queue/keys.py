@@ -31,7 +31,7 @@ class Keys:
         stream: the entries of the main lane; one is deleted when acked, so its length is the lane's backlog.
         express: the entries of the express lane, which are read first; made when it is needed, by whoever is first.
         clock: hash that keeps the queue's clock from going back.
-        receipts: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
+        records: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
             replay or drop.
         probe: never exists; commands are tried on it.
         retry: the group's sorted set of entries that wait, by due time in ms.
@@ -39,19 +39,19 @@ class Keys:
         retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
-        standing: the group's sorted set of consumers by the time (ms) from which they may judge others.
+        standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
         released: the group's sorted set of entries of the main lane that anybody may claim at once.
         express_released: the same of the express lane.
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
         express_settled: the same of the express lane.
-        circuit: prefix, by consumer, of the group's keys that say why a consumer asks the external API for nothing.
+        circuit: prefix, by consumer, of the group's keys that say why a consumer's circuit is open.
         maintenance: hash with the consumer that leads the group's maintenance, until when, and how far its sweep has come.
     """
 
     stream: str
     express: str
     clock: str
-    receipts: str
+    records: str
     probe: str
     retry: str
     retry_entries: str
@@ -76,7 +76,7 @@ class Keys:
             stream=f"{base}:stream",
             express=f"{base}:express",
             clock=f"{base}:clock",
-            receipts=f"{base}:receipt:",
+            records=f"{base}:receipt:",
             probe=f"{base}:probe",
             retry=f"{base}:retry{suffix}",
             retry_entries=f"{base}:retry-entries{suffix}",

@@ -102,7 +102,7 @@ class SettlingMember(Member):
         # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
         # failover its ID may be another's.
         name = f"{self._group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
-        return [lane.stream, lane.settled, self._keys.clock, self._keys.receipts + name]
+        return [lane.stream, lane.settled, self._keys.clock, self._keys.records + name]
 
 
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:

@@ -12,8 +12,8 @@ from ingest.queue.lanes import MainShare, kept
 from ingest.queue.member import MOST_IDS, deliveries_of
 from ingest.queue.settling import SettlingMember
 
-# Claiming hands over what the entries contain, too.
-_MOST_CLAIMS = 100
+# Entries that one script hands over, with what they contain: few enough that Redis answers others within milliseconds.
+_MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
 
 
@@ -75,6 +75,7 @@ class ReadingMember(SettlingMember):
         return express[:from_express] + main[:from_main]
 
     async def _read_by_shares(self, count: int) -> list[Delivery]:
+        count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
         keys = [lane.stream for lane in self._lanes]
         claims_from = str(RELEASED_IDLE_MS) if self._claims_as_it_reads else ""
@@ -95,7 +96,7 @@ class ReadingMember(SettlingMember):
         """
         for lane in self._lanes:
             held = {entry.id for entry in known if entry.stream == lane.stream}
-            if claimed := await self._claim_own_of(lane, min(count, _MOST_CLAIMS), held, counted=counted):
+            if claimed := await self._claim_own_of(lane, min(count, _MOST_FROM_SCRIPT), held, counted=counted):
                 return claimed
         return []
 

@@ -17,7 +17,7 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-# What a server says that is a replica now, or about to be: on the same connection it would say so for ever. It may as well be one
+# What a server says that is a replica now, or about to be: on the same connection it would say so indefinitely. It may as well be one
 # that was cut off from its replicas or its disk, and was replaced.
 _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
 # What a handshake raises in redis-py if the other end says something else than Redis would.

@@ -377,9 +377,9 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 
 
 @pytest.mark.parametrize("name", ["replay", "drop"])
-async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
+async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, "abc"))
-    script_keys = [keys.dead, *([keys.express, keys.stream] if name == "replay" else []), keys.receipts + "r"]
+    script_keys = [keys.dead, *([keys.express, keys.stream] if name == "replay" else []), keys.records + "r"]
 
     async with control_client(redis_url) as client:
         script = load(client, name)
@@ -389,7 +389,7 @@ async def test_the_same_receipt_is_answered_and_done_once(redis: Redis, keys: Ke
     assert done == [2, 2, 2]
     assert await orders(redis, keys.dead) == ["c"]
     assert await orders(redis, keys.express) == (["a", "b"] if name == "replay" else [])
-    assert 0 < await redis.ttl(keys.receipts + "r") <= 600
+    assert 0 < await redis.ttl(keys.records + "r") <= 600
 
 
 @asynccontextmanager

@@ -135,7 +135,7 @@ async def test_the_same_batch_is_added_once_on_a_server_without_idempotent_addin
 ) -> None:
     async with control_client(redis_url) as client:
         enqueue = load(client, "enqueue", Capabilities())
-        script_keys, batch = [keys.stream, keys.receipts + "producer"], ["producer", 1, 0, 2, "a", "b"]
+        script_keys, batch = [keys.stream, keys.records + "producer"], ["producer", 1, 0, 2, "a", "b"]
         added = [await enqueue(script_keys, [0, *batch]) for _ in range(3)]
 
         next_one = await enqueue(script_keys, [0, "producer", 2, 0, 1, "c"])
@@ -144,7 +144,7 @@ async def test_the_same_batch_is_added_once_on_a_server_without_idempotent_addin
     assert added == [[2], [0], [0]]
     assert (next_one, late) == ([1], [0])
     assert await queued(redis, keys) == ["a", "b", "c"]
-    assert 0 < await redis.ttl(keys.receipts + "producer") <= 600
+    assert 0 < await redis.ttl(keys.records + "producer") <= 600
 
 
 async def test_out_of_memory_is_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:

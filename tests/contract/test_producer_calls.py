@@ -225,8 +225,8 @@ async def test_a_key_is_remembered_for_its_lifetime(
     async with Producer.connect(redis_url, queue_name, idempotency_lifetime=3600) as other:
         await other.enqueue("a", idempotency_key="hour")
 
-    assert 86_000 < await redis.ttl(keys.receipts + "idempotency:day") <= 86_400
-    assert 3_500 < await redis.ttl(keys.receipts + "idempotency:hour") <= 3_600
+    assert 86_000 < await redis.ttl(keys.records + "idempotency:day") <= 86_400
+    assert 3_500 < await redis.ttl(keys.records + "idempotency:hour") <= 3_600
     with pytest.raises(ValueError, match="at least 60"):
         Producer(redis, queue_name, idempotency_lifetime=59)
 

@@ -106,7 +106,7 @@ class Queue(Consumer):
             fate.meets("after_move_due")
         return moved
 
-    async def claim_own(self, count: int, known: Collection[str], *, counted: bool = True) -> list[Delivery]:
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         taken = await super().claim_own(count, known, counted=counted)
         if taken:
             fate.meets("after_claim_own")

@@ -176,6 +176,12 @@ class Scene:
         """Announce orders as producers do."""
         await Producer(self.redis, self.queue).enqueue(order_ids)
 
+    async def enqueue_in_both_lanes(self, *order_ids: str) -> None:
+        """Announce every other order as urgent."""
+        producer = Producer(self.redis, self.queue)
+        await producer.enqueue(order_ids[::2])
+        await producer.enqueue(order_ids[1::2], express=True)
+
     async def add(self, **fields: str | bytes) -> str:
         """Add an entry as a foreign producer may write it; its ID."""
         entry_id: bytes = await self.redis.xadd(self.keys.stream, dict(fields))  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class Foreigners(Trouble):
     def __init__(self) -> None:
         super().__init__()
         self.notes = 0
-        self.receipts = 0
+        self.calls = 0
 
     @step(2, lambda self: self.notes < _FEW, fields=st.sampled_from(_FOREIGN), lane=st.sampled_from((EXPRESS, MAIN)))
     def add_by_hand(self, *, fields: dict[str, str | bytes], lane: str) -> None:
@@ -87,21 +87,21 @@ class Foreigners(Trouble):
     @step(2, lambda self: self.look.dead, pick=PICK, lost=LOST)
     def replay(self, *, pick: int, lost: bool) -> None:
         entry_id = one_of(list(self.look.dead), pick)
-        receipt = self.receipt()
-        assert self.run(self.replay_one(entry_id, receipt)) == 1
+        record = self.record()
+        assert self.run(self.replay_one(entry_id, record)) == 1
         if lost:
-            assert self.run(self.replay_one(entry_id, receipt)) == 1, "it says what the first call has done"
-        assert self.run(self.replay_one(entry_id, self.receipt())) == 0, "another operator comes too late"
+            assert self.run(self.replay_one(entry_id, record)) == 1, "it says what the first call has done"
+        assert self.run(self.replay_one(entry_id, self.record())) == 0, "another operator comes too late"
 
-    async def replay_one(self, entry_id: str, receipt: str) -> int:
-        """One call of a replay; repeated with its receipt, it is the same call."""
+    async def replay_one(self, entry_id: str, record: str) -> int:
+        """One call of a replay; repeated with its record, it is the same call."""
         with translated():
-            keys = [self.keys.dead, self.keys.express, self.keys.stream, receipt]
+            keys = [self.keys.dead, self.keys.express, self.keys.stream, record]
             return int(await self.letters._replay(keys, [GROUP, entry_id]))
 
-    def receipt(self) -> str:
-        self.receipts += 1
-        return f"{self.keys.receipts}{self.receipts}"
+    def record(self) -> str:
+        self.calls += 1
+        return f"{self.keys.records}{self.calls}"
 
     @step(1, lambda self: self.look.dead, is_replay=st.booleans())
     def replay_or_drop_all(self, *, is_replay: bool) -> None:

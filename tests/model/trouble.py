@@ -84,7 +84,7 @@ class Trouble(Machine):
         for client in (self.world.redis, self.world.clerk):
             self.run(client.connection_pool.disconnect())
         for line in (self.world.line, self.world.clerk_line):
-            self.run(line.hang_up())
+            self.run(line.disconnect())
         if is_long:
             for name in NAMES:
                 self.silence(name)

@@ -1,4 +1,4 @@
--- Finishes the entries that this consumer still owns. One that it does not own comes again: it was taken over, it has left the
+-- Finishes the entries that this consumer still owns. One that it does not own comes again: another has reclaimed it, it has left the
 -- pending list, or its ID is another entry's since a failover went to a server that is behind.
 -- KEYS: stream, settled   ARGV: group, consumer, entry IDs   returns: how many were finished
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)

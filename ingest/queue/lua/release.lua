@@ -23,7 +23,7 @@ for i = 3, #ARGV, 2 do
   end
 end
 
--- Of an entry that was deleted in its holder's hands, claiming clears the record away: who held it has all that is left.
+-- Of an entry that was deleted while it was held, claiming removes the record: who held it has all that is left.
 local released = {}
 if #renewal > 5 then
   renewal[#renewal + 1] = 'JUSTID'

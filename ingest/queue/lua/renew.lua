@@ -1,6 +1,6 @@
 -- Renews the lease of the entries that this consumer still owns; the delivery count stays as it is. An entry that nobody
 -- owns (finished by another, or gone with a deleted stream) is not renewed, and not reported: there is nobody to yield to. Nor
--- is one that was given back (idle since 1970, or without an owner) by a release that this renewal has followed too closely.
+-- is one that was released just before this renewal came.
 -- KEYS: stream   ARGV: group, consumer, entry IDs   returns: the IDs that another consumer owns
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], #ARGV - 2)
 local owned, lost = {}, {}
