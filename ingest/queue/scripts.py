@@ -26,8 +26,8 @@ _PARTS = {
     "trim": ("padded",),
     "replay": ("others", "wide"),
 }
-# What has to go on in a server that is out of memory, so that the workers can make room, and takes next to none.
-_GO_ON_WHEN_FULL = {"heartbeat", "move_due", "sweep"}
+# Some scripts have to run in a server that is out of memory, so that the workers can make room; they take next to none.
+_FLAGS = {"heartbeat": "allow-oom", "move_due": "allow-oom", "sweep": "allow-oom", "state": "no-writes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) 
     folder = files(__package__) / "lua"
     parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))
     text = PRELUDE + "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
-    if name in _GO_ON_WHEN_FULL:
-        text = "#!lua flags=allow-oom\n" + text
+    if name in _FLAGS:
+        # Redis reads flags in the first line only, so they stand before the parts.
+        text = f"#!lua flags={_FLAGS[name]}\n{text}"
     script: AsyncScript = client.register_script(text)
     return script

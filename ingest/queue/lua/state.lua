@@ -1,4 +1,3 @@
-#!lua flags=no-writes
 -- The state of a queue and its group at one moment. It changes nothing, and its cost does not depend on how much is queued.
 -- KEYS: retry, retry announced, dead, stream, express   ARGV: group
 -- returns: the time in ms, entries in the retry set, when the oldest order there was first announced (nil: unknown), dead letters;
