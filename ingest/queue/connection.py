@@ -57,7 +57,7 @@ def control_client(url: str) -> Redis:
 def translated() -> Iterator[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
 
-    So are those that a reply of the wrong shape raises in whoever reads it: what answers is not the Redis that it should be, or
+    So are those that a reply of the wrong shape raises in its reader: what answers is not the Redis that it should be, or
     has given another command's reply. Its connection is closed.
 
     Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows

@@ -19,8 +19,8 @@ from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.connection import control_client, translated
 from ingest.queue.dead_letter_pages import PAGE, Call, DeadLetterPages, Page
 from ingest.queue.keys import DEFAULT_GROUP, Keys
-from ingest.queue.patience import patiently
 from ingest.queue.scripts import load
+from ingest.queue.waiting import until_answered
 
 __all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey"]
 
@@ -200,7 +200,7 @@ class DeadLetters:
 
     async def _waiting(self, call: Call, *arguments: Any) -> Any:
         """Call it until Redis answers."""
-        return await patiently(self._on_wait, call, *arguments)
+        return await until_answered(self._on_wait, call, *arguments)
 
 
 async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:

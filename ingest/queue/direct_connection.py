@@ -50,7 +50,7 @@ class DirectConnection:
             return await connection.read_response()
 
     async def disconnect(self) -> None:
-        """Close the connection; the next command makes it anew."""
+        """Close the connection; the next command opens it again."""
         await self._connection.disconnect(nowait=True)
 
     async def run(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:

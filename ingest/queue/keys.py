@@ -29,7 +29,7 @@ class Keys:
 
     Attributes:
         stream: the entries of the main lane; one is deleted when acked, so its length is the lane's backlog.
-        express: the entries of the express lane, which are read first; made when it is needed, by whoever is first.
+        express: the entries of the express lane, which are read first; created by the first who needs it.
         clock: hash that keeps the queue's clock from going back.
         records: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
             replay or drop.

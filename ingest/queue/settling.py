@@ -111,5 +111,5 @@ def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
 
 
 def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
-    # Written anew when it goes back into a stream.
+    # Written again when it goes back into a stream.
     return {name: value for name, value in delivery.fields.items() if name != GROUP}

@@ -31,7 +31,7 @@ class ReadingMember(SettlingMember):
         self._express_has_more = False
 
     async def read(self, count: int, block: float) -> list[Delivery]:
-        """Take up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
+        """Read up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
 
         The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's. Where the server
         can, the same command claims released entries, before new ones; never what somebody holds: whether a holder is

@@ -88,7 +88,7 @@ class SyncProducer:
         )
 
     def close(self) -> None:
-        """Disconnect this process; calls that still wait raise `QueueUnavailable`. A later call connects anew."""
+        """Disconnect this process; calls that still wait raise `QueueUnavailable`. A later call connects again."""
         if (thread := self._by_process.pop(os.getpid(), None)) is not None:
             thread.stop()
 
@@ -110,7 +110,7 @@ class _ProducerThread:
         self._stop = asyncio.Event()
 
     def run(self, call: Callable[[Producer], Coroutine[Any, Any, _T]]) -> _T:
-        """The result of a call in the loop; whoever waits for it is interrupted, and the call cancelled, by Ctrl-C."""
+        """The result of a call in the loop; Ctrl-C interrupts the wait and cancels the call."""
         answer = self._begin(call)
         try:
             return answer.result()

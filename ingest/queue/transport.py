@@ -1,7 +1,7 @@
 """Connections that check who is at their other end.
 
 A name, a virtual IP or a proxy may lead new connections to another server than before, while those that are open stay where
-they are. So a connection is closed as soon as its server says that it is not the one to ask, and by the next command made anew,
+they are. So a connection is closed as soon as its server says that it is not the one to ask, and opened again by the next command,
 its name looked up again. And what was connected to has to show that it is a Redis, before anything is sent that matters.
 """
 
@@ -86,7 +86,7 @@ class _Checking(_Base):
             raise
 
     def hang_up(self) -> None:
-        """Drop the connection at once; whoever uses it next makes it anew."""
+        """Drop the connection at once; its next user opens it again."""
         if self._writer is not None:
             self._writer.transport.abort()
 

@@ -1,5 +1,5 @@
 -- Entries that nobody works on count as idle since 1970, so they are claimable at once; their deliveries stay counted. What is lost is
--- pending anew, as if it had not been delivered.
+-- pending again, as if it had not been delivered.
 local function release_counted(stream, group, consumer, ids, is_lost)
   local command = {'XCLAIM', stream, group, consumer, 0, unpack(ids)}
   for _, part in ipairs(is_lost and {'FORCE', 'TIME', 0, 'RETRYCOUNT', 0, 'JUSTID'} or {'TIME', 0, 'JUSTID'}) do

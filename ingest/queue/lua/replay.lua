@@ -8,7 +8,7 @@ end
 local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
 
--- What dead-lettering added, and what a replay writes anew; all else is the entry's own and stays.
+-- What dead-lettering added, and what a replay writes again; all else is the entry's own and stays.
 local ours = {reason = 1, error = 1, attempts = 1, dead_at = 1, worker = 1, first_enqueued_at = 1,
   attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1, ingest_group = 1}
 

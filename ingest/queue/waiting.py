@@ -1,4 +1,4 @@
-"""Waiting for Redis, where an operation must not fail because it is away or full, or the backlog at its limit."""
+"""Waits for Redis, where an operation must not fail because it is unavailable or full."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from ingest.queue.connection import QueueFull
 _T = TypeVar("_T")
 
 
-async def patiently(on_wait: Callable[[str], None], call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
+async def until_answered(on_wait: Callable[[str], None], call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """Make the call until Redis answers it; only cancelling ends the wait.
 
     Args:
@@ -39,7 +39,7 @@ def _reason(error: BaseException) -> str:
     match error:
         case QueueFull():
             return "Redis is out of memory; waiting for the workers to make room"
-        case QueueUnavailable() as away:
-            return f"Redis cannot be reached ({away}); trying again"
+        case QueueUnavailable():
+            return f"Redis cannot be reached ({error}); trying again"
         case full:
             return f"{full}; waiting for the workers"
