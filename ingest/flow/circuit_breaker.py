@@ -11,18 +11,15 @@ pauses; the first answer closes it. An API that only asks to wait is left the re
 
 import random
 import time
-from asyncio import Event
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
 from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, FetchRequest
+from ingest.flow.circuit import Circuit
 from ingest.flow.evidence import EvidenceWindow, ThrottleWindow
 from ingest.flow.probe_pauses import ProbePauses
-from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge
-
-_log = get_logger("circuit")
 
 # This many failures without an answer to anything later are examined at once, fewer after the evidence window.
 _MANY = 10
@@ -36,14 +33,8 @@ class FaultOf(Enum):
     API = "api"
 
 
-class CircuitBreaker:
+class CircuitBreaker(Circuit):
     """What this process knows of the external API's health.
-
-    Attributes:
-        is_open: whether no requests may be sent.
-        is_throttled: whether that is because the API asks to wait.
-        opened: set while it is open.
-        closed: set while it is closed.
 
     Args:
         request: sends the API a single request; raises a `Fault`.
@@ -64,34 +55,20 @@ class CircuitBreaker:
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        super().__init__(gauge, ProbePauses(draw), clock)
         self._request = request
-        self._gauge = gauge
         self._window = window
-        self._clock = clock
         many = max(2, min(_MANY, concurrency))
         self._failed = EvidenceWindow(many, window, clock)
         self._throttled = ThrottleWindow(many, window)
         self._canary: FetchRequest | None = None
         self._latest_answered = 0.0
         self._answered_at = 0.0
-        self._pauses = ProbePauses(draw)
-        self._opened_at = 0.0
-        self._closed_at = 0.0
-        self._observers: list[Callable[[str | None], None]] = []
-        self.opened = Event()
-        self.closed = Event()
-        self.closed.set()
-        self.is_open = False
-        self.is_throttled = False
 
     @property
     def has_canary(self) -> bool:
         """Whether `request_canary` can be used."""
         return self._canary is not None
-
-    def observe(self, observer: Callable[[str | None], None]) -> None:
-        """Call `observer` with the cause when the circuit opens, with None when it closes."""
-        self._observers.append(observer)
 
     def record_success(self, request: FetchRequest, started_at: float) -> None:
         """The API has sent an order that was requested at `started_at`."""
@@ -104,7 +81,7 @@ class CircuitBreaker:
         self._answered_at = self._clock()
         self._throttled.clear()
         if self.is_open:
-            self._close()
+            self.close()
         self._failed.clear_before(started_at)
 
     async def classify(self, exchange: Exchange, fault: Fault) -> FaultOf:
@@ -114,7 +91,7 @@ class CircuitBreaker:
         elif not self.is_open and not self._has_just_answered_later(exchange.started_at):
             await self._failed.until_classified(exchange, lambda: self._examine(fault))
         # What began during an outage fails because of the outage, however late.
-        is_outage = self.is_open or exchange.started_at < self._closed_at
+        is_outage = self.is_open or exchange.started_at < self.closed_at
         return FaultOf.API if is_outage else FaultOf.ORDER
 
     async def request_canary(self) -> None:
@@ -125,15 +102,11 @@ class CircuitBreaker:
         try:
             await self._request(self._canary)
         except (TransientFault, CredentialFault, ThrottledFault) as fault:
-            self._pauses.told(fault)
+            self.pauses.told(fault)
         except Fault:
             self.record_answer(started_at)
         else:
             self.record_answer(started_at)
-
-    def pause(self) -> float:
-        """Seconds until the next probe."""
-        return self._pauses.next()
 
     def _has_just_answered_later(self, started_at: float) -> bool:
         """Whether a request that began no earlier was answered lately: what hung since the beginning of an outage fails much later."""
@@ -167,34 +140,11 @@ class CircuitBreaker:
 
     def _record_throttle(self, exchange: Exchange, fault: ThrottledFault) -> None:
         if self.is_open:
-            self._pauses.told(fault)
+            self.pauses.told(fault)
         elif self._throttled.record(exchange, self._clock()):
             self._open(fault)
 
-    def _close(self) -> None:
-        self.is_open = False
-        self.opened.clear()
-        self.closed.set()
-        self._gauge.set(0.0)
-        self._closed_at = self._clock()
-        _log.info("circuit_closed", seconds=round(self._closed_at - self._opened_at, 1))
-        self._notify(None)
-
     def _open(self, fault: Fault) -> None:
-        self.is_open = True
-        self.closed.clear()
-        self.opened.set()
-        self._gauge.set(1.0)
-        self._opened_at = self._clock()
-        self._pauses.restart(fault)
-        self.is_throttled = isinstance(fault, ThrottledFault)
-        # A person has to correct a credential; the rest passes.
-        log = _log.error if isinstance(fault, CredentialFault) else _log.warning
-        log("circuit_opened", error=str(fault), orders=self._failed.orders() or len(self._throttled))
+        self.open(fault, self._failed.orders() or len(self._throttled))
         self._throttled.clear()
-        self._notify(str(fault))
         self._failed.clear()
-
-    def _notify(self, cause: str | None) -> None:
-        for observer in self._observers:
-            observer(cause)

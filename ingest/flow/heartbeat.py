@@ -94,7 +94,7 @@ class Heartbeats:
 
     async def renew(self) -> None:
         """Renew what is held for longer than an interval, and drop what others have claimed."""
-        due = self._in_flight.older_than(self._interval)
+        due = [delivery.entry for delivery in self._in_flight.held(min_age=self._interval)]
         if due:
             self._in_flight.lose(await until_available("redis", self._queue.renew, due))
 
@@ -120,5 +120,5 @@ class Heartbeats:
 
     async def _verify(self) -> None:
         if self._is_unsure:
-            self._in_flight.lose(await self._queue.renew(self._in_flight.entries()))
+            self._in_flight.lose(await self._queue.renew([delivery.entry for delivery in self._in_flight.held()]))
             self._is_unsure = False

@@ -38,6 +38,9 @@ class _Held:
 class InFlight:
     """What one process holds.
 
+    Attributes:
+        tasks: those that run now; each takes a slot.
+
     Args:
         gauge: shows how many slots are taken.
         clock: seconds, for the age of leases.
@@ -47,7 +50,7 @@ class InFlight:
         self._gauge = gauge
         self._clock = clock
         self._held: dict[EntryRef, _Held] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
         self._slot_observer: Callable[[], None] = _ignore
         self._fewer = asyncio.Event()
 
@@ -55,40 +58,19 @@ class InFlight:
         """How many entries are held."""
         return len(self._held)
 
-    @property
-    def slots(self) -> int:
-        """How many slots are taken."""
-        return len(self._tasks)
-
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks that run now."""
-        return list(self._tasks)
-
-    def entries(self) -> list[EntryRef]:
-        """The entries that are held."""
-        return list(self._held)
-
-    def deliveries(self) -> list[Delivery]:
-        """The deliveries that are held."""
-        return [held.delivery for held in self._held.values()]
+    def held(self, *, min_age: float = 0.0) -> list[Delivery]:
+        """The deliveries held for at least `min_age` seconds."""
+        before = self._clock() - min_age
+        return [held.delivery for held in self._held.values() if held.since <= before]
 
     def undecided(self) -> list[tuple[Delivery, asyncio.Task[None]]]:
         """The deliveries without an outcome, each with the task that processes, or has processed, it."""
         return [(held.delivery, held.task) for held in self._held.values() if not held.is_decided]
 
-    def older_than(self, age: float) -> list[EntryRef]:
-        """The entries held for longer than `age` seconds."""
-        before = self._clock() - age
-        return [entry for entry, held in self._held.items() if held.since <= before]
-
     def holds(self, delivery: Delivery) -> bool:
         """Whether this delivery is still ours, as far as we know."""
         held = self._held.get(delivery.entry)
         return held is not None and held.delivery is delivery
-
-    def holds_entry(self, entry: EntryRef) -> bool:
-        """Whether any delivery of the entry is held."""
-        return entry in self._held
 
     def observe_slots(self, observer: Callable[[], None]) -> None:
         """Call `observer` whenever a slot becomes free."""
@@ -103,8 +85,8 @@ class InFlight:
             self.lose([delivery.entry])
         task = asyncio.create_task(processing)
         self._held[delivery.entry] = _Held(delivery, task, self._clock())
-        self._tasks.add(task)
-        self._gauge.set(len(self._tasks))
+        self.tasks.add(task)
+        self._gauge.set(len(self.tasks))
         task.add_done_callback(self._ended)
         return task
 
@@ -139,8 +121,8 @@ class InFlight:
             await self._fewer.wait()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._gauge.set(len(self._tasks))
+        self.tasks.discard(task)
+        self._gauge.set(len(self.tasks))
         self._slot_observer()
 
 

@@ -77,7 +77,7 @@ class Moves:
 
     async def release_rest(self) -> int:
         """Release everything that is still held, at the end of the process; returns how many were still ours."""
-        held = self._in_flight.deliveries()
+        held = self._in_flight.held()
         return await until_available("redis", self._queue.release, held) if held else 0
 
     def log_released(self) -> None:

@@ -51,7 +51,7 @@ class OutageRecovery:
             await self._interrupt(shutdown)
         probes: list[asyncio.Task[None]] = []
         while self._circuit.is_open and not shutdown.requested.is_set():
-            await first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pause())
+            await first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pauses.next())
             if self._circuit.closed.is_set() or shutdown.requested.is_set():
                 break
             probes = self._undecided(probes)
@@ -93,5 +93,5 @@ class OutageRecovery:
 
     def _undecided(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
         """Those that go on, and may be cancelled: they are not about to settle an outcome."""
-        decided = set(self._in_flight.tasks()).difference(task for _, task in self._in_flight.undecided())
+        decided = self._in_flight.tasks.difference(task for _, task in self._in_flight.undecided())
         return [probe for probe in probes if not probe.done() and probe not in decided]

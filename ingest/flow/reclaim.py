@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, EntryRef
 from ingest.flow.in_flight import InFlight
 from ingest.flow.ports import Source
 from ingest.telemetry.logs import get_logger
@@ -49,7 +49,7 @@ class Reclaimer:
 
     async def claim_own(self, count: int, *, counted: bool) -> list[Delivery]:
         """Up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
-        claimed = await self._queue.claim_own(count, self._in_flight.entries(), counted=counted)
+        claimed = await self._queue.claim_own(count, self._known(), counted=counted)
         return self.redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:
@@ -62,12 +62,16 @@ class Reclaimer:
             self._next = self._clock() + self._draw(0.8 * _EVERY, 1.2 * _EVERY)
         return self.redelivered(found.released, "idle") + self.redelivered(found.dead, "dead_consumer")
 
+    def _known(self) -> set[EntryRef]:
+        return {delivery.entry for delivery in self._in_flight.held()}
+
     def redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
         """Count what was claimed, except what this process holds.
 
         That is claimed if the event loop was blocked for longer than a lease: claiming has renewed it.
         """
-        redelivered = [delivery for delivery in claimed if not self._in_flight.holds_entry(delivery.entry)]
+        known = self._known() if claimed else set()
+        redelivered = [delivery for delivery in claimed if delivery.entry not in known]
         if redelivered:
             self._redeliveries[reason].inc(len(redelivered))
         # What was released has no delivery before this one: to process it is ordinary work, and in an outage all that happens.

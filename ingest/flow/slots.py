@@ -69,7 +69,7 @@ class Slots:
                 await self._changed.wait()
 
     def _count(self) -> int:
-        return self._limit.value - self._in_flight.slots
+        return self._limit.value - len(self._in_flight.tasks)
 
     def _slot_freed(self) -> None:
         if self._count() >= self._wanted:

@@ -123,7 +123,7 @@ class Worker:
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in flight end within the grace period; then cancel it."""
         overdue = asyncio.create_task(shutdown.overdue.wait())
-        ended = asyncio.create_task(all_ended(self._in_flight.tasks()))
+        ended = asyncio.create_task(all_ended(list(self._in_flight.tasks)))
         try:
             await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
             await self._cancel_deliveries()
@@ -137,7 +137,7 @@ class Worker:
             storing.cancel()
 
     async def _cancel_deliveries(self) -> None:
-        tasks = self._in_flight.tasks()
+        tasks = list(self._in_flight.tasks)
         for task in tasks:
             task.cancel()
         await all_ended(tasks)

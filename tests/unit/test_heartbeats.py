@@ -64,7 +64,7 @@ async def test_a_renewal_drops_what_others_have_claimed() -> None:
 
     await process.heartbeats.renew()
 
-    assert process.in_flight.entries() == [kept.entry]
+    assert process.in_flight.held() == [kept]
 
 
 @virtual_time
@@ -96,7 +96,7 @@ async def test_after_a_late_heartbeat_everything_held_is_checked_before_anything
 
     await process.heartbeats.send()
 
-    assert process.in_flight.entries() == [kept.entry]
+    assert process.in_flight.held() == [kept]
 
 
 @virtual_time
@@ -122,7 +122,7 @@ async def test_after_the_last_heartbeat_has_expired_a_commit_waits_until_it_is_k
 
     await process.heartbeats.confirm()
 
-    assert process.in_flight.entries() == [kept.entry]
+    assert process.in_flight.held() == [kept]
     assert process.heartbeats.leads(), "and a heartbeat was sent"
 
 

@@ -22,7 +22,7 @@ async def hang() -> None:
 
 
 async def drop(in_flight: InFlight) -> None:
-    for task in in_flight.tasks():
+    for task in list(in_flight.tasks):
         task.cancel()
     await asyncio.sleep(0)
 
@@ -30,16 +30,16 @@ async def drop(in_flight: InFlight) -> None:
 @virtual_time
 async def test_a_delivery_takes_a_slot_while_its_task_runs_and_is_held_until_it_is_removed() -> None:
     in_flight, freed = table(), []
-    in_flight.observe_slots(lambda: freed.append(in_flight.slots))
+    in_flight.observe_slots(lambda: freed.append(len(in_flight.tasks)))
     task = in_flight.start(delivery(1), asyncio.sleep(1.0))
-    before = len(in_flight), in_flight.slots
+    before = len(in_flight), len(in_flight.tasks)
 
     await task
     await some_turns()
-    between = len(in_flight), in_flight.slots
+    between = len(in_flight), len(in_flight.tasks)
     in_flight.remove(delivery(1))
     untouched = len(in_flight)
-    [held] = in_flight.deliveries()
+    [held] = in_flight.held()
     in_flight.remove(held)
 
     assert (before, between, untouched, len(in_flight)) == ((1, 1), (1, 0), 1, 0), (
@@ -86,9 +86,9 @@ async def test_leases_are_told_by_age() -> None:
     in_flight.start(young, hang())
     await asyncio.sleep(5)
 
-    assert in_flight.older_than(15) == [old.entry]
-    assert in_flight.older_than(5) == [old.entry, young.entry]
-    assert in_flight.older_than(15.1) == []
+    assert in_flight.held(min_age=15) == [old]
+    assert in_flight.held(min_age=5) == [old, young]
+    assert in_flight.held(min_age=15.1) == []
     await drop(in_flight)
 
 

@@ -114,7 +114,7 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
     await watched.request_canary()
 
     assert watched.is_open
-    assert watched.pause() == 20.0
+    assert watched.pauses.next() == 20.0
 
 
 # -- being throttled --------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ async def test_an_api_that_refuses_even_what_it_gave_before_is_left_alone_for_as
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(10)]
 
     assert {await fault_of(task, within=1) for task in failing} == {"API"}
-    assert watched.pause() == THROTTLED.after
+    assert watched.pauses.next() == THROTTLED.after
 
 
 async def test_throttling_with_answers_in_between_never_opens_it() -> None:
@@ -194,7 +194,7 @@ async def test_pauses_grow_from_half_a_second_to_four_and_no_further() -> None:
     watched = circuit()
     await opened(watched)
 
-    pauses = [watched.pause() for _ in range(1_000)]
+    pauses = [watched.pauses.next() for _ in range(1_000)]
 
     assert pauses[0] == 0.5
     assert pauses[:7] == sorted(set(pauses[:7]))
@@ -205,7 +205,7 @@ async def test_pauses_differ_by_chance_but_not_by_much() -> None:
     watched = circuit(high=False)
     await opened(watched)
 
-    pauses = [watched.pause() for _ in range(100)]
+    pauses = [watched.pauses.next() for _ in range(100)]
 
     assert (pauses[0], pauses[-1]) == (0.375, 3.0)
 
@@ -215,14 +215,14 @@ async def test_pauses_are_short_again_in_the_next_outage() -> None:
     watched = circuit(clock=hand)
     await opened(watched)
     for _ in range(20):
-        watched.pause()
+        watched.pauses.next()
     hand.at += 1
     watched.record_answer(hand.at)
     hand.at += 1
 
     await opened(watched)
 
-    assert watched.pause() == 0.5
+    assert watched.pauses.next() == 0.5
 
 
 @pytest.mark.parametrize(("told", "pause"), [(7.0, 7.0), (3600.0, 60.0), (0.0, 0.5), (None, 0.5)])
@@ -236,5 +236,5 @@ async def test_the_first_pause_is_as_long_as_the_api_has_asked_for_within_reason
     await throttle(watched, 1, hand, told)
     assert watched.is_open
 
-    assert watched.pause() == pause
-    assert watched.pause() < 1, "it was asked for once"
+    assert watched.pauses.next() == pause
+    assert watched.pauses.next() < 1, "it was asked for once"

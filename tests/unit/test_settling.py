@@ -182,7 +182,7 @@ async def test_what_others_have_claimed_before_the_commit_is_not_stored() -> Non
         process.store.is_available = False
         await process.store_each("kept", "lost")
         await some_turns()
-        [lost] = [each for each in process.in_flight.deliveries() if each.order_id == "lost"]
+        [lost] = [each for each in process.in_flight.held() if each.order_id == "lost"]
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.in_flight.lose([lost.entry])
         process.store.is_available = True
@@ -198,7 +198,7 @@ async def test_what_others_have_claimed_after_the_commit_is_not_acked() -> None:
         process.store.answers.clear()
         await process.store_each("lost")
         await until(lambda: process.store.statements)
-        [lost] = process.in_flight.deliveries()
+        [lost] = process.in_flight.held()
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.in_flight.lose([lost.entry])
         process.store.answers.set()
@@ -227,13 +227,13 @@ async def test_if_the_last_heartbeat_expires_during_a_commit_nothing_is_acked_th
     async with settling(sends_heartbeats=False) as process:
         process.store.answers.clear()
         await process.store_each("kept", "lost")
-        kept, lost = process.in_flight.deliveries()
+        kept, lost = process.in_flight.held()
         await asyncio.sleep(100)
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.store.answers.set()
         await until(lambda: kept.entry not in process.group.pending)
 
-        assert process.in_flight.entries() == []
+        assert process.in_flight.held() == []
         assert process.queue.acked == [kept.entry]
 
 
@@ -242,9 +242,9 @@ async def test_the_buffer_is_empty_again_when_everything_is_settled_stored_or_lo
     async with settling() as process:
         process.store.is_available = False
         await process.store_each(*(f"order-{number}" for number in range(ROWS)))
-        process.in_flight.lose(process.in_flight.entries()[:5])
+        process.in_flight.lose([delivery.entry for delivery in process.in_flight.held()[:5]])
         process.store.is_available = True
-        await until(lambda: not process.in_flight.entries())
+        await until(lambda: not process.in_flight.held())
         await some_turns()
 
         for _ in range(ROWS):

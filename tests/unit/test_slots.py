@@ -41,7 +41,7 @@ class Process:
         return await self.slots.wait(self.shutdown, backlog=backlog)
 
     async def end(self) -> None:
-        for task in self.in_flight.tasks():
+        for task in list(self.in_flight.tasks):
             task.cancel()
         await some_turns()
 
