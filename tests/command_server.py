@@ -69,8 +69,9 @@ class Running:
             pid = int.from_bytes(_exactly(self._channel, 4))
             try:
                 return os.waitstatus_to_exitcode(int.from_bytes(_exactly(self._channel, 4)))
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
+            except BaseException:  # also Ctrl-C: no command outlives its test
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
                 raise
 
 
