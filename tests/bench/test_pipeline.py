@@ -22,6 +22,8 @@ from ingest.cli.bench.pipeline import pipeline
 from ingest.domain.errors import ConfigError
 from ingest.lab.upstream.behaviour import parse_latency
 
+pytestmark = pytest.mark.long
+
 COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
 
 _AN_ORDER = """

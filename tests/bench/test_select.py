@@ -21,6 +21,8 @@ from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS, encode, open_reader
 from ingest.cli.bench.select import numbers
 
+pytestmark = pytest.mark.long
+
 CLIENTS, EVERY, PAUSE = 10, 5, 0.1
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from chaos.plan import Kind
 
+pytestmark = pytest.mark.long
+
 TESTS = Path(__file__).parents[1]
 SEED = 20
 

@@ -14,6 +14,8 @@ from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import EmbeddedServers
 
+pytestmark = pytest.mark.long
+
 DOOMED = Path(__file__).with_name("doomed.py")
 DELIVERIES = 4
 Start = Callable[..., WorkerCommand]

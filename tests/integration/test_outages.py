@@ -24,6 +24,8 @@ from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
 from ingest.lab.upstream import Behaviour, SimulatedApi
 
+pytestmark = pytest.mark.long
+
 # Ways of an API to be away, as what it does to each request; "refused" is nobody listening.
 AWAY: dict[str, dict[str, object]] = {
     "refused": {},

@@ -23,6 +23,8 @@ from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import migrate, migrations
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(frozen=True)
 class Pair:

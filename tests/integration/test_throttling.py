@@ -13,6 +13,8 @@ from support import eventually
 
 from ingest.lab.servers.server import free_port
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:

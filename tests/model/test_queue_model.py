@@ -22,6 +22,8 @@ from ingest.queue.connection import COMMAND_TIMEOUT, control_client
 from ingest.queue.direct_connection import DirectConnection
 from ingest.store.orders import OrderStore
 
+pytestmark = pytest.mark.long
+
 # Where a disk need not be waited for: a killed server loses nothing there.
 _QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 # Each takes about a quarter of a second, half of it the servers'.

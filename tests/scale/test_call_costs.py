@@ -11,6 +11,8 @@ from scale.calls import Calls
 from scale.meter import LONG, pace
 from scale.state import Size
 
+pytestmark = pytest.mark.long
+
 SMALL = Size(queued=15_000, retries=1_000, dead=1_500, pending=1_500, consumers=20)
 LARGE = Size(queued=100_000, retries=10_000, dead=10_000, pending=10_000, consumers=1_000)
 FULL = Size(queued=5_000_000, retries=300_000, dead=300_000, pending=100_000, consumers=1_000)
