@@ -123,6 +123,7 @@ def test_commands_have_a_log_each_and_an_api_that_can_be_read_and_changed(tmp_pa
             without_ids = api.stats()
             assert api.reset()
             after = api.stats()
+        second.first_url()  # until then, a signal would find no handler
         codes = [command.stop(60) for command in (first, second)]
         logs = [first.log.name, second.log.name]
 
