@@ -19,10 +19,10 @@ _log = get_logger("maintenance")
 # Each step takes Redis a millisecond or two. Between two of them it answers others, for at least this many times as long.
 _PAUSE = 0.005
 _PAUSE_SHARE = 3.0
-_DUE_EVERY = 1.0
+_DUE_EVERY = 1.25
 _DUE_AT_ONCE = 100
 # What it finds is deleted late, and takes a few bytes until then.
-_TRIM_EVERY = 10.0
+_TRIM_EVERY = 30.0
 _TRIM_AT_ONCE = 100
 # Nothing waits for the sweep: a page of it costs as much as any other step, and it goes through all that is in flight.
 _SWEEP_PAUSE = 0.02
