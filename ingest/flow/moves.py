@@ -61,10 +61,17 @@ class Moves:
         async with self._release_turn:
             if not any(delivery.entry in self._releasing for delivery in deliveries):
                 return
-            # Cancelled here, they are still held, and are released when the process stops.
-            batch, self._releasing = list(self._releasing.values()), {}
-            self._released += await until_available("redis", self._queue.release, batch)
-            for delivery in batch:
+            batch, self._releasing = self._releasing, {}
+            try:
+                self._released += await until_available("redis", self._queue.release, list(batch.values()))
+            except BaseException:
+                # Those of other calls go with the next. Ours, if this one was cancelled, are still held, and are released
+                # when the process stops.
+                for delivery in deliveries:
+                    batch.pop(delivery.entry, None)
+                self._releasing = batch | self._releasing
+                raise
+            for delivery in batch.values():
                 self._in_flight.remove(delivery)
 
     async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:

@@ -327,6 +327,23 @@ async def test_a_release_that_was_cancelled_is_made_at_the_end() -> None:
         assert [(each.owner, each.count) for each in process.group.pending.values()] == [(None, 0)]
 
 
+@virtual_time
+async def test_a_release_that_was_cancelled_on_behalf_of_others_is_made_by_the_next_of_them() -> None:
+    async with settling() as process:
+        deliveries = await process.deliver(*"abc")
+        process.group.set_available(is_available=False)
+        first, second, third = (asyncio.create_task(process.settlement.release([delivery])) for delivery in deliveries)
+        for releasing in (first, second):
+            await asyncio.sleep(60)
+            releasing.cancel()
+            await asyncio.wait([releasing])
+        process.group.set_available(is_available=True)
+        await third
+
+        assert process.group.pending[deliveries[2].entry].owner is None
+        assert process.in_flight.held() == deliveries[:2]
+
+
 # -- rows that are refused --------------------------------------------------------------------------------------
 
 
