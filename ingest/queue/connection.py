@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.transport import NoQueueThere, close_last_answered, code_of, connection_options
@@ -43,14 +44,32 @@ class NoGroup(Exception):
     """The stream or its group is gone: flushed, or lost in a failover."""
 
 
+class _ControlPool(BlockingConnectionPool):
+    """When a connection is lost, the idle ones are closed too: a network has often lost all, and each would cost a timeout."""
+
+    async def release(self, connection: AbstractConnection) -> None:
+        if not connection.is_connected:
+            await self.close_idle()
+        await super().release(connection)
+
+    async def close_idle(self) -> None:
+        for connection in list(self._get_free_connections()):
+            await connection.disconnect(nowait=True)
+
+
 def control_client(url: str) -> Redis:
     """A client for commands that answer at once, used by many tasks."""
-    pool = BlockingConnectionPool(
+    pool = _ControlPool(
         max_connections=_CONTROL_CONNECTIONS,
         timeout=COMMAND_TIMEOUT,
         **connection_options(url, socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
     )
     return Redis.from_pool(pool)
+
+
+async def close_idle(client: Redis) -> None:
+    """Close the connections of a control client that no command uses; the next commands open them again."""
+    await cast("_ControlPool", client.connection_pool).close_idle()
 
 
 @contextmanager

@@ -4,12 +4,13 @@ If the process dies here, its entries stay pending under its name, until its suc
 another consumer by `claim_abandoned` when its heartbeat has ended.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Self
 
 from ingest.queue.capabilities import probe
-from ingest.queue.connection import COMMAND_TIMEOUT, control_client
+from ingest.queue.connection import COMMAND_TIMEOUT, close_idle, control_client
 from ingest.queue.direct_connection import DirectConnection
 from ingest.queue.keys import Keys
 from ingest.queue.liveness import LiveMember
@@ -29,9 +30,17 @@ class Consumer(ReadingMember, LiveMember, MaintainingMember):
     async def open(cls, url: str, queue: str, group: str, name: str, block: float) -> AsyncIterator[Self]:
         """A consumer with its connections: one that blocks in reads, one for acks, some for all else."""
         keys = Keys.of(queue, group)
+        closing: list[Callable[[], Awaitable[None]]] = []
+
+        async def close_idle_ones() -> None:
+            # A network that has lost one connection has often lost all, and each would cost its own timeout.
+            for close in closing:
+                await close()
+
         async with (
             control_client(url) as control,
-            DirectConnection.open(url, block + COMMAND_TIMEOUT) as reading,
-            DirectConnection.open(url, COMMAND_TIMEOUT) as acking,
+            DirectConnection.open(url, block + COMMAND_TIMEOUT, close_idle_ones) as reading,
+            DirectConnection.open(url, COMMAND_TIMEOUT, close_idle_ones) as acking,
         ):
+            closing += [partial(close_idle, control), reading.close_if_idle, acking.close_if_idle]
             yield cls(control, reading, acking, keys, group, name, capabilities=await probe(control, keys.probe))

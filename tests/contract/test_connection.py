@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 import uvloop
+from redis.asyncio import Redis
 from servers.kinds import Kind
+from support import eventually
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import control_client, translated
@@ -47,6 +49,42 @@ async def test_it_is_the_same_over_a_unix_socket(kind: Kind, tmp_path: Path) -> 
 async def test_it_is_the_same_where_hello_is_switched_off(kind: Kind, tmp_path: Path) -> None:
     with kind.server(tmp_path / "server", rename_command='HELLO ""') as server:
         await answers(f"{server.url}?protocol=2")
+
+
+async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_url: str, queue_name: str) -> None:
+    named = f"{redis_url}{'&' if '?' in redis_url else '?'}client_name={queue_name}"
+
+    async def connected() -> list[str]:
+        return [client["id"] for client in await redis.client_list() if client["name"] == queue_name]
+
+    async with control_client(named) as client:
+        await asyncio.gather(*(client.ping() for _ in range(3)))
+        assert len(await connected()) == 3
+        # The one that the next command takes.
+        await redis.client_kill_filter(_id=await client.client_id())
+        with pytest.raises(QueueUnavailable), translated():
+            await client.ping()
+
+        async def all_closed() -> bool:
+            return await connected() == []
+
+        await eventually(all_closed)
+        assert await client.ping() is True
+
+
+async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(redis: Redis, redis_url: str) -> None:
+    lost: list[bool] = []
+
+    async def on_loss() -> None:
+        lost.append(True)
+
+    async with DirectConnection.open(redis_url, 5.0, on_loss) as line:
+        await redis.client_kill_filter(_id=await line.call("CLIENT", "ID"))
+        with pytest.raises(QueueUnavailable), translated():
+            await line.call("PING")
+
+        assert lost == [True]
+        assert await line.call("PING") == b"PONG"
 
 
 async def answers(url: str) -> None:
