@@ -32,7 +32,7 @@ class StoredOrder:
 
 class _Line(msgspec.Struct, frozen=True):
     sku: str
-    quantity: int
+    quantity: int | Decimal
     unit_price: Decimal
     description: str | None = None
 

@@ -158,9 +158,11 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
         enqueued_at: Unix seconds.
+        document: what the order was decoded from, if it is to be kept; JSON.
     """
 
     order: Order
     fetched_at: datetime
     attempts: int
     enqueued_at: float
+    document: bytes | None = None

@@ -72,6 +72,22 @@ COLUMNS = (
         Update.IF_CONTENT_DIFFERS,
     ),
     Column("ingested_at", expression="statement_timestamp()", update=Update.IF_CONTENT_DIFFERS),
+    Column(
+        "attributes",
+        "text",
+        lambda row: row.order.attributes_json().decode(),
+        "attributes::jsonb",
+        Update.IF_CONTENT_DIFFERS,
+        is_content=True,
+    ),
+    Column(
+        "document",
+        "text",
+        lambda row: None if row.document is None else row.document.decode(),
+        "document::jsonb",
+        Update.IF_CONTENT_DIFFERS,
+        is_content=True,
+    ),
 )
 
 SENT = tuple(column for column in COLUMNS if column.value is not None)

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -110,7 +111,8 @@ async def test_each_effect_is_told_apart_in_the_order_of_the_batch(store: OrderS
 
 async def test_every_column_is_filled(store: OrderStore, sql: Any) -> None:
     before = await sql.fetchval("SELECT clock_timestamp()")
-    given_row = OrderRow(row(updated=5, lines=2).order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp())
+    order = msgspec.structs.replace(row(updated=5, lines=2).order, attributes={"gift": True})
+    given_row = OrderRow(order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp(), document=b'{"id":"a"}')
 
     await store.upsert([given_row])
 
@@ -120,6 +122,7 @@ async def test_every_column_is_filled(store: OrderStore, sql: Any) -> None:
         "order_id": "a", "status": "placed", "currency": "GBP", "customer_id": "17850", "country": None,
         "placed_at": T0, "updated_at": at(5), "line_count": 2, "total": Decimal("30.60"), "version": at(5),
         "fetched_at": at(7), "attempts": 3, "enqueued_at": T0 - timedelta(1),
+        "attributes": '{"gift": true}', "document": '{"id": "a"}',
     }  # fmt: skip
     assert before < ingested_at < await sql.fetchval("SELECT clock_timestamp()")
     assert lines.count('"unit_price": "2.55"') == 2

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
+from decimal import Decimal
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -67,6 +68,25 @@ async def test_the_declared_columns_are_those_of_the_table(dsn: str) -> None:
 
     assert [record["attname"] for record in found] == [column.name for column in COLUMNS]
     assert {field.name for field in fields(StoredOrder)} <= {column.name for column in COLUMNS}
+
+
+async def test_a_fractional_quantity_can_be_queried_and_the_view_keeps_its_privileges(empty_dsn: str) -> None:
+    await migrate(empty_dsn, KNOWN[:1])
+    async with connected(empty_dsn) as sql:
+        await sql.execute(
+            "GRANT SELECT ON order_lines TO PUBLIC; GRANT SELECT ON order_lines TO pg_monitor WITH GRANT OPTION"
+        )
+        privileges = "SELECT relacl::text FROM pg_class WHERE oid = 'order_lines'::regclass"
+        before = await sql.fetchval(privileges)
+
+        await migrate(empty_dsn, KNOWN)
+
+        assert await sql.fetchval(privileges) == before
+        await sql.execute(
+            "INSERT INTO orders SELECT 'a', 's', 'GBP', NULL, NULL, now(), NULL, 1, 3, $1::jsonb, now(), now(), 1, now(), now()",
+            '[{"sku": "x", "quantity": "1.5", "unit_price": "2"}]',
+        )
+        assert await sql.fetchval("SELECT quantity FROM order_lines") == Decimal("1.5")
 
 
 async def test_a_database_of_an_older_release_gets_what_is_new(dsn: str) -> None:

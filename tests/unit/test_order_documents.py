@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -154,6 +155,20 @@ def test_a_price_string_may_be_any_json_number(raw: str, *, escaped: bool) -> No
     assert str(decode_order(body, "a").lines[0].unit_price) == str(Decimal(raw))
 
 
+@pytest.mark.parametrize("written", [1.5, "1.5", "0.750", -2.25])
+def test_a_quantity_may_be_fractional(written: float | str) -> None:
+    order = decode_order(encoded(document(lines=[line(quantity=written, unit_price="2.55")])), "a")
+
+    assert order.lines[0].quantity == Decimal(str(written))
+    assert order.total == Decimal(str(written)) * Decimal("2.55")
+
+
+def test_attributes_are_kept_as_they_are() -> None:
+    order = decode_order(encoded(document(attributes={"gift": True, "tags": ["a", "\\u0000"]})), "a")
+
+    assert msgspec.json.decode(order.attributes_json()) == {"gift": True, "tags": ["a", "\\u0000"]}
+
+
 def test_a_price_member_elsewhere_in_the_document_is_not_validated() -> None:
     body = encoded(document(offer={"unit_price": "1_0"}, lines=[line(was={"unit_price": " 1 "})]))
 
@@ -186,13 +201,16 @@ def survives(body: bytes) -> Order | None:
     "".join(written).encode()
     assert order.total.is_finite()
     order.lines_json()
+    order.attributes_json()
     for moment in (order.placed_at, order.updated_at or order.placed_at):
         moment.astimezone(UTC)
     return order
 
 
 @given(
-    field=st.sampled_from(["id", "status", "currency", "placed_at", "updated_at", "customer_id", "country", "lines"]),
+    field=st.sampled_from(
+        ["id", "status", "currency", "placed_at", "updated_at", "customer_id", "country", "lines", "attributes"]
+    ),
     value=json_values,
 )
 def test_a_document_with_one_corrupted_field_is_either_storable_or_invalid(field: str, value: Any) -> None:
@@ -239,8 +257,10 @@ def test_a_missing_field_is_named(field: str) -> None:
         (document(placed_at="9999-06-01T00:00:00Z"), r"\$\.placed_at"),
         (document(updated_at="9999-12-31T23:59:59.999999-23:59"), r"\$\.updated_at"),
         (document(lines={}), r"\$\.lines"),
-        (document(lines=[line(), line(quantity="1")]), r"\$\.lines\[1\]\.quantity"),
-        (document(lines=[line(quantity=1.5)]), r"\$\.lines\[0\]\.quantity"),
+        (document(lines=[line(), line(quantity="one")]), r"\$\.lines\[1\]\.quantity"),
+        (document(lines=[line(), line(quantity="1_0")]), r"\$\.lines\[1\]\.quantity"),
+        (document(lines=[line(quantity="NaN")]), r"\$\.lines\[0\]\.quantity"),
+        (document(lines=[line(quantity="1e31")]), r"\$\.lines\[0\]\.quantity"),
         (document(lines=[line(quantity=True)]), r"\$\.lines\[0\]\.quantity"),
         (document(lines=[line(quantity=2**53 + 1)]), r"\$\.lines\[0\]\.quantity"),
         (document(lines=[line(quantity=10**4000)]), r"\$\.lines\[0\]\.quantity"),
@@ -257,6 +277,8 @@ def test_a_missing_field_is_named(field: str) -> None:
         (document(lines=[line(description="a\0b")]), "NUL"),
         (document(lines=[line(sku="\0")]), "NUL"),
         (document(country="\0"), "NUL"),
+        (document(attributes={"a": ["\0"]}), "NUL"),
+        (document(attributes=["a"]), r"\$\.attributes"),
         (document(status="\ud800"), "JSON"),
         (document(status="\udc00x"), "JSON"),
     ],
