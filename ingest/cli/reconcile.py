@@ -54,11 +54,11 @@ def reconcile(
     from ingest.cli.common import start
     from ingest.cli.reconciling import check_options, print_report, reconcile_source
     from ingest.cli.sources import pick_source
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
     check_options(missing, force=force, as_json=as_json)
-    service = Service.of(start())
+    backends = Backends.of(start())
     source = pick_source(ids or [], file, None, column, file_format)
-    found = asyncio.run(reconcile_source(service, source, missing, complete=complete, replace=force))
+    found = asyncio.run(reconcile_source(backends, source, missing, complete=complete, replace=force))
     print_report(found, missing, as_json=as_json)
     raise typer.Exit(0 if found.is_sound else 1)

@@ -15,7 +15,7 @@ from ingest.cli.progress import ProgressDisplay
 from ingest.cli.sources import Source
 from ingest.cli.text import counted
 from ingest.domain.errors import ConfigError
-from ingest.operations.reconcile import ReconciliationReport, Service, reconcile
+from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 
 _STDOUT = "-"
 _SHOW_EVERY = 1_000
@@ -52,7 +52,7 @@ def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:
 
 
 async def reconcile_source(
-    service: Service, source: Source, missing: str | None, *, complete: bool, replace: bool
+    backends: Backends, source: Source, missing: str | None, *, complete: bool, replace: bool
 ) -> Reconciled:
     """Reconcile all orders of the source, and write the missing ones to `missing`."""
     invalid = InvalidLines(source.name)
@@ -65,7 +65,7 @@ async def reconcile_source(
             display.update(done, total)
 
         report = await reconcile(
-            _read(source, invalid), service, partial=not complete, on_lost=on_lost, on_progress=show
+            _read(source, invalid), backends, partial=not complete, on_lost=on_lost, on_progress=show
         )
     return Reconciled(report, invalid.count)
 

@@ -12,8 +12,8 @@ from ingest.cli.status_table import lines_of
 from ingest.cli.terminal import console_on, width_of
 
 if TYPE_CHECKING:
-    from ingest.operations.service import Service
-    from ingest.operations.status import ServiceStatus
+    from ingest.operations.backends import Backends
+    from ingest.operations.status import SystemStatus
 
 EPILOG = """
 Examples:
@@ -46,17 +46,17 @@ def status(
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
     """
     from ingest.cli.common import start
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
     from ingest.operations.status import read_status
 
-    service = Service.of(start())
-    found = asyncio.run(_watch(service, interval, as_json=as_json) if watch else read_status(service))
+    backends = Backends.of(start())
+    found = asyncio.run(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
     if not watch:
         _show(found, as_json=as_json)
     raise typer.Exit(1 if found.errors else 0)
 
 
-async def _watch(service: "Service", interval: float, *, as_json: bool) -> Never:
+async def _watch(backends: "Backends", interval: float, *, as_json: bool) -> Never:
     from rich.live import Live
     from rich.text import Text
 
@@ -64,17 +64,17 @@ async def _watch(service: "Service", interval: float, *, as_json: bool) -> Never
 
     if as_json or not sys.stdout.isatty():
         while True:
-            _show(await read_status(service), as_json=as_json)
+            _show(await read_status(backends), as_json=as_json)
             await asyncio.sleep(interval)
     console = console_on(sys.stdout)
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
-            found = await read_status(service)
+            found = await read_status(backends)
             live.update(Text("\n".join(lines_of(found, width_of(sys.stdout)))), refresh=True)
             await asyncio.sleep(interval)
 
 
-def _show(status: "ServiceStatus", *, as_json: bool) -> None:
+def _show(status: "SystemStatus", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(asdict(status), default=str))
         return

@@ -8,7 +8,7 @@ from ingest.cli.text import printable
 
 if TYPE_CHECKING:
     from ingest.domain.queue_state import QueueState
-    from ingest.operations.status import ServiceStatus
+    from ingest.operations.status import SystemStatus
     from ingest.queue.monitor import ConsumerState
 
 # The table shows this many consumers, those with a problem first.
@@ -17,7 +17,7 @@ _LONGEST_NAME = 64
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
-def lines_of(status: "ServiceStatus", width: int) -> Iterator[str]:
+def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
     """The lines, broken between words where they are wider than `width`."""
     facts = list(_facts(status))
     values = max(len(value) for _, value in facts)
@@ -33,7 +33,7 @@ def lines_of(status: "ServiceStatus", width: int) -> Iterator[str]:
         yield from _consumers(status.consumers)
 
 
-def _facts(status: "ServiceStatus") -> Iterator[tuple[str, str]]:
+def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
     yield "stream", f"{status.stream} (group {status.group})"
     queue, orders = status.queue, status.orders
     if queue is not None:
@@ -58,7 +58,7 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
     return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
 
 
-def _problems(status: "ServiceStatus") -> Iterator[str]:
+def _problems(status: "SystemStatus") -> Iterator[str]:
     """Why circuits are open, and which server cannot be reached."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():

@@ -15,7 +15,7 @@ import asyncpg
 import redis
 
 from ingest.lab.errors import LabFailed
-from ingest.operations.reconcile import Service, reconcile
+from ingest.operations.reconcile import Backends, reconcile
 from ingest.queue.keys import Keys
 
 STREAM = "orders"
@@ -107,11 +107,11 @@ def is_drained(queue: redis.Redis) -> bool:
 
 
 async def check(
-    service: Service, queue: redis.Redis, enqueued: Sequence[str], documents: Mapping[str, bytes]
+    backends: Backends, queue: redis.Redis, enqueued: Sequence[str], documents: Mapping[str, bytes]
 ) -> Result:
     """Look for every enqueued order, and at every row; `documents` are those to compare with, by ID."""
-    table = await _read_table(service.postgres_dsn)
-    found = await reconcile(enqueued, service, expected=documents)
+    table = await _read_table(backends.postgres_dsn)
+    found = await reconcile(enqueued, backends, expected=documents)
     memory: Any = queue.info("memory")
     return Result(
         stored=found.stored + found.both,

@@ -27,7 +27,7 @@ from ingest.lab.servers.server import free_port
 from ingest.lab.session import allow_open_files, orderly_exit
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.usage import PeakMemory
-from ingest.operations.reconcile import Service
+from ingest.operations.reconcile import Backends
 
 # Each sample costs the workers a little: four a second are smooth enough.
 _SAMPLE_EVERY = 0.25
@@ -114,8 +114,8 @@ class _Demo:
             self._view.step("checking every row ...")
             exit_code = workers.stop(_STOP_SECONDS)
             # Nothing of the user's PG… environment: this server speaks no TLS.
-            service = Service(self._servers.redis_url, f"{self._servers.postgres_dsn}?sslmode=disable")
-            result = asyncio.run(check(service, queue, self._ids, self._compared()))
+            backends = Backends(self._servers.redis_url, f"{self._servers.postgres_dsn}?sslmode=disable")
+            result = asyncio.run(check(backends, queue, self._ids, self._compared()))
         return Report(plan, result, last.api, last.metrics, memory.peak, exit_code)
 
     def _compared(self) -> dict[str, bytes]:

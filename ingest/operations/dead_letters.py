@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
-from ingest.operations.service import Service
+from ingest.operations.backends import Backends
 from ingest.queue.dead_letters import PAGE, Change, DeadLetters, Survey
 
 __all__ = ["PAGE", "Change", "Exported", "Found", "Survey", "as_object", "drop", "export", "find", "replay", "survey"]
@@ -53,12 +53,12 @@ class Exported:
 
 
 async def find(
-    service: Service, selection: Selection, *, limit: int | None = None, on_progress: OnProgress = _ignore
+    backends: Backends, selection: Selection, *, limit: int | None = None, on_progress: OnProgress = _ignore
 ) -> Found:
     """Find the newest dead letters that match, at most `limit`."""
     entries: list[DeadLetterEntry] = []
     examined = 0
-    async with _open(service) as dead_letters:
+    async with _open(backends) as dead_letters:
         total = await dead_letters.count()
         async with aclosing(dead_letters.newest_first(selection)) as pages:
             async for page in pages:
@@ -71,7 +71,7 @@ async def find(
 
 
 async def export(
-    service: Service,
+    backends: Backends,
     selection: Selection,
     write: Callable[[Sequence[DeadLetterEntry]], None],
     *,
@@ -84,7 +84,7 @@ async def export(
     """
     named: set[str] = set()
     count = examined = 0
-    async with _open(service) as dead_letters:
+    async with _open(backends) as dead_letters:
         newest, total = await dead_letters.newest(), await dead_letters.count()
         async with aclosing(dead_letters.oldest_first(selection, newest=newest)) as pages:
             async for page in pages:
@@ -97,19 +97,19 @@ async def export(
 
 
 async def survey(
-    service: Service,
+    backends: Backends,
     selection: Selection,
     *,
     on_progress: Callable[[int], None] = _ignore,
     on_wait: Callable[[str], None] = _ignore,
 ) -> Survey:
     """Count the dead letters that match, by reason."""
-    async with _open(service, on_wait) as dead_letters:
+    async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.survey(selection, on_progress=on_progress)
 
 
 async def replay(
-    service: Service,
+    backends: Backends,
     selection: Selection,
     *,
     newest: str | None = None,
@@ -117,12 +117,12 @@ async def replay(
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
     """Put the dead letters that match back into the queue, up to `newest`; see `DeadLetters.replay`."""
-    async with _open(service, on_wait) as dead_letters:
+    async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.replay(selection, newest=newest, on_progress=on_progress)
 
 
 async def drop(
-    service: Service,
+    backends: Backends,
     selection: Selection,
     *,
     newest: str | None = None,
@@ -130,7 +130,7 @@ async def drop(
     on_wait: Callable[[str], None] = _ignore,
 ) -> Change:
     """Delete the dead letters that match, up to `newest`; see `DeadLetters.drop`."""
-    async with _open(service, on_wait) as dead_letters:
+    async with _open(backends, on_wait) as dead_letters:
         return await dead_letters.drop(selection, newest=newest, on_progress=on_progress)
 
 
@@ -157,9 +157,9 @@ def texts(fields: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _open(service: Service, on_wait: Callable[[str], None] = _ignore) -> AsyncIterator[DeadLetters]:
+async def _open(backends: Backends, on_wait: Callable[[str], None] = _ignore) -> AsyncIterator[DeadLetters]:
     async with DeadLetters.connect(
-        service.redis_url, service.stream, group=service.group, on_wait=on_wait
+        backends.redis_url, backends.stream, group=backends.group, on_wait=on_wait
     ) as dead_letters:
         yield dead_letters
 

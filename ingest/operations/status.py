@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.queue_state import QueueState
-from ingest.operations.service import Service
+from ingest.operations.backends import Backends
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import ConsumerState, Monitor
 from ingest.store.overview import Overview, overview
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceStatus:
+class SystemStatus:
     """The service at one moment; a part whose server is unavailable is None, and its error says why.
 
     Attributes:
@@ -29,19 +29,19 @@ class ServiceStatus:
     errors: dict[str, str]
 
 
-async def read_status(service: Service) -> ServiceStatus:
+async def read_status(backends: Backends) -> SystemStatus:
     """Read the state; an unavailable server is reported, not raised."""
     errors: dict[str, str] = {}
     queue = consumers = orders = None
     try:
-        async with control_client(service.redis_url) as client:
-            monitor = Monitor(client, service.stream, service.group)
+        async with control_client(backends.redis_url) as client:
+            monitor = Monitor(client, backends.stream, backends.group)
             queue, consumers = await monitor.state(), await monitor.consumers()
     except (Unavailable, UserError) as error:
         errors["redis"] = str(error)
     try:
-        orders = await overview(service.postgres_dsn)
+        orders = await overview(backends.postgres_dsn)
     except (Unavailable, UserError) as error:
         errors["postgres"] = str(error)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return ServiceStatus(now, service.stream, service.group, queue, consumers, orders, errors)
+    return SystemStatus(now, backends.stream, backends.group, queue, consumers, orders, errors)

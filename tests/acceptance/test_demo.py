@@ -23,7 +23,7 @@ from ingest.demo.result import check, is_drained
 from ingest.domain.delivery import DeadReason, OrderRow
 from ingest.domain.order import decode_order
 from ingest.lab.upstream.samples import sample_orders
-from ingest.operations.reconcile import Service
+from ingest.operations.reconcile import Backends
 from ingest.queue.consumer import Consumer
 from ingest.queue.producer import Producer
 from ingest.store.orders import OrderStore
@@ -159,7 +159,7 @@ def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_
     with redis.Redis.from_url(redis_url) as queue:
         try:
             enqueued = [right, changed, wrong, "W1", "R1", "D1", "L1", "L2"]
-            found = asyncio.run(check(Service(redis_url, dsn), queue, enqueued, documents))
+            found = asyncio.run(check(Backends(redis_url, dsn), queue, enqueued, documents))
             drained = is_drained(queue)
         finally:
             queue.delete(*queue.keys("ingest:{orders}:*"))

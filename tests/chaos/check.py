@@ -11,7 +11,7 @@ from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage
 from ingest.domain.delivery import DeadReason
 from ingest.domain.order import InvalidOrderId, parse_order_id
-from ingest.operations.reconcile import ReconciliationReport, Service, reconcile
+from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 from ingest.queue.keys import Keys
 
 _MOST_SHOWN = 20
@@ -103,7 +103,7 @@ async def find(stage: Stage, orders: Orders) -> Findings:
     servers = stage.servers
     account = await reconcile(
         orders.accepted,
-        Service(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
+        Backends(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
         unconfirmed=orders.unconfirmed,
         expected=orders.expected,
     )

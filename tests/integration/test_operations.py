@@ -8,19 +8,19 @@ from redis import Redis
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
+from ingest.operations.backends import Backends
 from ingest.operations.health import Unhealthy, check_worker
-from ingest.operations.service import Service
 from ingest.operations.status import read_status
 from ingest.queue.connection import QueueUnavailable
 from ingest.queue.keys import Keys
 
 EVERYTHING = Selection(everything=True)
-UNAVAILABLE = Service("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x")
+UNAVAILABLE = Backends("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x")
 
 
 @pytest.fixture
-def service(redis_url: str, dsn: str, queue_name: str) -> Service:
-    return Service(redis_url, dsn, queue_name)
+def backends(redis_url: str, dsn: str, queue_name: str) -> Backends:
+    return Backends(redis_url, dsn, queue_name)
 
 
 @pytest.fixture
@@ -29,38 +29,38 @@ def redis(redis_url: str) -> Iterator[Redis]:
         yield redis
 
 
-def add(redis: Redis, service: Service, *order_ids: str) -> None:
+def add(redis: Redis, backends: Backends, *order_ids: str) -> None:
     for order_id in order_ids:
-        redis.xadd(Keys.of(service.stream).dead, dead_fields(order_id))
+        redis.xadd(Keys.of(backends.stream).dead, dead_fields(order_id))
 
 
-async def test_find_returns_the_newest_and_whether_there_are_more(service: Service, redis: Redis) -> None:
-    add(redis, service, "a", "b", "c")
+async def test_find_returns_the_newest_and_whether_there_are_more(backends: Backends, redis: Redis) -> None:
+    add(redis, backends, "a", "b", "c")
 
-    two = await dead_letters.find(service, EVERYTHING, limit=2)
-    all_of_them = await dead_letters.find(service, EVERYTHING, limit=3)
+    two = await dead_letters.find(backends, EVERYTHING, limit=2)
+    all_of_them = await dead_letters.find(backends, EVERYTHING, limit=3)
 
     assert ([entry.order_id for entry in two.entries], two.has_more) == (["c", "b"], True)
     assert ([entry.order_id for entry in all_of_them.entries], all_of_them.has_more) == (["c", "b", "a"], False)
 
 
-async def test_find_returns_the_ids_without_a_dead_letter(service: Service, redis: Redis) -> None:
-    add(redis, service, "a")
+async def test_find_returns_the_ids_without_a_dead_letter(backends: Backends, redis: Redis) -> None:
+    add(redis, backends, "a")
 
-    found = await dead_letters.find(service, Selection(ids=frozenset({"a", "b"})))
+    found = await dead_letters.find(backends, Selection(ids=frozenset({"a", "b"})))
 
     assert ([entry.order_id for entry in found.entries], found.missing) == (["a"], {"b"})
 
 
 async def test_export_writes_the_oldest_first_and_reports_progress(
-    service: Service, redis: Redis, capfd: pytest.CaptureFixture[str]
+    backends: Backends, redis: Redis, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    add(redis, service, *(f"o-{number}" for number in range(450)))
+    add(redis, backends, *(f"o-{number}" for number in range(450)))
     written: list[DeadLetterEntry] = []
     progress: list[tuple[int, int]] = []
 
     done = await dead_letters.export(
-        service, EVERYTHING, written.extend, on_progress=lambda examined, total: progress.append((examined, total))
+        backends, EVERYTHING, written.extend, on_progress=lambda examined, total: progress.append((examined, total))
     )
 
     assert [entry.order_id for entry in written] == [f"o-{number}" for number in range(450)]
@@ -69,14 +69,14 @@ async def test_export_writes_the_oldest_first_and_reports_progress(
     assert capfd.readouterr() == ("", "")
 
 
-async def test_replay_and_drop_return_what_they_changed(service: Service, redis: Redis) -> None:
-    add(redis, service, "a", "b", "c")
+async def test_replay_and_drop_return_what_they_changed(backends: Backends, redis: Redis) -> None:
+    add(redis, backends, "a", "b", "c")
 
-    replayed = await dead_letters.replay(service, Selection(ids=frozenset({"a"})))
-    dropped = await dead_letters.drop(service, EVERYTHING)
+    replayed = await dead_letters.replay(backends, Selection(ids=frozenset({"a"})))
+    dropped = await dead_letters.drop(backends, EVERYTHING)
 
     assert (replayed.done, dropped.done) == (1, 2)
-    assert (await dead_letters.survey(service, EVERYTHING)).count == 0
+    assert (await dead_letters.survey(backends, EVERYTHING)).count == 0
 
 
 async def test_reading_raises_while_redis_is_unavailable() -> None:
@@ -84,8 +84,8 @@ async def test_reading_raises_while_redis_is_unavailable() -> None:
         await dead_letters.find(UNAVAILABLE, EVERYTHING)
 
 
-async def test_status_reports_unavailable_servers_and_does_not_raise(service: Service) -> None:
-    well, unavailable = await read_status(service), await read_status(UNAVAILABLE)
+async def test_status_reports_unavailable_servers_and_does_not_raise(backends: Backends) -> None:
+    well, unavailable = await read_status(backends), await read_status(UNAVAILABLE)
 
     assert well.errors == {}
     assert well.orders is not None

@@ -18,7 +18,7 @@ from support import eventually
 from ingest.domain.delivery import DeadReason, OrderRow
 from ingest.domain.order import InvalidOrderId, decode_order
 from ingest.lab.upstream import Behaviour
-from ingest.operations.reconcile import Listed, ReconciliationReport, Service, reconcile
+from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
 
@@ -33,7 +33,7 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 
 
 async def reconciled(scene: Scene, accepted: Any, **options: Any) -> ReconciliationReport:
-    return await reconcile(accepted, Service(scene.redis_url, scene.dsn, scene.queue, GROUP), **options)
+    return await reconcile(accepted, Backends(scene.redis_url, scene.dsn, scene.queue, GROUP), **options)
 
 
 async def store(scene: Scene, *order_ids: str, **changes: Any) -> None:

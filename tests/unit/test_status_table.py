@@ -8,7 +8,7 @@ import pytest
 
 from ingest.cli.status_table import duration, lines_of
 from ingest.domain.queue_state import Lane, LaneState, QueueState
-from ingest.operations.status import ServiceStatus
+from ingest.operations.status import SystemStatus
 from ingest.queue.monitor import CircuitState, ConsumerState
 from ingest.store.overview import Overview
 
@@ -27,7 +27,7 @@ def shown(
     errors: dict[str, str] | None = None,
     queue: QueueState | None = QUEUE,
 ) -> list[str]:
-    status = ServiceStatus("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {})
+    status = SystemStatus("now", "orders", "ingest", queue, list(consumers), ORDERS, errors or {})
     return list(lines_of(status, width))
 
 

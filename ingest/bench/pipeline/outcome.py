@@ -7,7 +7,7 @@ from typing import LiteralString
 
 from ingest.bench.stage import Stage
 from ingest.domain.reconciliation import ReconciliationReport
-from ingest.operations.reconcile import Service, reconcile
+from ingest.operations.reconcile import Backends, reconcile
 
 _COMPARED = 1000
 _COMMITTED: LiteralString = "pg_xact_commit_timestamp(xmin)"
@@ -49,12 +49,12 @@ def find_outcome(stage: Stage, group: str, enqueued: Sequence[str], documents: M
     """Look for every announced order; `documents` are those of the bundled orders."""
     bundled = [order_id for order_id in enqueued if order_id in documents]
     sample = {order_id: documents[order_id] for order_id in bundled[:: max(1, len(bundled) // _COMPARED)]}
-    service = Service(stage.redis_url, stage.postgres_dsn, stage.stream, group)
+    backends = Backends(stage.redis_url, stage.postgres_dsn, stage.stream, group)
     is_tracked = stage.sql("SELECT current_setting('track_commit_timestamp')::boolean")[0][0]
     rows = stage.sql(_ROWS.format(_COMMITTED) if is_tracked else _ROWS.format(_INGESTED))
     return Outcome(
         rows={order_id: Row(*times) for order_id, *times in rows},
         commit_clock=_COMMITTED if is_tracked else _INGESTED,
-        report=asyncio.run(reconcile(enqueued, service, partial=True)),
-        sample=asyncio.run(reconcile(sample, service, expected=sample, partial=True)),
+        report=asyncio.run(reconcile(enqueued, backends, partial=True)),
+        sample=asyncio.run(reconcile(sample, backends, expected=sample, partial=True)),
     )

@@ -16,8 +16,8 @@ from ingest.cli.text import counted, printable
 from ingest.domain.dead_letter import Selection
 from ingest.domain.errors import ConfigError
 from ingest.operations import dead_letters
+from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import PAGE, Change, Survey
-from ingest.operations.service import Service
 
 _NOUN = "dead letter"
 
@@ -25,7 +25,7 @@ _NOUN = "dead letter"
 class _Apply(Protocol):
     def __call__(
         self,
-        service: Service,
+        backends: Backends,
         selection: Selection,
         /,
         *,
@@ -50,14 +50,14 @@ DROP = Action("drop", "dropping", "dropped", dead_letters.drop)
 
 
 def carry_out(
-    service: Service, action: Action, selection: Selection, *, dry_run: bool, yes: bool, as_json: bool
+    backends: Backends, action: Action, selection: Selection, *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:
     """Count what matches, ask for confirmation, make the change, and report; return the exit code.
 
     Raises:
         ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
     """
-    survey = asyncio.run(_survey(service, selection))
+    survey = asyncio.run(_survey(backends, selection))
     report_missing(survey.missing)
     done = 0
     if not dry_run:
@@ -65,7 +65,7 @@ def carry_out(
             say("nothing was changed")
             return 1
         if survey.count:
-            done = asyncio.run(_apply(service, action, selection, survey)).done
+            done = asyncio.run(_apply(backends, action, selection, survey)).done
     if as_json:
         typer.echo(_as_json(action, survey, done, dry_run=dry_run))
     else:
@@ -73,9 +73,9 @@ def carry_out(
     return 1 if survey.missing else 0
 
 
-async def _survey(service: Service, selection: Selection) -> Survey:
+async def _survey(backends: Backends, selection: Selection) -> Survey:
     with ProgressDisplay("searching") as display:
-        return await dead_letters.survey(service, selection, on_progress=display.update, on_wait=display.say)
+        return await dead_letters.survey(backends, selection, on_progress=display.update, on_wait=display.say)
 
 
 def _is_confirmed(action: Action, survey: Survey) -> bool:
@@ -91,7 +91,7 @@ def _is_confirmed(action: Action, survey: Survey) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-async def _apply(service: Service, action: Action, selection: Selection, survey: Survey) -> Change:
+async def _apply(backends: Backends, action: Action, selection: Selection, survey: Survey) -> Change:
     change = Change()
     with ProgressDisplay(action.activity, survey.count) as display:
 
@@ -102,7 +102,7 @@ async def _apply(service: Service, action: Action, selection: Selection, survey:
 
         try:
             return await action.apply(
-                service, selection, newest=survey.newest, on_progress=on_progress, on_wait=display.say
+                backends, selection, newest=survey.newest, on_progress=on_progress, on_wait=display.say
             )
         except asyncio.CancelledError:
             display.say(

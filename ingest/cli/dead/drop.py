@@ -37,8 +37,8 @@ def drop(
     from ingest.cli.common import start
     from ingest.cli.dead.change import DROP, carry_out
     from ingest.cli.dead.options import required_selection
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
     selection = required_selection(ids, reason, since, until, everything=everything)
-    service = Service.of(start())
-    raise typer.Exit(carry_out(service, DROP, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    backends = Backends.of(start())
+    raise typer.Exit(carry_out(backends, DROP, selection, dry_run=dry_run, yes=yes, as_json=as_json))

@@ -61,18 +61,18 @@ def export(
     from ingest.cli.progress import ProgressDisplay
     from ingest.cli.text import counted
     from ingest.operations import dead_letters
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
     if force and output is None:
         raise ConfigError("--force requires --output")
     selection = selection_or_all(ids, reason, since, until)
-    service = Service.of(start())
+    backends = Backends.of(start())
     with standard_output() if output is None else new_file(output, replace=force) as stream:
         write = (_csv_writer if file_format is Format.CSV else _json_writer)(stream)
         with ProgressDisplay("exporting") as display:
-            done = asyncio.run(dead_letters.export(service, selection, write, on_progress=display.update))
+            done = asyncio.run(dead_letters.export(backends, selection, write, on_progress=display.update))
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")
     report_missing(done.missing)

@@ -38,10 +38,10 @@ def list_(
     from ingest.cli.common import say, start
     from ingest.cli.dead.listing import print_json, print_table, search
     from ingest.cli.dead.options import selection_or_all
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
-    service = Service.of(start())
-    found = asyncio.run(search(service, selection_or_all(ids, reason, since, until), limit))
+    backends = Backends.of(start())
+    found = asyncio.run(search(backends, selection_or_all(ids, reason, since, until), limit))
     if as_json:
         print_json(found.entries)
     elif found.entries:

@@ -17,7 +17,7 @@ from ingest.cli.text import printable
 from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
-from ingest.operations.service import Service
+from ingest.operations.backends import Backends
 
 _HEADER = ("id", "order", "reason", "attempts", "dead since", "replays", "error")
 # On a narrow terminal, these columns stay together, without replays and error.
@@ -28,10 +28,10 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-async def search(service: Service, selection: Selection, limit: int | None) -> dead_letters.Found:
+async def search(backends: Backends, selection: Selection, limit: int | None) -> dead_letters.Found:
     """Search for the newest dead letters that match, and report IDs that match none."""
     with ProgressDisplay("searching") as display:
-        found = await dead_letters.find(service, selection, limit=limit, on_progress=display.update)
+        found = await dead_letters.find(backends, selection, limit=limit, on_progress=display.update)
     report_missing(found.missing)
     return found
 

@@ -39,8 +39,8 @@ def replay(
     from ingest.cli.common import start
     from ingest.cli.dead.change import REPLAY, carry_out
     from ingest.cli.dead.options import required_selection
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
     selection = required_selection(ids, reason, since, until, everything=everything)
-    service = Service.of(start())
-    raise typer.Exit(carry_out(service, REPLAY, selection, dry_run=dry_run, yes=yes, as_json=as_json))
+    backends = Backends.of(start())
+    raise typer.Exit(carry_out(backends, REPLAY, selection, dry_run=dry_run, yes=yes, as_json=as_json))

@@ -38,10 +38,10 @@ def show(
     from ingest.cli.common import start
     from ingest.cli.dead.listing import print_json, search
     from ingest.domain.dead_letter import Selection
-    from ingest.operations.service import Service
+    from ingest.operations.backends import Backends
 
-    service = Service.of(start())
-    found = asyncio.run(search(service, Selection(ids=frozenset(ids)), None))
+    backends = Backends.of(start())
+    found = asyncio.run(search(backends, Selection(ids=frozenset(ids)), None))
     if as_json:
         print_json(found.entries)
     else:

@@ -13,15 +13,15 @@ from itertools import islice
 
 from ingest.domain.order import parse_order_id
 from ingest.domain.reconciliation import Listed, ReconciliationReport
+from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import Claim, Ledger, open_ledger
 from ingest.operations.reconcile.report import find_unexpected, report
 from ingest.operations.reconcile.scan import Ask, Expected, Scan
-from ingest.operations.service import Service
 from ingest.queue.connection import control_client
 from ingest.queue.scanner import QueueScanner
 from ingest.store.rows import Rows
 
-__all__ = ["Expected", "Listed", "ReconciliationReport", "Service", "reconcile"]
+__all__ = ["Backends", "Expected", "Listed", "ReconciliationReport", "reconcile"]
 
 _CHUNK = 1000
 _LOOKS = 4
@@ -32,7 +32,7 @@ Ids = Iterable[str] | AsyncIterable[str]
 
 async def reconcile(
     accepted: Ids,
-    service: Service,
+    backends: Backends,
     *,
     unconfirmed: Ids = (),
     expected: Mapping[str, Expected] | Ask | None = None,
@@ -44,7 +44,7 @@ async def reconcile(
 
     Args:
         accepted: IDs for which `enqueue` has returned; duplicates are allowed. Read to the end before the first look.
-        service: where to look.
+        backends: where to look.
         unconfirmed: IDs whose announcement failed or was cut off: they may have arrived or not.
         expected: what should have become of an order, by its ID or as a function to ask; None where that is unknown.
             An order that is still queued is not compared.
@@ -60,8 +60,8 @@ async def reconcile(
     with open_ledger() as ledger:
         await _fill(ledger, accepted, Claim.ACCEPTED)
         await _fill(ledger, unconfirmed, Claim.UNCONFIRMED)
-        async with control_client(service.redis_url) as client, Rows.open(service.postgres_dsn) as rows:
-            scanner = QueueScanner(client, service.stream, service.group)
+        async with control_client(backends.redis_url) as client, Rows.open(backends.postgres_dsn) as rows:
+            scanner = QueueScanner(client, backends.stream, backends.group)
             scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
             await _look_repeatedly(ledger, scan)
             unexpected = Listed() if partial else await find_unexpected(ledger, rows)

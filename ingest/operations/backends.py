@@ -1,4 +1,4 @@
-"""Where a service's orders are: the servers and names that every operation needs."""
+"""Where the orders are: the servers and names that every operation needs."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -7,7 +7,7 @@ from ingest.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class Backends:
     """One queue with one of its consumer groups, and one database."""
 
     redis_url: str = field(repr=False)
@@ -17,7 +17,7 @@ class Service:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The service with these settings."""
+        """What these settings name."""
         return cls(
             settings.redis_url.get_secret_value(),
             settings.postgres_dsn.get_secret_value(),
