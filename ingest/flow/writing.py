@@ -129,6 +129,8 @@ class Writer:
         written.fresh = fresh_item(ours, effects) or written.fresh
         self._limit = min(self._most, 2 * self._limit)
         now = self._now()
+        if ours:
+            self._metrics.last_success.set(now)
         for effect, count in Counter(effects).items():
             self._metrics.orders[_OUTCOME[effect]].inc(count)
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])

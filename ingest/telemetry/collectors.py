@@ -12,7 +12,7 @@ from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 
 class SharedMetricsCollector(Collector):
-    """Exports the shared-memory metrics, summed over all processes."""
+    """Exports the shared-memory metrics, over all processes."""
 
     def __init__(self, shared_metrics: SharedMetrics) -> None:
         self._shared_metrics = shared_metrics

@@ -27,6 +27,10 @@ UPSTREAM_REQUEST = Spec(
 )  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
+LAST_SUCCESS = Spec(
+    "ingest_last_success_timestamp_seconds", "gauge", "When a batch was last committed, Unix time; 0 before the first.",
+    combine="max",
+)  # fmt: skip
 IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
 CONCURRENCY_LIMIT = Spec("ingest_concurrency_limit", "gauge", "Most orders that may be in flight.")
 CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
@@ -47,7 +51,7 @@ LOOP_LAG = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS,
 )  # fmt: skip
 
@@ -61,6 +65,7 @@ class WorkerMetrics:
     upstream_request: dict[str, Histogram]
     store: Histogram
     store_rows: Histogram
+    last_success: Gauge
     in_flight: Gauge
     concurrency_limit: Gauge
     circuit_open: Gauge
@@ -79,6 +84,7 @@ class WorkerMetrics:
             upstream_request=row.histogram(UPSTREAM_REQUEST),
             store=row.histogram(STORE)[""],
             store_rows=row.histogram(STORE_ROWS)[""],
+            last_success=row.gauge(LAST_SUCCESS),
             in_flight=row.gauge(IN_FLIGHT),
             concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
             circuit_open=row.gauge(CIRCUIT_OPEN),

@@ -13,6 +13,7 @@ import mmap
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 _CELL = 8
 
@@ -78,6 +79,7 @@ class Spec:
         label: the name of its one label, "" for none.
         values: the label's values; ("",) without a label.
         bounds: a histogram's upper bucket bounds, ascending, without infinity.
+        combine: how the values of all processes make one.
     """
 
     name: str
@@ -86,6 +88,7 @@ class Spec:
     label: str = ""
     values: tuple[str, ...] = ("",)
     bounds: tuple[float, ...] = ()
+    combine: Literal["sum", "max"] = "sum"
 
     @property
     def width(self) -> int:
@@ -123,22 +126,26 @@ class SharedMetrics:
         return Row(self, self._cells[start : start + self._row])
 
     def clear_gauges(self, slot: int) -> None:
-        """Set the gauges of `slot` to zero, after its process has ended."""
+        """Set the gauges of `slot` that are summed to zero, after its process has ended."""
         for spec in self.specs:
-            if spec.kind == "gauge":
+            if spec.kind == "gauge" and spec.combine == "sum":
                 for index in range(len(spec.values)):
                     self._cells[slot * self._row + self._offsets[spec.name] + index] = 0.0
 
     def total(self, name: str, index: int) -> list[float]:
-        """Return the cells of series number `index` of a metric, summed over all slots."""
+        """Return the cells of series number `index` of a metric over all slots: their sums, or greatest values."""
         rows = [self.cells(name, index, slot) for slot in range(self.slots)]
-        return [sum(cells) for cells in zip(*rows, strict=True)]
+        combine = max if self._spec(name).combine == "max" else sum
+        return [combine(cells) for cells in zip(*rows, strict=True)]
 
     def cells(self, name: str, index: int, slot: int) -> list[float]:
         """Return the cells of series number `index` of a metric, of one slot."""
-        spec = next(spec for spec in self.specs if spec.name == name)
+        spec = self._spec(name)
         start = slot * self._row + self._offsets[name] + index * spec.width
         return list(self._cells[start : start + spec.width])
+
+    def _spec(self, name: str) -> Spec:
+        return next(spec for spec in self.specs if spec.name == name)
 
     def offset(self, name: str) -> int:
         """Return the position of a metric's first cell within a row."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import platform
 import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +37,7 @@ WORKERS = {
     "ingest_upstream_request_seconds": ("histogram", "code", {"2xx", "4xx", "429", "5xx", "timeout", "error"}),
     "ingest_store_seconds": ("histogram", None, set()),
     "ingest_store_batch_rows": ("histogram", None, set()),
+    "ingest_last_success_timestamp_seconds": ("gauge", None, set()),
     "ingest_in_flight": ("gauge", None, set()),
     "ingest_concurrency_limit": ("gauge", None, set()),
     "ingest_redeliveries": ("counter", "reason", {"idle", "restart"}),
@@ -131,6 +133,7 @@ async def test_one_page_counts_for_all_processes_and_is_right_after_a_run(
     scene: Scene, workers: Workers, metrics: Scraper
 ) -> None:
     scene.api.behave(latency="0.005")
+    started = time.time() - 1.0
     await run_of(scene, workers, metrics, 300)
 
     page = await metrics.page()
@@ -142,6 +145,8 @@ async def test_one_page_counts_for_all_processes_and_is_right_after_a_run(
     assert page.value("ingest_upstream_request_seconds_count", code="2xx") == 300
     assert page["ingest_store_batch_rows_sum"] == 300
     assert page["ingest_store_batch_rows_count"] == page["ingest_store_seconds_count"] > 1
+    # One of two processes has it: the latest counts, not the sum.
+    assert started <= page["ingest_last_success_timestamp_seconds"] <= time.time() + 1.0
     assert page["ingest_in_flight"] == 0
     assert page["ingest_concurrency_limit"] == 2 * 10
     assert page["ingest_event_loop_lag_seconds_count"] >= 0
