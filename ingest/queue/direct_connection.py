@@ -31,7 +31,7 @@ class DirectConnection:
     """
 
     def __init__(
-        self, connection: AbstractConnection, within: float, on_loss: Callable[[], Awaitable[None]] | None
+        self, connection: AbstractConnection, within: float, on_loss: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         self._connection = connection
         self._within = within

@@ -311,7 +311,12 @@ _UNPRIVILEGED = (
 
 def test_a_refused_fork_is_tried_again_and_the_other_children_continue(start: Start) -> None:
     supervisor = start("limits_forks,limits_forks,serves", via=_UNPRIVILEGED if os.geteuid() == 0 else ())
-    first, second, other = (supervisor.hear_pid("serving") for _ in range(3))
+    serving = {supervisor.hear_pid("serving") for _ in range(3)}
+    eventually_sync(lambda: len(supervisor.events("process_started")) == 3)
+    # They serve in any order.
+    started = supervisor.events("process_started")
+    first, second = (event["pid"] for event in started if event["process"] == "limits_forks")
+    (other,) = serving - {first, second}
 
     os.kill(first, signal.SIGKILL)
     supervisor.hear("limited")
