@@ -1,7 +1,7 @@
 """The transport on aiohttp: the default, as the service needs aiohttp anyway."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 
@@ -9,7 +9,17 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from ingest.upstream.transport import DNS_CACHE, KEEP_ALIVE, NoDocument, NoResponse, Options, TooLarge, has_document
+from ingest.upstream.transport import (
+    DNS_CACHE,
+    KEEP_ALIVE,
+    Method,
+    NoDocument,
+    NoResponse,
+    OnHeaders,
+    Options,
+    TooLarge,
+    has_document,
+)
 
 _CHUNK = 64 * 1024
 
@@ -19,8 +29,9 @@ class AiohttpTransport:
 
     def __init__(self, session: aiohttp.ClientSession, options: Options) -> None:
         self._session = session
-        # Per request, not per session: aiohttp 3.14 sends session headers, and with them the token, to a tunnelling proxy.
-        self._headers = CIMultiDict(options.headers)
+        # Those given last, and what aiohttp is given for them: requests share a mapping.
+        self._given: Mapping[str, str] | None = None
+        self._headers: CIMultiDict[str] = CIMultiDict()
         self._body_limit = options.limits.body
 
     @classmethod
@@ -41,15 +52,26 @@ class AiohttpTransport:
         ) as session:
             yield cls(session, options)
 
-    async def get(self, url: str) -> bytes:
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
         """See `Transport`."""
+        if headers is not self._given:
+            self._given, self._headers = headers, CIMultiDict(headers)
         try:
-            async with self._session.get(
-                URL(url, encoded=True), headers=self._headers, allow_redirects=False
+            # Headers per request, not per session: aiohttp 3.14 sends those of the session, and with them the token, to a tunnelling
+            # proxy.
+            async with self._session.request(
+                method, URL(url, encoded=True), headers=self._headers, data=body, allow_redirects=False
             ) as response:
                 if not has_document(response.status):
                     raise NoDocument(response.status, response.headers)
-                return await self._body(response)
+                return await self._body(response, on_headers)
         except aiohttp.ClientHttpProxyError as error:
             if error.status == 407:
                 raise NoDocument(407, error.headers or {}) from error
@@ -68,7 +90,9 @@ class AiohttpTransport:
                 raise
             raise NoResponse("the connection was closed") from error
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse, on_headers: OnHeaders | None) -> bytes:
+        if on_headers is not None:
+            on_headers(response.headers)
         length = response.content_length
         if length is not None and length > self._body_limit:
             raise TooLarge

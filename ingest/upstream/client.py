@@ -8,7 +8,7 @@ A fetch has no side effects: if it is cancelled or the process dies, nothing has
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Self, assert_never
@@ -28,6 +28,8 @@ from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, Too
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
+# Sent with every request.
+HEADERS: Mapping[str, str] = {"Accept": "application/json", "User-Agent": "order-ingest"}
 
 
 def _utc_now() -> datetime:
@@ -40,6 +42,7 @@ class UpstreamClient:
     Args:
         template: URL with `{order_id}`.
         seconds: request duration histograms by code.
+        headers: sent with each request.
         now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
         draw: returns a uniform random number between its arguments, for the pauses between immediate tries.
     """
@@ -52,6 +55,7 @@ class UpstreamClient:
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
+        headers: Mapping[str, str] = HEADERS,
     ) -> None:
         self._transport = transport
         self._before, self._after = template.split("{order_id}")
@@ -59,6 +63,7 @@ class UpstreamClient:
         self._seconds = seconds
         self._now = now
         self._draw = draw
+        self._headers = headers
 
     @classmethod
     @asynccontextmanager
@@ -74,12 +79,10 @@ class UpstreamClient:
         proxy: str | None = None,
     ) -> AsyncIterator[Self]:
         """Open a client with its transport; `proxy` is the URL of a proxy for all requests."""
-        headers = {"Accept": "application/json", "User-Agent": "order-ingest"}
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        options = Options(headers, limits, template.lower().startswith("https://"), proxy)
+        headers = HEADERS if token is None else {**HEADERS, "Authorization": f"Bearer {token}"}
+        options = Options(limits, template.lower().startswith("https://"), proxy)
         opener = transport_opener(kind)
-        async with cls.with_opener(lambda: opener(options), template, limits, seconds, now) as client:
+        async with cls.with_opener(lambda: opener(options), template, limits, seconds, now, headers=headers) as client:
             yield client
 
     @classmethod
@@ -93,13 +96,14 @@ class UpstreamClient:
         now: Callable[[], datetime] = _utc_now,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
+        headers: Mapping[str, str] = HEADERS,
     ) -> AsyncIterator[Self]:
         """Open a client on the transports that `opener` opens: one, and a replacement when it has failed.
 
         `clock` (monotonic seconds) determines how long a transport has been open.
         """
         async with ReplaceableTransport.open(opener, limits.total, clock) as transport:
-            yield cls(transport, template, limits, seconds, now, draw)
+            yield cls(transport, template, limits, seconds, now, draw, headers)
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Return the document of one order, as sent, with the start time of the successful try.
@@ -147,9 +151,9 @@ class UpstreamClient:
         return await retrying(next_try)
 
     async def _try(self, request: FetchRequest, url: str, redirects: int = MAX_REDIRECTS) -> Fetched:
-        code, asked_at, started, get = "error", self._now(), time.monotonic(), self._transport.get
+        code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
         try:
-            body = await get(url)
+            body = await send(url, self._headers)
             if body[-1:] == b"}" or not is_truncated(body):
                 code = "2xx"
                 return Fetched(body, asked_at)
@@ -166,7 +170,7 @@ class UpstreamClient:
             retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
             raise _in(request, started, TransientFault(text, reached=reason.reached, reason=retry)) from reason
         except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
-            await self._transport.replace(get, bug)
+            await self._transport.replace(send, bug)
             raise _in(request, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
         else:
             raise _in(

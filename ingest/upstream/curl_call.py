@@ -2,16 +2,19 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pycurl
+from multidict import CIMultiDict
 
 from ingest.upstream.curl_errors import CLIENT_ERRORS, NOT_SENT, describe
 from ingest.upstream.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
+    Method,
     NoDocument,
     NoResponse,
+    OnHeaders,
     Options,
     TooLarge,
     TransportFailed,
@@ -44,8 +47,10 @@ class Call:
     __slots__ = (
         "_body",
         "_getinfo",
+        "_given",
         "_headers",
         "_limit",
+        "_method",
         "_set",
         "_size",
         "_too_large",
@@ -62,6 +67,9 @@ class Call:
         self._set = curl.setopt
         self._getinfo = curl.getinfo
         self._limit = options.limits.body
+        # What the handle is set to already.
+        self._given: Mapping[str, str] | None = None
+        self._method: Method = "GET"
         self._body: list[bytes] = []
         self._headers: list[bytes] = []
         self._size = 0
@@ -75,12 +83,25 @@ class Call:
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 
-    def prepare(self, url: str, ended: Ended) -> None:
-        """Prepare the handle for a request."""
+    def prepare(self, url: str, headers: Mapping[str, str], method: Method, sent: bytes | None, ended: Ended) -> None:
+        """Prepare the handle for a request, whose body is `sent`."""
         self._set(pycurl.URL, url.encode())
+        if headers is not self._given:
+            self._set(pycurl.HTTPHEADER, _lines(headers))
+            self._given = headers
+        if method != "GET" or self._method != "GET":
+            self._prepare_method(method, sent or b"")
         self.ended = ended
         self.received_at = 0.0
         self.is_sent = False
+
+    def _prepare_method(self, method: Method, sent: bytes) -> None:
+        if method == "GET":
+            self._set(pycurl.HTTPGET, 1)
+        else:
+            self._set(pycurl.POST, 1)
+            self._set(pycurl.POSTFIELDS, sent)
+        self._method = method
 
     def reset(self) -> None:
         """Discard the response: it may be large, and the handle may stay unused for long."""
@@ -89,10 +110,12 @@ class Call:
         self._size = 0
         self._too_large = False
 
-    def body(self, error: CurlError | None) -> bytes:
-        """Return the body of the request that ended with `error`, see `Transport.get`."""
+    def body(self, error: CurlError | None, on_headers: OnHeaders | None) -> bytes:
+        """Return the body of the request that ended with `error`, see `Transport.send`."""
         status = self._getinfo(pycurl.RESPONSE_CODE)
         if error is None and has_document(status) and (self._body or self._has_whole_head()):
+            if on_headers is not None:
+                on_headers(_headers(self._headers))
             return self._body[0] if len(self._body) == 1 else b"".join(self._body)
         raise self._failure(status, error)
 
@@ -156,7 +179,6 @@ def _settings(options: Options) -> list[tuple[int, int | str | list[str]]]:
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS if _HAS_HTTP2 else pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.PATH_AS_IS, 1),
         (pycurl.FOLLOWLOCATION, 0),
-        (pycurl.HTTPHEADER, [f"{name}: {value}" for name, value in options.headers.items()]),
         (pycurl.ACCEPT_ENCODING, ""),  # every encoding that libcurl supports
         (pycurl.PROXY, options.proxy or ""),  # if unset, libcurl reads the environment
         (pycurl.NOPROXY, ""),
@@ -172,13 +194,18 @@ def _milliseconds(seconds: float) -> int:
     return max(1, min(math.ceil(seconds * 1000), _LONGEST_MS))
 
 
-def _headers(lines: Sequence[bytes]) -> dict[str, str]:
+def _lines(headers: Mapping[str, str]) -> list[str]:
+    # Without a line of its own, libcurl waits a second for 100 Continue before a large body.
+    return [*(f"{name}: {value}" for name, value in headers.items()), "Expect:"]
+
+
+def _headers(lines: Sequence[bytes]) -> CIMultiDict[str]:
     """Return the headers of the final response; those of interim responses and of a proxy precede them."""
-    headers: dict[str, str] = {}
+    headers: CIMultiDict[str] = CIMultiDict()
     for line in lines:
         if line.startswith(b"HTTP/"):
             headers.clear()
         name, colon, value = line.decode("latin-1").partition(":")
         if colon:
-            headers.setdefault(name.strip().title(), value.strip())
+            headers.add(name.strip(), value.strip())
     return headers

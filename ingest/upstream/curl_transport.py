@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -11,7 +11,7 @@ import pycurl
 
 from ingest.upstream.curl_call import Call, TrustOptions
 from ingest.upstream.curl_loop import CurlLoop
-from ingest.upstream.transport import Options
+from ingest.upstream.transport import Method, OnHeaders, Options
 
 
 class CurlTransport:
@@ -40,16 +40,23 @@ class CurlTransport:
         finally:
             transport._close()
 
-    async def get(self, url: str) -> bytes:
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
         """See `Transport`."""
         call = self._idle.pop() if self._idle else Call(self._options, self._trust)
         ended = self._loop.create_future()
-        call.prepare(url, ended)
+        call.prepare(url, headers, method, body, ended)
         self._start(call)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         try:
-            return call.body(await ended)
+            return call.body(await ended, on_headers)
         except asyncio.CancelledError:
             self._requests.cancel(call)
             raise

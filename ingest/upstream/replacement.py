@@ -15,7 +15,7 @@ from ingest.upstream.transport import Transport
 
 _log = get_logger("upstream")
 
-Get = Callable[[str], Awaitable[bytes]]
+Send = Callable[..., Awaitable[bytes]]
 Clock = Callable[[], float]
 Opener = Callable[[], AbstractAsyncContextManager[Transport]]
 
@@ -29,7 +29,7 @@ class ReplaceableTransport:
     """The transport in use, replaced when it fails.
 
     Attributes:
-        get: the method of the transport in use, see `Transport`.
+        send: the method of the transport in use, see `Transport`.
 
     Args:
         opener: opens a transport.
@@ -37,7 +37,7 @@ class ReplaceableTransport:
         clock: monotonic seconds.
     """
 
-    get: Get
+    send: Send
 
     def __init__(self, opener: Opener, longest: float, clock: Clock = time.monotonic) -> None:
         self._opener = opener
@@ -64,10 +64,10 @@ class ReplaceableTransport:
                 await asyncio.wait(replaceable._retired)
             await replaceable._stack.aclose()
 
-    async def replace(self, failed: Get, error: Exception) -> None:
+    async def replace(self, failed: Send, error: Exception) -> None:
         """Replace the transport to which `failed` belongs, if it is still in use and was not opened just now."""
         self._log_failure(error)
-        if self.get is not failed or self._clock() < self._opened_at + _SETTLING:
+        if self.send is not failed or self._clock() < self._opened_at + _SETTLING:
             return
         old = self._stack
         try:
@@ -84,7 +84,7 @@ class ReplaceableTransport:
         self._opened_at = self._clock()
         self._stack = AsyncExitStack()
         transport = await self._stack.enter_async_context(self._opener())
-        self.get = transport.get
+        self.send = transport.send
 
     async def _close_later(self, stack: AsyncExitStack) -> None:
         try:

@@ -1,16 +1,19 @@
-"""The port between the client and its HTTP transport: one GET that returns a document or raises an exception.
+"""The port between the client and its HTTP transport: one request that returns a document or raises an exception.
 
 There are two implementations of the same contract, which `tests/contract/upstream` verifies for both: `aiohttp_transport`,
 and `curl_transport`, which needs less CPU time and an additional library.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ingest.domain.masking import mask_urls
 
 Kind = Literal["aiohttp", "curl"]
+Method = Literal["GET", "POST"]
+# Called with the headers of a response that has a document.
+OnHeaders = Callable[[Mapping[str, str]], None]
 
 KEEP_ALIVE = 30
 DNS_CACHE = 30
@@ -37,12 +40,10 @@ class Options:
     """Options that all requests of a transport share.
 
     Attributes:
-        headers: sent with each request.
         is_tls: whether requests use TLS.
         proxy: URL of the proxy for all requests, or None.
     """
 
-    headers: Mapping[str, str]
     limits: UpstreamLimits
     is_tls: bool
     proxy: str | None
@@ -52,7 +53,7 @@ class NoDocument(Exception):
     """A response without a document: its status is not 2xx, or is one without content.
 
     Attributes:
-        headers: of the response; `Retry-After`, `Date` and `Location` are found under exactly these names.
+        headers: all of the response; names are case-insensitive, and the first of several with one name is found.
     """
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
@@ -85,10 +86,25 @@ class TransportFailed(Exception):
 
 
 class Transport(Protocol):
-    """GET over pooled connections. Cancelling a request ends it and leaves nothing behind."""
+    """Requests over pooled connections. Cancelling a request ends it and leaves nothing behind."""
 
-    async def get(self, url: str) -> bytes:
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
         """Return the decompressed body of a 2xx response; redirects are not followed.
+
+        Args:
+            url: already percent-encoded.
+            headers: sent with it. Requests may share a mapping, which then must not change: what a transport prepares from it is
+                kept as long as the same object is given again.
+            method: of the request.
+            body: sent with a POST.
+            on_headers: called with the response's headers before the document is returned; names are case-insensitive.
 
         Raises:
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.

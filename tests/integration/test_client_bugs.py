@@ -20,13 +20,13 @@ class _Failing:
     """A transport with a bug that is met when the next of `fails` is true."""
 
     def __init__(self, transport: Transport, fails: Iterator[bool]) -> None:
-        self._get = transport.get
+        self._send = transport.send
         self._fails = fails
 
-    async def get(self, url: str) -> bytes:
+    async def send(self, *request: Any) -> bytes:
         if next(self._fails):
             raise TransportFailed("curl object not on this multi-stack")
-        return await self._get(url)
+        return await self._send(*request)
 
 
 def with_bugs(fails: Iterator[bool]) -> Classes:
@@ -40,7 +40,7 @@ def with_bugs(fails: Iterator[bool]) -> Classes:
 
             @asynccontextmanager
             async def failing() -> AsyncIterator[Transport]:
-                async with transport_opener("aiohttp")(Options({}, limits, False, None)) as transport:
+                async with transport_opener("aiohttp")(Options(limits, False, None)) as transport:
                     yield _Failing(transport, fails)
 
             async with cls.with_opener(failing, template, limits, *more) as client:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -58,8 +58,8 @@ class _Numbered:
     those: Broken
     number: int
 
-    async def get(self, url: str) -> bytes:
-        del url
+    async def send(self, url: str, headers: Mapping[str, str], *_: object) -> bytes:
+        del url, headers
         if self.number <= self.those.bugs:
             raise self.those.bug()
         return DOCUMENT
@@ -111,13 +111,13 @@ async def test_requests_on_a_replaced_transport_may_finish(shared_metrics: Share
     started, gate = asyncio.Event(), asyncio.Event()
 
     class Slow(_Numbered):
-        async def get(self, url: str) -> bytes:
+        async def send(self, url: str, headers: Mapping[str, str], *_: object) -> bytes:
             if url.endswith("slow"):
                 started.set()
                 await gate.wait()
                 assert self.number not in self.those.closed
                 return DOCUMENT
-            return await super().get(url)
+            return await super().send(url, headers)
 
     class Slowly(Broken):
         @asynccontextmanager
@@ -147,7 +147,7 @@ async def test_if_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next
     seconds, clock = WorkerMetrics.on(shared_metrics, 0).upstream_request, Clock()
     before = epolls()
     async with UpstreamClient.with_opener(
-        lambda: transport_opener(kind)(Options({}, LIMITS, False, None)),
+        lambda: transport_opener(kind)(Options(LIMITS, False, None)),
         api.url_template,
         replace(LIMITS, tries=3),
         seconds,
@@ -179,7 +179,7 @@ async def test_the_pauses_between_immediate_tries_have_full_jitter_and_grow(
     api.behave(error_rate=1.0)
     seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
     async with UpstreamClient.with_opener(
-        lambda: transport_opener("aiohttp")(Options({}, LIMITS, False, None)),
+        lambda: transport_opener("aiohttp")(Options(LIMITS, False, None)),
         api.url_template,
         replace(LIMITS, tries=8),
         seconds,

@@ -116,9 +116,9 @@ async def test_a_redirect_to_another_protocol_opens_no_connection(connect: Conne
 
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
 async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
-    async with listening() as (port, connected), transport_opener(kind)(Options({}, LIMITS, False, None)) as transport:
+    async with listening() as (port, connected), transport_opener(kind)(Options(LIMITS, False, None)) as transport:
         with pytest.raises(NoResponse):
-            await transport.get(f"{scheme}://127.0.0.1:{port}/x")
+            await transport.send(f"{scheme}://127.0.0.1:{port}/x", {})
 
     assert connected == []
 
@@ -128,10 +128,10 @@ async def test_a_transport_follows_no_redirect(kind: Kind) -> None:
 
     async with (
         answering(moved) as (template, asked),
-        transport_opener(kind)(Options({}, LIMITS, False, None)) as transport,
+        transport_opener(kind)(Options(LIMITS, False, None)) as transport,
     ):
         with pytest.raises(NoDocument) as declined:
-            await transport.get(template.replace("{order_id}", "x"))
+            await transport.send(template.replace("{order_id}", "x"), {})
 
     assert (declined.value.status, declined.value.headers["Location"]) == (302, "/orders/y")
     assert len(asked) == 1
