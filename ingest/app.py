@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from ingest.assembly import open_worker, proxy_of
+from ingest.assembly import open_worker
 from ingest.domain.errors import UserError
+from ingest.endpoint import check_endpoint
 from ingest.flow.availability import until_ready
 from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
@@ -44,7 +45,7 @@ def run_worker(settings: Settings) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
     # Whatever is wrong with these two is said now, by one line, and not by each process.
     require(settings.upstream_client)
-    proxy_of(settings)
+    check_endpoint(settings, os.environ)
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0

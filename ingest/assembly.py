@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ingest.endpoint import endpoint_of, limits_of
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
@@ -35,8 +36,6 @@ from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.proxy import proxy_for
-from ingest.upstream.transport import UpstreamLimits
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -169,13 +168,7 @@ async def open_ports(
         await until_ready("redis", consumer.ensure_group)
         upstream = await stack.enter_async_context(
             classes.upstream.open(
-                settings.upstream_url,
-                settings.upstream_token.get_secret_value() if settings.upstream_token else None,
-                _upstream_limits(settings),
-                metrics.upstream_request,
-                clock.utc,
-                kind=settings.upstream_client,
-                proxy=proxy_of(settings),
+                endpoint_of(settings, os.environ), limits_of(settings), metrics.upstream_request, clock.utc
             )
         )
         yield Ports(consumer, store, upstream, clock=clock)
@@ -192,22 +185,3 @@ async def open_worker(
     """A worker with its connections; see `open_ports`."""
     async with open_ports(settings, metrics, name, classes, clock) as ports:
         yield build_worker(settings, ports, metrics)
-
-
-def proxy_of(settings: Settings) -> str | None:
-    """The proxy that requests go through, by the environment.
-
-    Raises:
-        ConfigError: if it cannot be used.
-    """
-    return proxy_for(settings.upstream_url, os.environ)
-
-
-def _upstream_limits(settings: Settings) -> UpstreamLimits:
-    return UpstreamLimits(
-        connect=settings.upstream_connect_timeout,
-        read=settings.upstream_read_timeout,
-        total=settings.upstream_timeout,
-        body=settings.upstream_body_limit,
-        tries=settings.upstream_tries,
-    )

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
+from dotenv import dotenv_values
 from dotenv.parser import parse_stream
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
+from ingest.domain.status_overrides import parse_status_overrides
 
 PREFIX = "INGEST_"
 _DOT_ENV = ".env"
@@ -35,11 +38,17 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def _upper(value: object) -> object:
+    return value.upper() if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
     """The effective settings. Durations are seconds.
 
     Create them with `load_settings`, which reports every invalid value in one clear line.
     """
+
+    _files: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_file=_DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True
@@ -58,6 +67,47 @@ class Settings(BaseSettings):
         "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
     )
     upstream_token: SecretStr | None = Field(None, description="Bearer token for the external API")
+    # -- requests to the external API; what depends on several of them is checked by `ingest.endpoint` ----------------
+    upstream_method: Annotated[Literal["GET", "POST"], BeforeValidator(_upper)] = Field(
+        "GET", description="Method of requests to the external API: GET or POST"
+    )
+    upstream_body: str | None = Field(
+        None, description="Body of a POST, a template with {order_id}; JSON unless a header says otherwise"
+    )
+    upstream_headers: SecretStr | None = Field(
+        None, description="Further headers of requests: a line `Name: value` for each, or a JSON object"
+    )
+    upstream_auth: Annotated[Literal["none", "bearer", "basic", "header", "oauth2"], BeforeValidator(_lower)] = Field(
+        "none", description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2"
+    )
+    upstream_auth_header: str = Field(
+        "X-Api-Key", description="With header: the name of the header that the token goes into"
+    )
+    upstream_user: SecretStr | None = Field(None, description="With basic: the user")
+    upstream_password: SecretStr | None = Field(None, description="With basic: the password")
+    upstream_oauth2_url: str | None = Field(None, description="With oauth2: URL of the token endpoint")
+    upstream_oauth2_client_id: SecretStr | None = Field(None, description="With oauth2: the client ID")
+    upstream_oauth2_client_secret: SecretStr | None = Field(None, description="With oauth2: the client secret")
+    upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(_lower)] = Field(
+        "basic",
+        description="With oauth2: where the token request has the client ID and secret, basic (a header) or body",
+    )
+    upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to ask for")
+    upstream_oauth2_parameters: str | None = Field(
+        None, description="With oauth2: further parameters of the token request, such as audience=https://shop.example"
+    )
+    upstream_ca_file: str | None = Field(
+        None, description="PEM file of the authorities to trust for the external API, instead of the system's"
+    )
+    upstream_cert_file: str | None = Field(None, description="PEM file of the client certificate for the external API")
+    upstream_key_file: str | None = Field(
+        None, description="PEM file of its private key, if the certificate's file has none"
+    )
+    upstream_status: str | None = Field(
+        None,
+        description="What statuses mean: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
+    )
+    # -----------------------------------------------------------------------------------------------------------------
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
@@ -146,10 +196,37 @@ class Settings(BaseSettings):
     @field_validator("upstream_token")
     @classmethod
     def _token(cls, value: SecretStr | None) -> SecretStr | None:
-        token = value.get_secret_value().strip() if value else ""
-        if value is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-            raise ValueError("must be printable ASCII without spaces, as it goes into a header")
-        return SecretStr(token) if value is not None else None
+        return SecretStr(check_token(value.get_secret_value())) if value is not None else None
+
+    @field_validator("upstream_headers")
+    @classmethod
+    def _headers(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parse_headers(value.get_secret_value())
+        return value
+
+    @field_validator("upstream_auth_header")
+    @classmethod
+    def _header(cls, value: str) -> str:
+        return check_header_name(value)
+
+    @field_validator("upstream_user", "upstream_password", "upstream_oauth2_client_id", "upstream_oauth2_client_secret")
+    @classmethod
+    def _secret(cls, value: SecretStr | None) -> SecretStr | None:
+        return SecretStr(check_secret(value.get_secret_value())) if value is not None else None
+
+    @field_validator("upstream_oauth2_url")
+    @classmethod
+    def _token_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            _require_scheme(value, ("https", "http"), "https://login.example/oauth2/token")
+        return value
+
+    @field_validator("upstream_status")
+    @classmethod
+    def _statuses(cls, value: str | None) -> str | None:
+        parse_status_overrides(value or "")
+        return value
 
     @field_validator("loop_block_warning")
     @classmethod
@@ -162,7 +239,7 @@ class Settings(BaseSettings):
     @classmethod
     def _upstream_template(cls, value: str) -> str:
         _require_scheme(value, ("http", "https"), "https://shop.example/orders/{order_id}")
-        if value.count(PLACEHOLDER) != 1:
+        if value.count(PLACEHOLDER) > 1:
             raise ValueError("must contain {order_id} exactly once, such as https://shop.example/orders/{order_id}")
         parts = urlsplit(value)
         if not parts.hostname or "{" in parts.netloc or PLACEHOLDER in parts.fragment:
@@ -184,6 +261,14 @@ class Settings(BaseSettings):
         in_environment = _NamedFiles(settings_cls, os.environ, "")
         in_dot_env = _NamedFiles(settings_cls, variables, f"{_DOT_ENV}: ")
         return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
+
+    def file_of(self, name: str) -> Path | None:
+        """Return the file that the value of a setting was read from, if it was."""
+        return self._files.get(name)
+
+    def remember_files(self, overrides: Iterable[str]) -> None:
+        """Remember which values come from files: a worker reads some of them again when they change."""
+        self._files.update(_files_of(type(self).model_fields.keys() - set(overrides)))
 
 
 class _NamedFiles(PydanticBaseSettingsSource):
@@ -228,13 +313,24 @@ def load_settings(**overrides: Any) -> Settings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return _with_passwords(Settings(**given))
+        settings = _with_passwords(Settings(**given))
+        settings.remember_files(given)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
     except UnicodeDecodeError as error:
         raise ConfigError(".env is not UTF-8 text") from error
     except OSError as error:
         raise ConfigError(f".env cannot be read: {error.strerror}") from error
+    _require_placeholder(settings)
+    return settings
+
+
+def _require_placeholder(settings: Settings) -> None:
+    if PLACEHOLDER not in settings.upstream_url and PLACEHOLDER not in (settings.upstream_body or ""):
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_URL: must contain {PLACEHOLDER} exactly once, such as https://shop.example/orders/{PLACEHOLDER} "
+            f"(got {mask_url(settings.upstream_url)!r})"
+        )
 
 
 def _with_passwords(settings: Settings) -> Settings:
@@ -274,6 +370,23 @@ def _unknown(names: Iterable[str], where: str) -> Iterator[str]:
         yield f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
 
 
+def _files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The settings among `names` that come from a file, by the same precedence as their values."""
+    sources = [{name.upper(): value for name, value in variables.items()} for variables in (os.environ, _dot_env())]
+    for name in names:
+        variable = f"{PREFIX}{name.upper()}"
+        for source in sources:
+            if variable in source or f"{variable}_FILE" in source:
+                if path := source.get(f"{variable}_FILE"):
+                    yield name, Path(path)
+                break
+
+
+def _dot_env() -> Mapping[str, str | None]:
+    path = Path(_DOT_ENV)
+    return dotenv_values(path, encoding="utf-8") if path.is_file() else {}
+
+
 def names_in_dot_env() -> list[str]:
     """Return the variables that `.env` sets; none if it is missing, or is not a regular file (such as a pipe)."""
     path = Path(_DOT_ENV)
@@ -290,7 +403,7 @@ def effective(settings: Settings) -> dict[str, Any]:
         value = getattr(settings, name)
         if isinstance(value, SecretStr):
             value = value.get_secret_value() if name.endswith(_URLS) else MASK
-        if name.endswith(_URLS):
+        if name.endswith(_URLS) and value is not None:
             value = mask_url(value)
         values[PREFIX + name.upper()] = value
     return values

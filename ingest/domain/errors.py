@@ -32,10 +32,12 @@ class Fault(Exception):
     Attributes:
         exchange: the request that failed, if there was one, with the orders that it was sent for.
         retry_reason: how a retry after it is counted.
+        uses_attempt: whether it may use up an attempt of the order.
     """
 
     exchange: Exchange | None = None
     retry_reason = RetryReason.HTTP_STATUS
+    uses_attempt = True
 
 
 class TransientFault(Fault):
@@ -57,6 +59,8 @@ class TransportFault(TransientFault):
     No order is to blame, and the external API is not either; no attempt is used up.
     """
 
+    uses_attempt = False
+
     def __init__(self, error: str) -> None:
         super().__init__(error, reached=False, reason=RetryReason.CLIENT)
 
@@ -65,6 +69,33 @@ class CredentialFault(Fault):
     """The external API refuses our credential: a person has to change something, and no order is to blame."""
 
     retry_reason = RetryReason.CREDENTIAL
+
+
+class TokenFault(TransientFault):
+    """No access token could be obtained: the authorization server is unavailable. No attempt is used up."""
+
+    uses_attempt = False
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error, reached=False, reason=RetryReason.CREDENTIAL)
+
+
+class TokenRefused(CredentialFault):
+    """The authorization server refuses to issue a token: a person has to change something. No attempt is used up."""
+
+    uses_attempt = False
+
+
+class PostponedFault(Fault):
+    """The external API has answered that the order is not ready; by configuration it is requested again later.
+
+    Attributes:
+        after: seconds until then.
+    """
+
+    def __init__(self, error: str, after: float) -> None:
+        super().__init__(error)
+        self.after = after
 
 
 class ThrottledFault(Fault):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
@@ -17,11 +17,11 @@ from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.ports import Decode, Upstream
 
-# Seconds until an order is tried again that our own client failed to request.
+# Seconds until an order is tried again that could not be requested, for a reason of our own.
 _CLIENT_DELAY = 5.0
 _IS_OPEN = Release("the circuit is open")
 # Any other exception is a bug.
-_FAULTS = (TransientFault, CredentialFault, ThrottledFault, PermanentFault)
+_FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, PermanentFault)
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
 
@@ -122,10 +122,12 @@ class Handler:
 
     async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange) -> Outcome:
         is_first = exchange.count()
-        if isinstance(fault, PermanentFault):
+        if isinstance(fault, PermanentFault | PostponedFault):
             self._circuit.record_answer(exchange.started_at)
             if is_first:
                 self._limit.record_success()
+            if isinstance(fault, PostponedFault):
+                return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
             return DeadLetter(fault.reason, str(fault))
         after = 0.0
         if isinstance(fault, ThrottledFault):
@@ -137,13 +139,16 @@ class Handler:
         if is_first:
             # The API bears what it is asked for.
             self._limit.record_success()
-        if isinstance(fault, TransportFault):
+        if not fault.uses_attempt:
             # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
         return self._after_failure(delivery, fault.retry_reason, str(fault))
 
-    def _after_failure(self, delivery: Delivery, reason: RetryReason, error: str) -> Outcome:
+    def _after_failure(
+        self, delivery: Delivery, reason: RetryReason, error: str, after: float | None = None
+    ) -> Outcome:
         if delivery.attempt >= self._limits.attempts:
             return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
-        return Retry(retry_delay(delivery.attempt, self._draw), delivery.attempt + 1, reason, error)
+        delay = retry_delay(delivery.attempt, self._draw) if after is None else after
+        return Retry(delay, delivery.attempt + 1, reason, error)

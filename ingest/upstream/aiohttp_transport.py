@@ -9,6 +9,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from ingest.upstream.tls import context_of
 from ingest.upstream.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
@@ -44,7 +45,8 @@ class AiohttpTransport:
                 limit=0,
                 ttl_dns_cache=DNS_CACHE,
                 keepalive_timeout=KEEP_ALIVE,
-                ssl=_tls_context() if options.is_tls else True,
+                # aiohttp's own trust settings are loaded at import, which for a worker is before the fork.
+                ssl=context_of(options.tls) if options.is_tls else True,
             ),
             timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect, sock_read=limits.read),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,13 +106,6 @@ class AiohttpTransport:
             if len(body) > self._body_limit:
                 raise TooLarge
         return bytes(body)
-
-
-def _tls_context() -> ssl.SSLContext:
-    """Return Python's current trust settings. aiohttp loads its own at import, which for a worker is before the fork."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def _connect_error(error: aiohttp.ClientConnectorError) -> str:

@@ -21,8 +21,8 @@ from ingest.upstream.transport import (
     has_document,
 )
 
-# The options that select the trusted certificates.
-TrustOptions = Sequence[tuple[int, str]]
+# The options that select the trusted certificates, and our own.
+TlsOptions = Sequence[tuple[int, str | bytes]]
 # A libcurl error: its number and text.
 CurlError = tuple[int, str]
 Ended = asyncio.Future[CurlError | None]
@@ -61,7 +61,7 @@ class Call:
         "received_at",
     )  # fmt: skip
 
-    def __init__(self, options: Options, trust: TrustOptions) -> None:
+    def __init__(self, options: Options, tls: TlsOptions) -> None:
         self.curl = curl = pycurl.Curl()
         # A handle looks attributes up among all libcurl constants first: those that every request needs are cached.
         self._set = curl.setopt
@@ -78,8 +78,10 @@ class Call:
         self.progress = (0, 0)
         self.received_at = 0.0
         self.is_sent = False
-        for option, value in [*_settings(options), *trust]:
+        for option, value in [*_settings(options), *tls]:
             curl.setopt(option, value)
+        if options.tls is not None and options.tls.ca is not None:
+            curl.unsetopt(pycurl.CAPATH)  # libcurl may have been built with a directory that it trusts
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.WRITEFUNCTION, self._receive)
 

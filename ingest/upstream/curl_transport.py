@@ -9,8 +9,9 @@ from typing import Self
 
 import pycurl
 
-from ingest.upstream.curl_call import Call, TrustOptions
+from ingest.upstream.curl_call import Call, TlsOptions
 from ingest.upstream.curl_loop import CurlLoop
+from ingest.upstream.tls import TlsMaterial
 from ingest.upstream.transport import Method, OnHeaders, Options
 
 
@@ -20,7 +21,7 @@ class CurlTransport:
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._options = options
         self._loop = loop
-        self._trust = _trusted_certificates()
+        self._trust = _certificates(options.tls)
         self._requests = CurlLoop()
         self._start = self._requests.start
         self._idle: list[Call] = []
@@ -80,12 +81,26 @@ class CurlTransport:
             call.curl.close()
 
 
-def _trusted_certificates() -> TrustOptions:
+def _certificates(material: TlsMaterial | None) -> TlsOptions:
+    """Return the options for TLS, from memory: libcurl would read a file again for each connection."""
+    if material is None:
+        return _trusted_by_python()
+    options: list[tuple[int, str | bytes]] = []
+    if material.ca is None:
+        options += _trusted_by_python()
+    else:
+        options.append((pycurl.CAINFO_BLOB, material.ca))
+    if material.cert is not None:
+        options += [(pycurl.SSLCERT_BLOB, material.cert), (pycurl.SSLKEY_BLOB, material.key or material.cert)]
+    return options
+
+
+def _trusted_by_python() -> list[tuple[int, str | bytes]]:
     """Return the certificates that Python trusts: SSL_CERT_FILE and SSL_CERT_DIR, or the system's."""
     paths = ssl.get_default_verify_paths()
     if not paths.cafile:
         return [(pycurl.CAPATH, paths.capath)] if paths.capath else []
-    trust = [(pycurl.CAINFO, paths.cafile)]
+    trust: list[tuple[int, str | bytes]] = [(pycurl.CAINFO, paths.cafile)]
     # The system's directory has the same content as its file; without a directory, libcurl reads the file only once.
     if paths.capath and Path(paths.capath).resolve() not in Path(paths.cafile).resolve().parents:
         trust.append((pycurl.CAPATH, paths.capath))

@@ -39,6 +39,11 @@ def redirect_target(url: str, status: int, location: str | None) -> str | None:
     return target._replace(netloc=base.netloc, fragment="").geturl()
 
 
+def repeats_method(method: str, status: int) -> bool:
+    """Return whether the request to the target has the same method and body; otherwise it is a GET (RFC 9110, section 15.4)."""
+    return method == "GET" or status in (307, 308)
+
+
 def _origin(parts: SplitResult) -> tuple[str, str, int] | None:
     port = parts.port or _PORTS.get(parts.scheme)
     return (parts.scheme, parts.hostname, port) if parts.scheme in _PORTS and parts.hostname and port else None

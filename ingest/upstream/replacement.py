@@ -69,22 +69,29 @@ class ReplaceableTransport:
         self._log_failure(error)
         if self.send is not failed or self._clock() < self._opened_at + _SETTLING:
             return
-        old = self._stack
         try:
-            await self._open()
+            await self.reopen()
         except Exception:  # noqa: BLE001  any failure to open one; it is tried again
             _log.exception("transport_not_replaced")
-            self._stack = old
-            return
+
+    async def reopen(self) -> None:
+        """Use a new transport from now on; requests that are running finish on the old one.
+
+        Raises:
+            Exception: it cannot be opened; then the old one stays in use.
+        """
+        old = await self._open()
         closing = asyncio.create_task(self._close_later(old))
         self._retired.add(closing)
         closing.add_done_callback(self._retired.discard)
 
-    async def _open(self) -> None:
+    async def _open(self) -> AsyncExitStack:
+        """Open a transport and use it; returns what closes the one before."""
         self._opened_at = self._clock()
-        self._stack = AsyncExitStack()
-        transport = await self._stack.enter_async_context(self._opener())
-        self.send = transport.send
+        stack = AsyncExitStack()
+        transport = await stack.enter_async_context(self._opener())
+        old, self._stack, self.send = self._stack, stack, transport.send
+        return old
 
     async def _close_later(self, stack: AsyncExitStack) -> None:
         try:

@@ -4,12 +4,14 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Literal, assert_never
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
+from ingest.domain.status_overrides import Action, StatusOverride
 
 LONGEST_WAIT = 24 * 3600.0
+NO_OVERRIDES: Mapping[int, StatusOverride] = {}
 _SECONDS = re.compile(r"(?P<whole>[0-9]+)(?P<fraction>(\.[0-9]+)?)")
 
 Code = Literal["2xx", "4xx", "429", "5xx"]
@@ -24,15 +26,26 @@ def code_of(status: int) -> Code:
     return "2xx" if 200 <= status < 300 else "4xx"
 
 
-def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
+def fault_of(
+    status: int,
+    headers: Mapping[str, str],
+    now: datetime,
+    overrides: Mapping[int, StatusOverride] = NO_OVERRIDES,
+) -> Fault:
     """Return the fault for a response without a document.
 
     Args:
         status: status of the response.
         headers: its headers. Its Date takes precedence over `now`: a Retry-After date refers to the API's clock.
         now: the local time.
+        overrides: what statuses mean for this API, where that differs from the usual.
     """
     wait = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
+    override = overrides.get(status)
+    return _usual(status, wait) if override is None else _overridden(status, override, wait)
+
+
+def _usual(status: int, wait: float | None) -> Fault:
     match status:
         case 404 | 410:
             return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
@@ -52,6 +65,24 @@ def fault_of(status: int, headers: Mapping[str, str], now: datetime) -> Fault:
             return TransientFault(f"HTTP {status}")
         case _:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")
+
+
+def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fault:
+    match override.action:
+        case Action.RETRY if override.after is not None:
+            return PostponedFault(f"HTTP {status}", override.after)
+        case Action.RETRY:
+            return TransientFault(f"HTTP {status}")
+        case Action.NOT_FOUND:
+            return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
+        case Action.REJECTED:
+            return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")
+        case Action.THROTTLED:
+            return ThrottledFault(f"HTTP {status}", override.after if wait is None else wait)
+        case Action.CREDENTIAL:
+            return CredentialFault(f"HTTP {status}: the external API refuses our credential")
+        case _:
+            assert_never(override.action)
 
 
 def is_truncated(body: bytes) -> bool:

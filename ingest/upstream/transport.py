@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ingest.domain.masking import mask_urls
+from ingest.upstream.tls import TlsMaterial
 
 Kind = Literal["aiohttp", "curl"]
 Method = Literal["GET", "POST"]
@@ -42,11 +43,13 @@ class Options:
     Attributes:
         is_tls: whether requests use TLS.
         proxy: URL of the proxy for all requests, or None.
+        tls: certificates, where they are not the system's.
     """
 
     limits: UpstreamLimits
     is_tls: bool
     proxy: str | None
+    tls: TlsMaterial | None = None
 
 
 class NoDocument(Exception):

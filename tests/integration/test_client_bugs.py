@@ -11,6 +11,7 @@ from integration.watching import all_stored_at_the_first_attempt, is_open, nothi
 
 from ingest.assembly import Classes
 from ingest.upstream.client import UpstreamClient, transport_opener
+from ingest.upstream.endpoint import Endpoint
 from ingest.upstream.transport import Options, Transport, TransportFailed
 
 ORDERS = ids(300)
@@ -35,15 +36,13 @@ def with_bugs(fails: Iterator[bool]) -> Classes:
     class Buggy(UpstreamClient):
         @classmethod
         @asynccontextmanager
-        async def open(cls, template: str, token: str | None, limits: Any, *more: Any, **_: Any) -> AsyncIterator[Self]:
-            del token
-
+        async def open(cls, endpoint: Endpoint, limits: Any, *more: Any) -> AsyncIterator[Self]:
             @asynccontextmanager
             async def failing() -> AsyncIterator[Transport]:
                 async with transport_opener("aiohttp")(Options(limits, False, None)) as transport:
                     yield _Failing(transport, fails)
 
-            async with cls.with_opener(failing, template, limits, *more) as client:
+            async with cls.with_opener(failing, endpoint.url, limits, *more) as client:
                 yield client
 
     return Classes(upstream=Buggy)

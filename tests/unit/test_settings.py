@@ -111,6 +111,24 @@ MISTAKES = [
     ("INGEST_UPSTREAM_URL", f"https://shop.example:{SECRET}/{{order_id}}", "http"),
     ("INGEST_UPSTREAM_URL", SECRET, "http"),
     ("INGEST_UPSTREAM_TOKEN", f"{SECRET}\nHost: evil", "INGEST_UPSTREAM_TOKEN"),
+    ("INGEST_UPSTREAM_METHOD", "PUT", "'GET' or 'POST'"),
+    ("INGEST_UPSTREAM_AUTH", "digest", "'oauth2'"),
+    ("INGEST_UPSTREAM_HEADERS", SECRET, "line 1: must be `Name: value`"),
+    ("INGEST_UPSTREAM_HEADERS", f"X-A: 1\nX-B: {SECRET}\x01", "line 2: must be printable ASCII"),
+    ("INGEST_UPSTREAM_HEADERS", f"X-A: 1\nx-a: {SECRET}", "line 2: x-a is given twice"),
+    ("INGEST_UPSTREAM_HEADERS", f"Host: {SECRET}", "line 1: Host is set by the HTTP client"),
+    ("INGEST_UPSTREAM_HEADERS", f'{{"X-A": {{"{SECRET}": 1}}}}', "is not a JSON object of strings"),
+    ("INGEST_UPSTREAM_HEADERS", f'{{"X-A": "{SECRET}"', "is not a JSON object of strings"),
+    ("INGEST_UPSTREAM_AUTH_HEADER", "X Key", "must be the name of a header"),
+    ("INGEST_UPSTREAM_USER", " ", "is empty"),
+    ("INGEST_UPSTREAM_PASSWORD", f"{SECRET}\x07", "characters that cannot be typed"),
+    ("INGEST_UPSTREAM_OAUTH2_URL", f"ftp://{SECRET}@login.example/token", "https://"),
+    ("INGEST_UPSTREAM_OAUTH2_CLIENT_AUTH", "jwt", "'body'"),
+    ("INGEST_UPSTREAM_STATUS", "404=later", "'later' is none of retry"),
+    ("INGEST_UPSTREAM_STATUS", "200=retry", "a status from 400 to 599"),
+    ("INGEST_UPSTREAM_STATUS", "404=rejected:1h", "only retry and throttled have a time"),
+    ("INGEST_UPSTREAM_STATUS", "404=retry, 404=rejected", "404 has two rules"),
+    ("INGEST_UPSTREAM_STATUS", "404=retry:31d", "at most 30 days"),
     ("INGEST_STREAM", "orders{1}", "orders{1}"),
     ("INGEST_STREAM", "", "INGEST_STREAM"),
     ("INGEST_GROUP", "a" * 65, "INGEST_GROUP"),
@@ -220,11 +238,19 @@ def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal() == "INGEST_POSTGRES_PASSWORD: is empty"
 
 
+# Values of settings that have no default, and may not be anything.
+EXAMPLES = {
+    "upstream_headers": "X-Key: 1",
+    "upstream_oauth2_url": "https://login.example/token",
+    "upstream_status": "404=retry",
+}
+
+
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_every_setting_may_come_from_a_file(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     default = getattr(Settings(), name)
     value = default.get_secret_value() if hasattr(default, "get_secret_value") else default
-    (home / "value").write_text(str(SECRET if value is None else value))
+    (home / "value").write_text(str(EXAMPLES.get(name, SECRET) if value is None else value))
     monkeypatch.setenv(f"INGEST_{name.upper()}_FILE", str(home / "value"))
 
     load_settings()

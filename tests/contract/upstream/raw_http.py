@@ -6,14 +6,18 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from ingest.domain.request_headers import check_secret
 from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient
+from ingest.upstream.endpoint import Access, Endpoint, Secret
 from ingest.upstream.transport import Kind, UpstreamLimits
 
 TOKEN = "s3cr3t-t0ken"
@@ -29,12 +33,22 @@ def connecting(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
     """Opens clients with this transport that count on `shared_metrics`."""
 
     def open_client(
-        template: str, limits: UpstreamLimits = LIMITS, token: str | None = None, proxy: str | None = None
+        template: str,
+        limits: UpstreamLimits = LIMITS,
+        token: str | None = None,
+        proxy: str | None = None,
+        **more: Any,
     ) -> AbstractAsyncContextManager[UpstreamClient]:
         seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
-        return UpstreamClient.open(template, token, limits, seconds, kind=kind, proxy=proxy)
+        if token is not None:
+            more["access"] = Access("bearer", {"token": secret("token", token)})
+        return UpstreamClient.open(Endpoint(template, kind=kind, proxy=proxy, **more), limits, seconds)
 
     return open_client
+
+
+def secret(role: str, value: str, file: Path | None = None) -> Secret:
+    return Secret(f"INGEST_UPSTREAM_{role.upper()}", value, file, check_secret)
 
 
 def counted(shared_metrics: SharedMetrics) -> dict[str, float]:

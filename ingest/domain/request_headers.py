@@ -1,0 +1,108 @@
+"""Checks what goes into the headers of a request. No message contains the value: it may be a secret."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_LONGEST = 8_000
+# The HTTP client sets these itself.
+_RESERVED = frozenset({
+    "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "te", "trailer",
+    "transfer-encoding", "upgrade",
+})  # fmt: skip
+
+
+def check_header_name(name: str) -> str:
+    """Return the name of a header.
+
+    Raises:
+        ValueError: it is not one, or is set by the HTTP client.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError("must be the name of a header, such as X-Api-Key")
+    if name.lower() in _RESERVED:
+        raise ValueError(f"{name} is set by the HTTP client")
+    return name
+
+
+def check_header_value(text: str) -> str:
+    """Return the value of a header, without spaces around it.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    value = text.strip()
+    if not value or len(value) > _LONGEST or not value.isascii() or not value.isprintable():
+        raise ValueError(
+            f"must be printable ASCII on one line, at most {_LONGEST} characters, as it goes into a header"
+        )
+    return value
+
+
+def check_token(text: str) -> str:
+    """Return a token, without spaces around it.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    token = text.strip()
+    if not (token and token.isascii() and token.isprintable() and " " not in token):
+        raise ValueError("must be printable ASCII without spaces, as it goes into a header")
+    return token
+
+
+def check_secret(text: str) -> str:
+    """Return a password or an ID, without spaces around it.
+
+    Raises:
+        ValueError: it is empty, or has control characters.
+    """
+    secret = text.strip()
+    if not secret or not secret.isprintable():
+        raise ValueError("is empty, or has characters that cannot be typed")
+    return secret
+
+
+def parse_headers(text: str) -> Mapping[str, str]:
+    """Read headers: a line `Name: value` for each, or a JSON object.
+
+    Raises:
+        ValueError: they are invalid; the message names the header or the number of its line.
+    """
+    headers: dict[str, str] = {}
+    for where, name, value in _pairs(text):
+        try:
+            checked = check_header_name(name), check_header_value(value)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if checked[0].lower() in {given.lower() for given in headers}:
+            raise ValueError(f"{where}: {name} is given twice")
+        headers[checked[0]] = checked[1]
+    return headers
+
+
+def _pairs(text: str) -> list[tuple[str, str, str]]:
+    if text.lstrip().startswith("{"):
+        return _json_pairs(text)
+    pairs = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon:
+            raise ValueError(f"line {number}: must be `Name: value`")
+        pairs.append((f"line {number}", name.strip(), value))
+    return pairs
+
+
+def _json_pairs(text: str) -> list[tuple[str, str, str]]:
+    try:
+        # A list of pairs keeps a name that is given twice.
+        given: Any = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        raise ValueError("is not a JSON object of strings") from None
+    if not all(isinstance(value, str) for _, value in given):
+        raise ValueError("is not a JSON object of strings")
+    return [(f"header {number}", name, value) for number, (name, value) in enumerate(given, 1)]

@@ -1,0 +1,76 @@
+"""What the responses of one external API mean where it differs from the usual: `404=retry:1h, 451=not_found`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+LONGEST = 30 * 86_400.0
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_RULE = re.compile(
+    r"(?P<status>[45][0-9]{2})\s*=\s*(?P<action>[a-z_]+)(?::(?P<number>[0-9]{1,9}(?:\.[0-9]{1,3})?)(?P<unit>[smhd]?))?"
+)
+_FORM = "write STATUS=ACTION, such as 404=retry:1h, 409=retry, 451=not_found"
+
+
+class Action(StrEnum):
+    """What to do with an order whose request gets a status.
+
+    `RETRY` without a time: as after a 5xx. With a time: once more after it, which uses up an attempt.
+    """
+
+    RETRY = "retry"
+    NOT_FOUND = "not_found"
+    REJECTED = "rejected"
+    THROTTLED = "throttled"
+    CREDENTIAL = "credential"
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOverride:
+    """The meaning of one status.
+
+    Attributes:
+        action: what to do.
+        after: seconds until the next request, if the rule has a time.
+    """
+
+    action: Action
+    after: float | None = None
+
+
+def parse_status_overrides(text: str) -> Mapping[int, StatusOverride]:
+    """Read rules separated by commas or line ends: `STATUS=ACTION` or `STATUS=ACTION:TIME`.
+
+    A time is a number of seconds, or has a unit: `90`, `90s`, `15m`, `1h`, `2d`.
+
+    Raises:
+        ValueError: a rule is invalid; the message is for people.
+    """
+    overrides: dict[int, StatusOverride] = {}
+    for rule in re.split(r"[,\n]", text):
+        if not rule.strip():
+            continue
+        status, override = _parse(rule.strip())
+        if status in overrides:
+            raise ValueError(f"{status} has two rules")
+        overrides[status] = override
+    return overrides
+
+
+def _parse(rule: str) -> tuple[int, StatusOverride]:
+    parts = _RULE.fullmatch(rule)
+    if parts is None:
+        raise ValueError(f"{rule!r} is not a rule for a status from 400 to 599: {_FORM}")
+    try:
+        action = Action(parts["action"])
+    except ValueError:
+        raise ValueError(f"{parts['action']!r} is none of {', '.join(Action)}: {_FORM}") from None
+    if parts["number"] is None:
+        return int(parts["status"]), StatusOverride(action)
+    if action not in {Action.RETRY, Action.THROTTLED}:
+        raise ValueError(f"{rule!r}: only retry and throttled have a time")
+    after = float(parts["number"]) * _UNITS[parts["unit"]]
+    if not 0 < after <= LONGEST:
+        raise ValueError(f"{rule!r}: the time must be more than 0 and at most 30 days")
+    return int(parts["status"]), StatusOverride(action, after)

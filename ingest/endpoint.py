@@ -1,0 +1,148 @@
+"""The external API as the settings describe it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from ingest.domain.errors import ConfigError
+from ingest.domain.request_headers import check_secret, check_token, parse_headers
+from ingest.domain.status_overrides import parse_status_overrides
+from ingest.settings import PREFIX, Settings
+from ingest.upstream.credential import AuthKind
+from ingest.upstream.endpoint import Access, Endpoint, OAuth2, Secret
+from ingest.upstream.proxy import proxy_for
+from ingest.upstream.tls import TlsFiles, UnusableFile
+from ingest.upstream.transport import UpstreamLimits
+
+# The settings that each kind of credential needs, by role.
+_NEEDED: Mapping[AuthKind, Mapping[str, str]] = {
+    "none": {},
+    "bearer": {"token": "upstream_token"},
+    "header": {"token": "upstream_token"},
+    "basic": {"user": "upstream_user", "password": "upstream_password"},
+    "oauth2": {"client_id": "upstream_oauth2_client_id", "client_secret": "upstream_oauth2_client_secret"},
+}
+# Settings of one kind, which would have no effect with another.
+_ONLY_FOR: Mapping[str, tuple[AuthKind, ...]] = {
+    "upstream_token": ("bearer", "header"),
+    "upstream_user": ("basic",),
+    "upstream_password": ("basic",),
+    "upstream_oauth2_url": ("oauth2",),
+    "upstream_oauth2_client_id": ("oauth2",),
+    "upstream_oauth2_client_secret": ("oauth2",),
+    "upstream_oauth2_scope": ("oauth2",),
+    "upstream_oauth2_parameters": ("oauth2",),
+}
+
+
+def _check_headers(text: str) -> str:
+    parse_headers(text)
+    return text
+
+
+_CHECKS: Mapping[str, Callable[[str], str]] = {"token": check_token, "headers": _check_headers}
+
+
+def endpoint_of(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
+    """Return the external API with the proxies that the environment names.
+
+    Raises:
+        ConfigError: settings do not fit together, or a file or a proxy cannot be used.
+    """
+    if settings.upstream_body is not None and settings.upstream_method != "POST":
+        raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
+    return Endpoint(
+        url=settings.upstream_url,
+        method=settings.upstream_method,
+        body=settings.upstream_body,
+        access=_access(settings, environ),
+        statuses=parse_status_overrides(settings.upstream_status or ""),
+        kind=settings.upstream_client,
+        proxy=proxy_for(settings.upstream_url, environ),
+    )
+
+
+def check_endpoint(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Check what can be checked without a request, before processes are started.
+
+    Raises:
+        ConfigError: as `endpoint_of`, or a certificate cannot be used.
+    """
+    endpoint = endpoint_of(settings, environ)
+    try:
+        endpoint.access.tls.read()
+    except UnusableFile as error:
+        raise ConfigError(str(error)) from None
+
+
+def limits_of(settings: Settings) -> UpstreamLimits:
+    """Return the limits of one request."""
+    return UpstreamLimits(
+        connect=settings.upstream_connect_timeout,
+        read=settings.upstream_read_timeout,
+        total=settings.upstream_timeout,
+        body=settings.upstream_body_limit,
+        tries=settings.upstream_tries,
+    )
+
+
+def _access(settings: Settings, environ: Mapping[str, str]) -> Access:
+    kind = _kind(settings)
+    needed = _NEEDED[kind]
+    for name in [*needed.values(), *(["upstream_oauth2_url"] if kind == "oauth2" else [])]:
+        if getattr(settings, name) is None:
+            raise ConfigError(f"{PREFIX}{name.upper()} is missing: {PREFIX}UPSTREAM_AUTH={kind} needs it")
+    for name, kinds in _ONLY_FOR.items():
+        if kind not in kinds and getattr(settings, name) not in (None, ""):
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
+            )
+    roles = {"headers": "upstream_headers", **needed}
+    secrets = {role: _secret(settings, role, name) for role, name in roles.items() if getattr(settings, name)}
+    access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
+    _check_authorization(access)
+    return access
+
+
+def _kind(settings: Settings) -> AuthKind:
+    # Before there was a choice, a token alone meant bearer.
+    is_bearer = settings.upstream_auth == "none" and settings.upstream_token is not None
+    return "bearer" if is_bearer else settings.upstream_auth
+
+
+def _secret(settings: Settings, role: str, name: str) -> Secret:
+    value = getattr(settings, name).get_secret_value()
+    check = _CHECKS.get(role, check_secret)
+    return Secret(f"{PREFIX}{name.upper()}", value, settings.file_of(name), check)
+
+
+def _check_authorization(access: Access) -> None:
+    own = (
+        {name.lower() for name in parse_headers(access.secrets["headers"].value)} if "headers" in access.secrets else ()
+    )
+    given = {"none": "", "header": access.header.lower()}.get(access.kind, "authorization")
+    if given in own:
+        raise ConfigError(f"{PREFIX}UPSTREAM_HEADERS: {given} is set by {PREFIX}UPSTREAM_AUTH={access.kind}")
+
+
+def _oauth2(settings: Settings, kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
+    if kind != "oauth2" or settings.upstream_oauth2_url is None:
+        return None
+    return OAuth2(
+        settings.upstream_oauth2_url,
+        settings.upstream_oauth2_scope,
+        tuple(parse_qsl(settings.upstream_oauth2_parameters or "", keep_blank_values=True)),
+        settings.upstream_oauth2_client_auth,
+        proxy_for(settings.upstream_oauth2_url, environ),
+    )
+
+
+def _tls(settings: Settings) -> TlsFiles:
+    ca, cert, key = settings.upstream_ca_file, settings.upstream_cert_file, settings.upstream_key_file
+    if key and not cert:
+        raise ConfigError(f"{PREFIX}UPSTREAM_KEY_FILE is set without {PREFIX}UPSTREAM_CERT_FILE")
+    urls = (settings.upstream_url, settings.upstream_oauth2_url or "")
+    if (ca or cert) and not any(url.lower().startswith("https://") for url in urls):
+        name = "CA" if ca else "CERT"
+        raise ConfigError(f"{PREFIX}UPSTREAM_{name}_FILE is set, but {PREFIX}UPSTREAM_URL does not start with https://")
+    return TlsFiles(*(Path(path) if path else None for path in (ca, cert, key)))

@@ -1,0 +1,105 @@
+"""Notices that files have changed: mounted secrets and certificates are rotated while workers run.
+
+A file counts as changed when it has another inode, size or time, also behind a symbolic link, as Kubernetes replaces mounted secrets.
+It is used when two checks in a row have found it the same, so that it is not read while it is being written.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("upstream")
+
+# Seconds between two checks; a change is in use after at most three of them.
+CHECK_EVERY = 1.0
+# What tells one content of a file from another; None if there is no such file.
+_Identity = tuple[tuple[int, ...] | None, ...]
+
+
+class WatchedFiles:
+    """Files that are only useful together, such as a certificate and its key.
+
+    Args:
+        settings: their names, for messages.
+        paths: of the files.
+        load: uses their content; raises `ValueError` or `OSError` if it cannot, and then nothing has changed.
+    """
+
+    def __init__(self, settings: str, paths: Sequence[Path], load: Callable[[], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._paths = tuple(paths)
+        self._load = load
+        self._used: _Identity | None = None
+        self._seen: _Identity | None = None
+        self._failed: _Identity | None = None
+
+    async def check(self) -> None:
+        """Use the files if they have changed, and are the same as at the last check."""
+        found = await asyncio.to_thread(self._identify)
+        if found == self._used:
+            self._seen = None
+        elif found == self._seen:
+            await self._use(found)
+        else:
+            self._seen = found
+
+    async def start(self) -> None:
+        """Use the files as they are, at the start."""
+        await self._use(await asyncio.to_thread(self._identify))
+
+    async def _use(self, found: _Identity) -> None:
+        is_first = self._used is None
+        try:
+            await self._load()
+        except (OSError, ValueError) as error:
+            # Once for each content; it is tried again all the same, as the reason may be another than the content.
+            if found != self._failed:
+                _log.warning("secret_not_reloaded", settings=self._settings, error=_text(error))
+            self._failed = found
+            return
+        self._used, self._failed = found, None
+        if not is_first:
+            _log.info("secret_reloaded", settings=self._settings)
+
+    def _identify(self) -> _Identity:
+        return tuple(_identity_of(path) for path in self._paths)
+
+
+@asynccontextmanager
+async def watching(files: Sequence[WatchedFiles], every: float = CHECK_EVERY) -> AsyncIterator[None]:
+    """Use the files as they are, and check them regularly; without files, nothing runs."""
+    if not files:
+        yield
+        return
+    for watched in files:
+        await watched.start()
+    checking = asyncio.create_task(_check_regularly(files, every))
+    try:
+        yield
+    finally:
+        checking.cancel()
+        with suppress(asyncio.CancelledError):
+            await checking
+
+
+async def _check_regularly(files: Sequence[WatchedFiles], every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        for watched in files:
+            await watched.check()
+
+
+def _identity_of(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _text(error: Exception) -> str:
+    """Describe an error without what is in the file."""
+    return error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)

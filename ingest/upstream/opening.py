@@ -1,0 +1,132 @@
+"""Opens what requests to the external API need: transports, credential, and the watch over their files."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+
+from ingest.domain.errors import ConfigError
+from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.authority import Authority
+from ingest.upstream.credential import Credential, FixedCredential
+from ingest.upstream.endpoint import Endpoint, OAuth2, fixed_headers
+from ingest.upstream.file_watch import CHECK_EVERY, WatchedFiles, watching
+from ingest.upstream.oauth2 import OAuth2Credential
+from ingest.upstream.replacement import ReplaceableTransport
+from ingest.upstream.secrets import Secrets
+from ingest.upstream.session import ApiSession
+from ingest.upstream.tls import TlsFiles, UnusableFile
+from ingest.upstream.transport import Options, Transport, UpstreamLimits
+
+# The response of an authorization server, in bytes.
+_TOKEN_BODY = 256 * 1024
+# A request for a token takes no longer than this, as every order waits for it.
+_TOKEN_SECONDS = 10.0
+
+OpenTransport = Callable[[Options], AbstractAsyncContextManager[Transport]]
+
+
+class _Tls:
+    """The certificates in use, and the transports that use them."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._transports: list[ReplaceableTransport] = []
+        try:
+            self.material = files.read()
+        except UnusableFile as error:
+            raise ConfigError(str(error)) from None
+
+    def watched(self) -> list[WatchedFiles]:
+        names = "INGEST_UPSTREAM_CA_FILE, INGEST_UPSTREAM_CERT_FILE, INGEST_UPSTREAM_KEY_FILE"
+        return [WatchedFiles(names, paths, self._load)] if (paths := self._files.paths()) else []
+
+    def options(self, url: str, limits: UpstreamLimits, proxy: str | None) -> Options:
+        is_tls = url.lower().startswith("https://")
+        return Options(limits, is_tls, proxy, self.material if is_tls else None)
+
+    async def opened(
+        self, stack: AsyncExitStack, opener: OpenTransport, url: str, limits: UpstreamLimits, proxy: str | None
+    ) -> ReplaceableTransport:
+        opening = ReplaceableTransport.open(
+            lambda: opener(self.options(url, limits, proxy)), limits.total, time.monotonic
+        )
+        transport = await stack.enter_async_context(opening)
+        self._transports.append(transport)
+        return transport
+
+    async def _load(self) -> None:
+        material = await asyncio.to_thread(self._files.read)
+        if material == self.material:
+            return
+        before, self.material = self.material, material
+        try:
+            for transport in self._transports:
+                await transport.reopen()
+        except BaseException:
+            self.material = before
+            raise
+
+
+@asynccontextmanager
+async def opened_session(
+    endpoint: Endpoint,
+    opener: OpenTransport,
+    limits: UpstreamLimits,
+    seconds: dict[str, Histogram],
+    now: Callable[[], datetime],
+) -> AsyncIterator[ApiSession]:
+    """Open a session.
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
+    access = endpoint.access
+    async with AsyncExitStack() as stack:
+        tls = _Tls(access.tls)
+        secrets = Secrets(access.secrets)
+        transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
+        credential: Credential
+        if access.oauth2 is None:
+            credential = _fixed(endpoint, secrets)
+        else:
+            credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits)
+        await stack.enter_async_context(watching([*secrets.files(), *tls.watched()], CHECK_EVERY))
+        yield ApiSession(
+            transport,
+            limits.body,
+            seconds,
+            credential=credential,
+            method=endpoint.method,
+            statuses=endpoint.statuses,
+            now=now,
+        )
+
+
+def _fixed(endpoint: Endpoint, secrets: Secrets) -> FixedCredential:
+    credential = FixedCredential(fixed_headers(endpoint, secrets.values))
+
+    def update() -> None:
+        credential.headers = fixed_headers(endpoint, secrets.values)
+
+    secrets.observe(update)
+    return credential
+
+
+async def _oauth2(
+    stack: AsyncExitStack,
+    endpoint: Endpoint,
+    options: OAuth2,
+    secrets: Secrets,
+    tls: _Tls,
+    opener: OpenTransport,
+    limits: UpstreamLimits,
+) -> OAuth2Credential:
+    limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
+    transport = await tls.opened(stack, opener, options.url, limits, options.proxy)
+    authority = Authority(transport, options, lambda: secrets.values)
+    credential = OAuth2Credential(authority.token, lambda: fixed_headers(endpoint, secrets.values))
+    secrets.observe(credential.update)
+    return await stack.enter_async_context(credential.open())

@@ -1,0 +1,68 @@
+"""The secrets in use: as the settings had them, and read again from their files when those change."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ingest.upstream.endpoint import Secret
+from ingest.upstream.file_watch import WatchedFiles
+
+# A secret is small; a file of another kind, or an endless one, is not read to its end.
+_LARGEST = 64 * 1024
+
+
+class Secrets:
+    """Values by role.
+
+    Attributes:
+        values: the current ones; the mapping is replaced when one of them changes.
+
+    Args:
+        secrets: as they were when the settings were read.
+    """
+
+    def __init__(self, secrets: Mapping[str, Secret]) -> None:
+        self._secrets = secrets
+        self._observers: list[Callable[[], None]] = []
+        self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Call `observer` when a value has changed; a value that it refuses with a `ValueError` is not used."""
+        self._observers.append(observer)
+
+    def files(self) -> list[WatchedFiles]:
+        """Return the files to watch: all together, as a user and a password are changed together."""
+        from_files = [secret for secret in self._secrets.values() if secret.file is not None]
+        if not from_files:
+            return []
+        names = ", ".join(f"{secret.setting}_FILE" for secret in from_files)
+        return [WatchedFiles(names, [secret.file for secret in from_files if secret.file], self._load)]
+
+    async def _load(self) -> None:
+        values = await asyncio.to_thread(self._read)
+        if values == self.values:
+            return
+        before, self.values = self.values, values
+        try:
+            for observer in self._observers:
+                observer()
+        except ValueError:
+            self.values = before
+            raise
+
+    def _read(self) -> Mapping[str, str]:
+        return {role: _current(secret) for role, secret in self._secrets.items()}
+
+
+def _current(secret: Secret) -> str:
+    if secret.file is None:
+        return secret.value
+    with secret.file.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"{secret.setting}_FILE: is larger than {_LARGEST} bytes")
+    try:
+        return secret.check(content.decode().strip())
+    except UnicodeDecodeError:
+        raise ValueError(f"{secret.setting}_FILE: is not UTF-8 text") from None
+    except ValueError as error:
+        raise ValueError(f"{secret.setting}_FILE: {error}") from None

@@ -1,0 +1,182 @@
+"""Sends requests to the external API through one transport, and says what each response means.
+
+Whatever is asked of the API goes through `ApiSession.send`: the document of one order, those of several, and probes. It adds the
+credential, follows redirects within the origin, counts the request, and raises a `Fault` for everything but a document.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
+from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.status_overrides import StatusOverride
+from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.credential import Credential, FixedCredential
+from ingest.upstream.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
+from ingest.upstream.replacement import ReplaceableTransport
+from ingest.upstream.responses import NO_OVERRIDES, code_of, fault_of, is_truncated
+from ingest.upstream.transport import Method, NoDocument, NoResponse, TooLarge
+
+Requests = tuple[FetchRequest, ...]
+
+
+def utc_now() -> datetime:
+    """Return this machine's time."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was answered without a document.
+
+    Attributes:
+        requests: what it was sent for.
+        renewals: how often the credential may still be renewed.
+        asked_at: when it was sent.
+        started: the same, in monotonic seconds.
+    """
+
+    requests: Requests
+    url: str
+    method: Method
+    body: bytes | None
+    headers: Mapping[str, str] = field(repr=False)
+    redirects: int
+    renewals: int
+    asked_at: datetime
+    started: float
+
+
+class ApiSession:
+    """Requests to the external API.
+
+    Args:
+        transport: sends them.
+        body_limit: bytes of a document, for messages; the transport applies it.
+        seconds: request duration histograms by code.
+        credential: their headers.
+        method: of requests.
+        statuses: what statuses mean for this API, where that differs from the usual.
+        now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
+    """
+
+    def __init__(
+        self,
+        transport: ReplaceableTransport,
+        body_limit: int,
+        seconds: dict[str, Histogram],
+        *,
+        credential: Credential | None = None,
+        method: Method = "GET",
+        statuses: Mapping[int, StatusOverride] = NO_OVERRIDES,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._transport = transport
+        self._body_limit = body_limit
+        self._seconds = seconds
+        self._credential = credential or FixedCredential()
+        self._method = method
+        self._statuses = statuses
+        self._now = now
+
+    async def send(
+        self,
+        requests: Requests,
+        url: str,
+        body: bytes | None = None,
+        method: Method | None = None,
+        redirects: int = MAX_REDIRECTS,
+        renewals: int = 1,
+    ) -> Fetched:
+        """Return the response, with the start time of the request that it answers.
+
+        Args:
+            requests: the orders that it is for; a fault names them in its `Exchange`.
+            url: already percent-encoded.
+            body: sent with a POST.
+            method: another than the usual one.
+            redirects: how many are followed.
+            renewals: how often the credential is renewed after a 401.
+
+        Raises:
+            Fault: anything but a whole document; its `exchange` is set.
+        """
+        headers = self._credential.headers
+        if headers is None:
+            headers = await self._obtain(requests)
+        method = method or self._method
+        code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
+        try:
+            document = await send(url, headers, method, body)
+            if document[-1:] == b"}" or not is_truncated(document):
+                code = "2xx"
+                return Fetched(document, asked_at)
+        except NoDocument as response:
+            code = code_of(response.status)
+            declined = response
+        except TooLarge:
+            code = "2xx"
+            error = f"the body is larger than {self._body_limit} bytes"
+            raise _in(requests, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
+        except NoResponse as reason:
+            code = "timeout" if reason.timed_out else "error"
+            raise _in(requests, started, _fault_without_response(reason)) from reason
+        except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
+            await self._transport.replace(send, bug)
+            raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
+        else:
+            error = f"the document is truncated after {len(document)} bytes"
+            raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
+        finally:
+            self._seconds[code].observe(time.monotonic() - started)
+        sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
+        return await self._after(declined, sent)
+
+    async def _after(self, response: NoDocument, sent: Sent) -> Fetched:
+        """Return what the same request brings once more, at another address or with another credential, or raise the fault."""
+        target = self._target(response, sent)
+        if target is not None:
+            method, body = (sent.method, sent.body) if repeats_method(sent.method, response.status) else ("GET", None)
+            return await self.send(sent.requests, target, body, method, sent.redirects - 1, sent.renewals)
+        if response.status == 401 and sent.renewals and await self._renewed(sent):
+            return await self.send(sent.requests, sent.url, sent.body, sent.method, sent.redirects, sent.renewals - 1)
+        fault = fault_of(response.status, response.headers, sent.asked_at, self._statuses)
+        raise _in(sent.requests, sent.started, fault) from None
+
+    def _target(self, response: NoDocument, sent: Sent) -> str | None:
+        """Return the target of a redirect, or None if the response is none."""
+        try:
+            target = redirect_target(sent.url, response.status, response.headers.get("Location"))
+        except RefusedRedirect as refused:
+            error = f"HTTP {response.status}: redirect refused: it {refused}"
+            raise _in(sent.requests, sent.started, TransientFault(error)) from None
+        if target is not None and not sent.redirects:
+            raise _in(sent.requests, sent.started, TransientFault(f"more than {MAX_REDIRECTS} redirects"))
+        return target
+
+    async def _obtain(self, requests: Requests) -> Mapping[str, str]:
+        started = time.monotonic()
+        try:
+            return await self._credential.obtain()
+        except Fault as fault:
+            raise _in(requests, started, fault) from None
+
+    async def _renewed(self, sent: Sent) -> bool:
+        try:
+            return await self._credential.renew(sent.headers)
+        except Fault as fault:
+            raise _in(sent.requests, sent.started, fault) from None
+
+
+def _fault_without_response(reason: NoResponse) -> TransientFault:
+    text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
+    retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
+    return TransientFault(text, reached=reason.reached, reason=retry)
+
+
+def _in(requests: Requests, started: float, fault: Fault) -> Fault:
+    fault.exchange = Exchange(requests, started)
+    return fault
