@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from ingest.assembly import open_worker
+from ingest.assembly import decode_of, open_worker
 from ingest.domain.errors import UserError
 from ingest.endpoint import check_endpoint
 from ingest.flow.availability import until_ready
@@ -43,9 +43,10 @@ class AddressTaken(UserError):
 
 def run_worker(settings: Settings) -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
-    # Whatever is wrong with these two is said now, by one line, and not by each process.
+    # Whatever is wrong with these is said now, by one line, and not by each process.
     require(settings.upstream_client)
     check_endpoint(settings, os.environ)
+    decode_of(settings)
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0

@@ -39,6 +39,8 @@ from ingest.upstream.client import UpstreamClient
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
+# Bytes from which on a document is mapped in a thread: it takes several times as long as decoding our own.
+_LARGE_TO_MAP = 256 * 1024
 
 
 class Queue(Source, Settling, Liveness, Maintenance, Protocol):
@@ -171,7 +173,7 @@ async def open_ports(
                 endpoint_of(settings, os.environ), limits_of(settings), metrics.upstream_request, clock.utc
             )
         )
-        yield Ports(consumer, store, upstream, clock=clock)
+        yield Ports(consumer, store, upstream, decode_of(settings), clock)
 
 
 @asynccontextmanager
@@ -185,3 +187,17 @@ async def open_worker(
     """A worker with its connections; see `open_ports`."""
     async with open_ports(settings, metrics, name, classes, clock) as ports:
         yield build_worker(settings, ports, metrics)
+
+
+def decode_of(settings: Settings) -> Decode:
+    """What makes orders of documents, by the settings.
+
+    Raises:
+        ConfigError: if the mapping cannot be used.
+    """
+    if settings.mapping is None:
+        return OrderDecoder()
+    from ingest.mapping.load import load_mapping  # noqa: PLC0415  only some need it
+
+    return OrderDecoder(load_mapping(settings.mapping).decode, _LARGE_TO_MAP)
+

@@ -108,6 +108,10 @@ class Settings(BaseSettings):
         description="What statuses mean: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
     )
     # -----------------------------------------------------------------------------------------------------------------
+    mapping: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="Mapping of the external API's documents to orders: a TOML file, or one of amazon, shopify and woocommerce",
+    )
     stream: KeyPart = Field("orders", description="Name of the queue")
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")

@@ -141,22 +141,39 @@ def decode_order(body: bytes, order_id: str) -> Order:
     """
     try:
         order = _decoder.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise (_truncated(body) if _is_truncated(body, str(error)) else InvalidDocument(str(error))) from error
-    except RecursionError as error:
-        raise InvalidDocument("nested too deeply") from error
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise undecodable(body, error) from error
     if order.id != order_id:
         raise InvalidDocument("the document belongs to another order - at `$.id`")
     # A search for one byte is much faster than for several.
-    has_escapes = b"\\" in body
-    if _UNUSUAL_DECIMAL.search(body) or (has_escapes and _ESCAPED_ASCII in body):
+    if _UNUSUAL_DECIMAL.search(body) or (b"\\" in body and _ESCAPED_ASCII in body):
         _check_written_decimals(body)
+    check_order(order, body)
+    return order
+
+
+def undecodable(body: bytes, error: Exception) -> InvalidDocument:
+    """Return what is wrong with a document that msgspec could not decode; `TruncatedDocument` if its end is missing."""
+    if isinstance(error, RecursionError):
+        return InvalidDocument("nested too deeply")
+    return _truncated(body) if _is_truncated(body, str(error)) else InvalidDocument(str(error))
+
+
+def check_order(order: Order, body: bytes) -> None:
+    """Check what types cannot express: amounts, years, NUL characters.
+
+    Args:
+        order: the order.
+        body: the JSON document that all its texts come from.
+
+    Raises:
+        InvalidDocument: it cannot be stored exactly.
+    """
     _check_amounts(order)
     _check_times(order)
     # A JSON string can contain NUL only as this escape; searching for it is cheap, checking each text is not.
-    if has_escapes and b"\\u0000" in body:
+    if b"\\" in body and b"\\u0000" in body:
         _check_texts(order)
-    return order
 
 
 def _check_written_decimals(body: bytes) -> None:

@@ -1,6 +1,7 @@
-"""Decodes documents as the service's own order document; a mapping or user code takes its place."""
+"""Decodes documents: as the service's own order document, or by a mapping; user code takes its place."""
 
 import asyncio
+from collections.abc import Callable
 
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import Order, decode_order
@@ -10,9 +11,17 @@ _LARGE = 1024 * 1024
 
 
 class OrderDecoder:
-    """Keeps the port `Decode`: one order in a document, by the service's own schema."""
+    """Keeps the port `Decode`: one order in a document.
 
-    def __init__(self) -> None:
+    Args:
+        parse: takes a document and the ID that was requested, and returns the order or raises `InvalidDocument`; by default, by the
+            service's own schema.
+        large: bytes from which on a document is decoded in a thread.
+    """
+
+    def __init__(self, parse: Callable[[bytes, str], Order] = decode_order, large: int = _LARGE) -> None:
+        self._parse = parse
+        self._large = large
         self._turn = asyncio.Lock()
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
@@ -21,8 +30,8 @@ class OrderDecoder:
         Raises:
             InvalidDocument: if it is not a valid document of the order requested.
         """
-        if len(body) < _LARGE:
-            return (decode_order(body, request.order_id),)
+        if len(body) < self._large:
+            return (self._parse(body, request.order_id),)
         async with self._turn:
             # Most of it is Python code, which lets the loop have its turns.
-            return (await asyncio.to_thread(decode_order, body, request.order_id),)
+            return (await asyncio.to_thread(self._parse, body, request.order_id),)

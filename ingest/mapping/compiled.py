@@ -1,0 +1,148 @@
+"""The mapping of a whole order: a document and the ID that was requested in, an order out."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from ingest.domain.order import InvalidDocument, Order, OrderLine, check_order, undecodable
+from ingest.mapping.conditions import single_path
+from ingest.mapping.declaration import Field, MappingFile, OrderFields, Part, Type
+from ingest.mapping.errors import MappingError, Mismatch, type_name
+from ingest.mapping.fields import compile_field
+from ingest.mapping.lines import ReadLines, compile_lines
+from ingest.mapping.paths import Read, text_of, walk
+from ingest.mapping.pipelines import Setting
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Decode = Callable[[bytes], Any]
+
+
+class CompiledMapping:
+    """Maps documents of one shape to orders. Immutable, and safe to use from several threads.
+
+    Args:
+        file: what it was declared as.
+
+    Attributes:
+        parts: the lists that take requests of their own.
+
+    Raises:
+        MappingError: it cannot be used.
+    """
+
+    def __init__(self, file: MappingFile) -> None:
+        self.parts: Mapping[str, Part] = file.parts
+        self._decode: Decode = msgspec.json.Decoder(float_hook=Decimal).decode
+        self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
+        self._is_optional = file.envelope_optional
+        self._compile_order(file.order)
+        setting = Setting(currency=self._currency)
+        if not file.lines:
+            raise MappingError("needs at least one [[lines]]", ("lines",))
+        self._lines: list[ReadLines] = [
+            compile_lines(lines, ("lines", index), setting) for index, lines in enumerate(file.lines)
+        ]
+        listing = Setting(currency=self._currency, may_be_list=True)
+        self._attributes: list[tuple[str, Read]] = [
+            (name, compile_field(field, "json", ("attributes", name), listing))
+            for name, field in file.attributes.items()
+        ]
+
+    def _compile_order(self, fields: OrderFields) -> None:
+        def compiled(name: str, kind: Type, *, is_needed: bool = False) -> Read:
+            declared = getattr(fields, name)
+            if declared is None:
+                return _nothing
+            setting = Setting(None if name == "currency" else self._currency)
+            return compile_field(declared, kind, ("order", name), setting, needed=name if is_needed else "")
+
+        is_requested = isinstance(fields.id, Field) and fields.id.requested
+        if is_requested and fields.id != Field(requested=True):
+            raise MappingError("`requested` stands alone", ("order", "id"))
+        self._currency = compiled("currency", "text", is_needed=True)
+        self._id = None if is_requested else compiled("id", "text", is_needed=True)
+        self._status = compiled("status", "text", is_needed=True)
+        self._placed_at = compiled("placed_at", "timestamp", is_needed=True)
+        self._updated_at = compiled("updated_at", "timestamp")
+        self._customer_id = compiled("customer_id", "text")
+        self._country = compiled("country", "text")
+
+    def decode(self, body: bytes, order_id: str | None) -> Order:
+        """Map the document of the order `order_id`; with None, of whichever order it is.
+
+        Raises:
+            TruncatedDocument: it is truncated.
+            InvalidDocument: it does not fit the mapping, is another order's, or contains what cannot be stored exactly.
+                The message tells what is wrong and where, without a value.
+        """
+        document = self._parsed(body)
+        envelope = self._envelope
+        try:
+            if envelope:
+                document, envelope = self._unwrapped(document, envelope)
+            order = self._mapped(document, order_id)
+        except Mismatch as mismatch:
+            raise InvalidDocument(_message(mismatch, text_of(envelope))) from None
+        try:
+            check_order(order, body)
+        except InvalidDocument as error:
+            raise InvalidDocument(f"the mapped order: {error}") from None
+        return order
+
+    def _parsed(self, body: bytes) -> Any:
+        try:
+            return self._decode(body)
+        except ArithmeticError:
+            raise InvalidDocument("a number out of range") from None
+        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if body.startswith(_BYTE_ORDER_MARK):
+                return self._parsed(body[len(_BYTE_ORDER_MARK) :])
+            raise undecodable(body, error) from error
+
+    def _unwrapped(self, document: Any, envelope: tuple[str | int, ...]) -> tuple[Any, tuple[str | int, ...]]:
+        inner = walk(document, envelope)
+        if inner is not None:
+            if self.parts and isinstance(inner, dict):
+                inner["parts"] = document.get("parts")
+            return inner, envelope
+        if not self._is_optional:
+            raise Mismatch("no value for the order")
+        return document, ()
+
+    def _mapped(self, document: Any, order_id: str | None) -> Order:
+        if document.__class__ is not dict:
+            raise Mismatch(f"expected `object`, got {type_name(document)}")
+        mapped_id = order_id if self._id is None else self._id(document, document)
+        if order_id is not None and mapped_id != order_id:
+            raise Mismatch("the document belongs to another order")
+        lines: list[OrderLine] = []
+        for read in self._lines:
+            lines += read(document)
+        attributes = {}
+        for name, read_attribute in self._attributes:
+            value = read_attribute(document, document)
+            if value is not None:
+                attributes[name] = value
+        return Order(
+            mapped_id or "",
+            self._status(document, document),
+            self._currency(document, document),
+            self._placed_at(document, document),
+            tuple(lines),
+            self._updated_at(document, document),
+            self._customer_id(document, document),
+            self._country(document, document),
+            attributes,
+        )
+
+
+def _nothing(_value: Any, _order: Any) -> None:
+    return None
+
+
+def _message(mismatch: Mismatch, envelope: str) -> str:
+    at = mismatch.at.removeprefix("$")
+    return f"{mismatch.what} - at `${envelope}{at}`"

@@ -1,0 +1,136 @@
+"""What a mapping file may say: its keys and their types.
+
+docs/reference/mapping.md describes them for users.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+Type = Literal["text", "integer", "decimal", "quantity", "timestamp", "boolean", "json"]
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Refuses unknown keys: a typing mistake must not be ignored."""
+
+
+class Condition(Strict, frozen=True, kw_only=True):
+    """What a value must be like; with several keys, all of them.
+
+    Attributes:
+        path: the value.
+        present: whether there has to be a value.
+        equals: the value, or one of a list.
+        differs: not this value, and none of a list.
+        none: values that count as no value.
+    """
+
+    path: str
+    present: bool | None = None
+    equals: Any = msgspec.UNSET
+    differs: Any = msgspec.UNSET
+    none: list[Any] = []
+
+
+class Field(Strict, frozen=True, kw_only=True):
+    """Where one value comes from (exactly one of the first seven keys), and how it is converted."""
+
+    path: str | None = None
+    jmespath: str | None = None
+    value: Any = msgspec.UNSET
+    first: list["str | Field"] | None = None
+    concat: list["str | Field"] | None = None
+    cases: list["Field"] | None = None
+    requested: bool = False
+
+    type: Type | None = None
+    none: list[Any] = []
+    default: Any = msgspec.UNSET
+    when: Condition | list[Condition] | None = None
+    # text
+    values: dict[str, Any] | None = None
+    otherwise: Any = msgspec.UNSET
+    strip: bool = False
+    remove_prefix: str = ""
+    html: bool = False
+    change_case: Literal["upper", "lower"] | None = None
+    # decimal
+    minor_units: Annotated[int, msgspec.Meta(ge=0, le=18)] | Literal["currency"] | None = None
+    divide_by: str | None = None
+    digits: Annotated[int, msgspec.Meta(ge=0, le=18)] | None = None
+    negate: bool = False
+    # timestamp
+    format: Literal["iso", "unix", "unix_ms"] | None = None
+    zone: str | None = None
+
+
+SOURCES = ("path", "jmespath", "value", "first", "concat", "cases", "requested")
+"""The keys of a field that say where its value comes from."""
+
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "values": ("text",),
+    "otherwise": ("text",),
+    "strip": ("text",),
+    "remove_prefix": ("text",),
+    "html": ("text",),
+    "change_case": ("text",),
+    "minor_units": ("decimal",),
+    "divide_by": ("decimal",),
+    "digits": ("decimal",),
+    "negate": ("decimal", "quantity"),
+    "format": ("timestamp",),
+    "zone": ("timestamp",),
+}
+"""The keys of a field that convert, with the types that they are for."""
+
+Declared = str | Field
+"""A field; a text alone is its path."""
+
+
+class OrderFields(Strict, frozen=True, kw_only=True):
+    """`[order]`."""
+
+    id: Declared
+    status: Declared
+    placed_at: Declared
+    currency: Declared
+    updated_at: Declared | None = None
+    customer_id: Declared | None = None
+    country: Declared | None = None
+
+
+class LineFields(Strict, frozen=True, kw_only=True, rename={"source": "from"}):
+    """One of `[[lines]]`: a list in the document whose elements become order lines."""
+
+    sku: Declared
+    quantity: Declared
+    unit_price: Declared
+    description: Declared | None = None
+    source: str | None = None
+    jmespath: str | None = None
+    where: Condition | list[Condition] | None = None
+    optional: bool = False
+
+
+class Part(Strict, frozen=True, kw_only=True):
+    """One of `[parts]`: a list that takes requests of its own, page by page."""
+
+    url: str
+    items: str
+    next: str | None = None
+    next_parameter: str | None = None
+
+
+class MappingFile(Strict, frozen=True, kw_only=True):
+    """The whole file."""
+
+    order: OrderFields
+    lines: list[LineFields]
+    attributes: dict[str, Declared] = {}
+    parts: dict[str, Part] = {}
+    envelope: str | None = None
+    envelope_optional: bool = False
+
+
+NO_VALUE = msgspec.UNSET
+"""A key that is not in the file, where a file may say anything."""

@@ -1,0 +1,80 @@
+"""Compiles JMESPath expressions, with numbers that stay exact.
+
+The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+import jmespath
+import msgspec
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions, signature
+
+from ingest.mapping.conversions import to_decimal
+from ingest.mapping.errors import MappingError, Mismatch
+from ingest.mapping.paths import Read
+
+# What functions raise that are given values of unexpected types or sizes.
+_FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+_FLOAT = "float"
+_numbers = msgspec.json.Encoder(decimal_format="number")
+
+
+class ExactFunctions(Functions):
+    """JMESPath's functions, which take and make decimals where they would floats."""
+
+    def _get_allowed_pytypes(self, types: Any) -> Any:
+        allowed, elements = super()._get_allowed_pytypes(types)  # type: ignore[misc]  # its stubs lack it
+        if _FLOAT in allowed:
+            allowed = [*allowed, "Decimal"]
+        return allowed, [(*names, "Decimal") if _FLOAT in names else names for names in elements]
+
+    @signature({"types": []})
+    def _func_to_number(self, value: Any) -> Any:
+        if value.__class__ in {int, Decimal}:
+            return value
+        try:
+            return to_decimal(value) if value.__class__ is str else None
+        except Mismatch:
+            return None
+
+    @signature({"types": []})
+    def _func_to_string(self, value: Any) -> str:
+        return value if isinstance(value, str) else _numbers.encode(value).decode()
+
+    @signature({"types": ["array-number"]})
+    def _func_avg(self, values: Any) -> Any:
+        return sum(values, Decimal(0)) / len(values) if values else None
+
+
+def compile_expression(text: str) -> Read:
+    """Compile an expression; it is applied to a line, or to the order.
+
+    Raises:
+        MappingError: it is not JMESPath.
+    """
+    try:
+        compiled = jmespath.compile(text)
+        # Functions are looked up when they run: an unknown one would be found with the first order.
+        _require_known_functions(compiled.parsed)
+    except (JMESPathError, RecursionError) as error:
+        raise MappingError(f"not a JMESPath expression: {' '.join(str(error).split())}") from None
+    options = jmespath.Options(custom_functions=ExactFunctions())
+
+    def read(value: Any, _: Any) -> Any:
+        try:
+            return compiled.search(value, options=options)
+        except _FAILURES as error:
+            # Its text would contain the value.
+            raise Mismatch(f"the JMESPath expression cannot be applied ({type(error).__name__})") from None
+
+    return read
+
+
+def _require_known_functions(node: Any) -> None:
+    if node["type"] == "function_expression" and node["value"] not in ExactFunctions.FUNCTION_TABLE:
+        raise MappingError(f"unknown JMESPath function {node['value']}()")
+    for child in node["children"]:
+        if isinstance(child, dict):
+            _require_known_functions(child)

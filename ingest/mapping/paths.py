@@ -1,0 +1,153 @@
+"""Compiles paths such as `customer.addresses[0].country`: keys, indexes, and `[]` for each element of a list.
+
+A path is the whole language: there are no wildcards and no expressions, so that its cost is known. What is missing on the
+way, or null, is no value; PHP's `[]` in the place of an object is none either.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.mapping.errors import MappingError, Mismatch, type_name
+
+Read = Callable[[Any, Any], Any]
+"""Takes a value (an order, or one of its lines) and the whole order; returns what it finds, None if there is nothing."""
+
+EACH = -1
+"""The step `[]`."""
+
+_STEP = re.compile(r'\.?(?P<key>[A-Za-z_][A-Za-z0-9_-]*)|\.?"(?P<quoted>[^"]+)"|\[(?P<index>[0-9]{0,9})\]')
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A path, parsed.
+
+    Attributes:
+        steps: keys, indexes and `EACH`.
+        is_absolute: whether it begins at the order (`$.`) where others begin at a line.
+    """
+
+    steps: tuple[str | int, ...]
+    is_absolute: bool
+
+    @property
+    def text(self) -> str:
+        """The path for people, to follow the text of another."""
+        return ("$" if self.is_absolute else "") + text_of(self.steps)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it leads to a list of values."""
+        return EACH in self.steps
+
+
+def text_of(steps: tuple[str | int, ...]) -> str:
+    """Steps as text, such as `.lines[0].price`."""
+    return "".join(f".{step}" if isinstance(step, str) else "[]" if step == EACH else f"[{step}]" for step in steps)
+
+
+def parse_path(text: str) -> Path:
+    """Parse a path.
+
+    Raises:
+        MappingError: it is none.
+    """
+    is_absolute = text == "$" or text.startswith(("$.", "$["))
+    rest = text[1:] if is_absolute else text
+    steps: list[str | int] = []
+    position = 0
+    while position < len(rest):
+        step = _STEP.match(rest, position)
+        if step is None or (step[0].startswith(".") != bool(position or is_absolute) and not step[0].startswith("[")):
+            raise MappingError(f"{text!r} is not a path: write keys, indexes and [], such as a.b[0].c or items[].price")
+        key = step["key"] or step["quoted"]
+        steps.append(key if key is not None else int(step["index"]) if step["index"] else EACH)
+        position = step.end()
+    if not steps and not is_absolute:
+        raise MappingError("an empty path: write keys, indexes and [], such as a.b[0].c")
+    return Path(tuple(steps), is_absolute)
+
+
+def compile_path(path: Path) -> Read:
+    """Compile a path. Keys alone, which most paths are, take no call more than they have to."""
+    read = _compile(path.steps)
+    return _from_order(read) if path.is_absolute else read
+
+
+def _from_order(read: Read) -> Read:
+    def read_order(_: Any, order: Any) -> Any:
+        try:
+            return read(order, order)
+        except Mismatch as mismatch:
+            raise mismatch.below("$") from None
+
+    return read_order
+
+
+def _compile(steps: tuple[str | int, ...]) -> Read:
+    if not all(isinstance(step, str) for step in steps) or not steps:
+        return lambda value, _: walk(value, steps)
+    *before, last = steps
+
+    def read_key(value: Any, _: Any) -> Any:
+        return value.get(last) if value.__class__ is dict else walk(value, steps)
+
+    def read_two(value: Any, _: Any) -> Any:
+        if value.__class__ is dict:
+            inner = value.get(head)
+            if inner.__class__ is dict:
+                return inner.get(last)
+        return walk(value, steps)
+
+    def read_keys(value: Any, _: Any) -> Any:
+        inner = value
+        for key in before:
+            if inner.__class__ is not dict:
+                return walk(value, steps)
+            inner = inner.get(key)
+        return inner.get(last) if inner.__class__ is dict else walk(value, steps)
+
+    head = before[0] if before else None
+    return (read_key, read_two)[len(before)] if len(before) < 2 else read_keys
+
+
+def walk(value: Any, steps: tuple[str | int, ...]) -> Any:
+    """Follow a path step by step.
+
+    Raises:
+        Mismatch: there is something else on the way than the path expects.
+    """
+    for position, step in enumerate(steps):
+        if value is None:
+            return None
+        if isinstance(step, str):
+            if value == []:
+                return None
+            if not isinstance(value, dict):
+                raise Mismatch(f"expected `object`, got {type_name(value)}", text_of(steps[:position]))
+            value = value.get(step)
+            continue
+        if not isinstance(value, list):
+            raise Mismatch(f"expected `array`, got {type_name(value)}", text_of(steps[:position]))
+        if step == EACH:
+            return _each(value, steps[:position], steps[position + 1 :])
+        value = value[step] if step < len(value) else None
+    return value
+
+
+def _each(elements: list[Any], before: tuple[str | int, ...], rest: tuple[str | int, ...]) -> list[Any]:
+    found: list[Any] = []
+    for index, element in enumerate(elements):
+        try:
+            inner = walk(element, rest)
+        except Mismatch as mismatch:
+            raise mismatch.below(f"{text_of(before)}[{index}]") from None
+        if inner is None:
+            continue
+        if EACH in rest:
+            found += inner
+        else:
+            found.append(inner)
+    return found
