@@ -200,4 +200,3 @@ def decode_of(settings: Settings) -> Decode:
     from ingest.mapping.load import load_mapping  # noqa: PLC0415  only some need it
 
     return OrderDecoder(load_mapping(settings.mapping).decode, _LARGE_TO_MAP)
-

@@ -34,6 +34,7 @@ COMMANDS: tuple[str, ...] = (
     "dead",
     "reconcile",
     "config",
+    "mapping",
     "upstream",
     "bench",
 )

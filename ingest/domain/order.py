@@ -222,10 +222,12 @@ def _check_times(order: Order) -> None:
 
 
 def _check_texts(order: Order) -> None:
-    texts = [order.status, order.currency, order.customer_id, order.country]
-    for line in order.lines:
-        texts += (line.sku, line.description)
+    texts = {name: getattr(order, name) for name in ("status", "currency", "customer_id", "country")}
+    for index, line in enumerate(order.lines):
+        texts[f"lines[{index}].sku"] = line.sku
+        texts[f"lines[{index}].description"] = line.description
     # In the attributes' JSON a NUL is this escape, and an escaped backslash before it is none.
-    texts.append(order.attributes_json().decode().replace("\\\\", "").replace("\\u0000", "\0"))
-    if any(text is not None and "\0" in text for text in texts):
-        raise InvalidDocument("a text contains a NUL character")
+    texts["attributes"] = order.attributes_json().decode().replace("\\\\", "").replace("\\u0000", "\0")
+    for name, text in texts.items():
+        if text is not None and "\0" in text:
+            raise InvalidDocument(f"a text contains a NUL character - at `$.{name}`")

@@ -1,7 +1,8 @@
 """The mapping of a whole order: a document and the ID that was requested in, an order out."""
 
+import math
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.fields import compile_field
 from ingest.mapping.lines import ReadLines, compile_lines
 from ingest.mapping.paths import Read, text_of, walk
-from ingest.mapping.pipelines import Setting
+from ingest.mapping.pipelines import Scope
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -35,17 +36,17 @@ class CompiledMapping:
 
     def __init__(self, file: MappingFile) -> None:
         self.parts: Mapping[str, Part] = file.parts
-        self._decode: Decode = msgspec.json.Decoder(float_hook=Decimal).decode
+        self._decode: Decode = msgspec.json.Decoder(float_hook=_number).decode
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
         self._compile_order(file.order)
-        setting = Setting(currency=self._currency)
+        scope = Scope(currency=self._currency)
         if not file.lines:
             raise MappingError("needs at least one [[lines]]", ("lines",))
         self._lines: list[ReadLines] = [
-            compile_lines(lines, ("lines", index), setting) for index, lines in enumerate(file.lines)
+            compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)
         ]
-        listing = Setting(currency=self._currency, may_be_list=True)
+        listing = Scope(currency=self._currency, may_be_list=True)
         self._attributes: list[tuple[str, Read]] = [
             (name, compile_field(field, "json", ("attributes", name), listing))
             for name, field in file.attributes.items()
@@ -56,13 +57,14 @@ class CompiledMapping:
             declared = getattr(fields, name)
             if declared is None:
                 return _nothing
-            setting = Setting(None if name == "currency" else self._currency)
-            return compile_field(declared, kind, ("order", name), setting, needed=name if is_needed else "")
+            scope = Scope(None if name == "currency" else self._currency)
+            return compile_field(declared, kind, ("order", name), scope, needed=name if is_needed else "")
 
         is_requested = isinstance(fields.id, Field) and fields.id.requested
         if is_requested and fields.id != Field(requested=True):
             raise MappingError("`requested` stands alone", ("order", "id"))
         self._currency = compiled("currency", "text", is_needed=True)
+        self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
         self._id = None if is_requested else compiled("id", "text", is_needed=True)
         self._status = compiled("status", "text", is_needed=True)
         self._placed_at = compiled("placed_at", "timestamp", is_needed=True)
@@ -95,8 +97,6 @@ class CompiledMapping:
     def _parsed(self, body: bytes) -> Any:
         try:
             return self._decode(body)
-        except ArithmeticError:
-            raise InvalidDocument("a number out of range") from None
         except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if body.startswith(_BYTE_ORDER_MARK):
                 return self._parsed(body[len(_BYTE_ORDER_MARK) :])
@@ -117,7 +117,7 @@ class CompiledMapping:
             raise Mismatch(f"expected `object`, got {type_name(document)}")
         mapped_id = order_id if self._id is None else self._id(document, document)
         if order_id is not None and mapped_id != order_id:
-            raise Mismatch("the document belongs to another order")
+            raise Mismatch("the document belongs to another order", self._id_at)
         lines: list[OrderLine] = []
         for read in self._lines:
             lines += read(document)
@@ -139,10 +139,18 @@ class CompiledMapping:
         )
 
 
+def _number(text: str) -> Decimal | float:
+    """A JSON number with a point or an exponent, exactly; one that no decimal can hold is refused where it is used."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return math.inf
+
+
 def _nothing(_value: Any, _order: Any) -> None:
     return None
 
 
 def _message(mismatch: Mismatch, envelope: str) -> str:
-    at = mismatch.at.removeprefix("$")
+    at = (mismatch.at or "").removeprefix("$")
     return f"{mismatch.what} - at `${envelope}{at}`"

@@ -4,6 +4,7 @@ Amounts never pass through a binary float: the decoder keeps the digits of JSON 
 expression can produce) is refused.
 """
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -50,6 +51,8 @@ def to_decimal(value: Any) -> Decimal:
         return value
     if value.__class__ is int or (value.__class__ is str and _DECIMAL_TEXT.fullmatch(value)):
         return Decimal(value)
+    if value.__class__ is float:
+        raise Mismatch("a number out of range" if math.isinf(value) else "a binary floating-point number is not exact")
     raise Mismatch(_is_not("a decimal", value))
 
 
@@ -79,17 +82,24 @@ _BOOLEANS: dict[str | int, bool] = {"true": True, "false": False, "1": True, "0"
 
 def to_json(value: Any) -> Any:
     """Any value as it is, if it can be stored."""
-    if value.__class__ in {dict, list}:
-        _check_depth(value, _MAX_DEPTH)
+    if value.__class__ is dict or value.__class__ is list or value.__class__ is float:
+        _check_json(value, _MAX_DEPTH)
     return value
 
 
-def _check_depth(value: Any, levels: int) -> None:
+def _check_json(value: Any, levels: int) -> None:
     if not levels:
         raise Mismatch(f"nested in more than {_MAX_DEPTH} levels")
+    if value.__class__ is float:
+        if not math.isfinite(value):
+            raise Mismatch("a number out of range")
+        return
     for inner in value.values() if value.__class__ is dict else value:
-        if inner.__class__ in {dict, list}:
-            _check_depth(inner, levels - 1)
+        if inner.__class__ in _CHECKED:
+            _check_json(inner, levels - 1)
+
+
+_CHECKED = {dict, list, float}
 
 
 def iso_timestamp(zone: tzinfo | None) -> Convert:

@@ -67,7 +67,7 @@ class Field(Strict, frozen=True, kw_only=True):
 SOURCES = ("path", "jmespath", "value", "first", "concat", "cases", "requested")
 """The keys of a field that say where its value comes from."""
 
-OPTIONS: dict[str, tuple[str, ...]] = {
+OPTIONS: dict[str, tuple[Type, ...]] = {
     "values": ("text",),
     "otherwise": ("text",),
     "strip": ("text",),

@@ -26,17 +26,23 @@ class Mismatch(Exception):
 
     Attributes:
         what: what is wrong.
-        at: where in the document: a path below the value that was read from, or from the top if it begins with `$`.
+        at: where in the document: a path below the value that was read from, or from the order if it begins with `$`; None where
+            that is not known yet.
     """
 
-    def __init__(self, what: str, at: str = "") -> None:
+    def __init__(self, what: str, at: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.at = at
 
     def below(self, prefix: str) -> "Mismatch":
         """The same mismatch, seen from further up in the document."""
-        return self if self.at.startswith("$") else Mismatch(self.what, prefix + self.at)
+        at = self.at or ""
+        return self if at.startswith("$") else Mismatch(self.what, prefix + at)
+
+    def located(self, at: str) -> "Mismatch":
+        """The same mismatch, at a place if it has none."""
+        return Mismatch(self.what, at) if self.at is None else self
 
 
 _TYPE_NAMES = {
@@ -53,3 +59,8 @@ def type_name(value: object) -> str:
     """The type of a value as msgspec names it in its errors, which our own documents' errors contain."""
     name = type(value).__name__
     return f"`{_TYPE_NAMES.get(name, name)}`"
+
+
+def dotted(keys: Sequence[str | int]) -> str:
+    """Keys of a mapping file for people, such as `lines[0].sku`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")

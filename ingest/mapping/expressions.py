@@ -17,7 +17,7 @@ from ingest.mapping.paths import Read
 
 # What functions raise that are given values of unexpected types or sizes.
 _FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
-_FLOAT = "float"
+_FLOAT, _DECIMAL = "float", "Decimal"
 _numbers = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -27,8 +27,15 @@ class ExactFunctions(Functions):
     def _get_allowed_pytypes(self, types: Any) -> Any:
         allowed, elements = super()._get_allowed_pytypes(types)  # type: ignore[misc]  # its stubs lack it
         if _FLOAT in allowed:
-            allowed = [*allowed, "Decimal"]
-        return allowed, [(*names, "Decimal") if _FLOAT in names else names for names in elements]
+            allowed = [*allowed, _DECIMAL]
+        return allowed, [(*names, _DECIMAL) if _FLOAT in names else names for names in elements]
+
+    def _convert_to_jmespath_type(self, name: Any) -> Any:
+        return super()._convert_to_jmespath_type(_FLOAT if name == _DECIMAL else name)  # type: ignore[misc]  # as above
+
+    @signature({"types": []})
+    def _func_type(self, value: Any) -> Any:
+        return self._convert_to_jmespath_type(type(value).__name__)
 
     @signature({"types": []})
     def _func_to_number(self, value: Any) -> Any:
@@ -48,8 +55,12 @@ class ExactFunctions(Functions):
         return sum(values, Decimal(0)) / len(values) if values else None
 
 
-def compile_expression(text: str) -> Read:
+def compile_expression(text: str, name: str) -> Read:
     """Compile an expression; it is applied to a line, or to the order.
+
+    Args:
+        text: the expression.
+        name: where in the mapping it is, for errors.
 
     Raises:
         MappingError: it is not JMESPath.
@@ -67,7 +78,9 @@ def compile_expression(text: str) -> Read:
             return compiled.search(value, options=options)
         except _FAILURES as error:
             # Its text would contain the value.
-            raise Mismatch(f"the JMESPath expression cannot be applied ({type(error).__name__})") from None
+            raise Mismatch(
+                f"the JMESPath expression of {name} cannot be applied ({type(error).__name__})", ""
+            ) from None
 
     return read
 

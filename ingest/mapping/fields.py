@@ -7,34 +7,36 @@ import msgspec
 from ingest.mapping.conditions import checked_path, compile_conditions, single_path, without
 from ingest.mapping.conversions import Convert
 from ingest.mapping.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
-from ingest.mapping.errors import MappingError, Mismatch
+from ingest.mapping.errors import MappingError, Mismatch, dotted
 from ingest.mapping.expressions import compile_expression
 from ingest.mapping.paths import Read, compile_path, walk
-from ingest.mapping.pipelines import Contextual, Setting, base_conversion, pipeline
+from ingest.mapping.pipelines import Contextual, Scope, base_conversion, pipeline
 
 Keys = tuple[str | int, ...]
 
 
-def compile_field(declared: Declared, kind: Type, keys: Keys, setting: Setting, *, needed: str = "") -> Read:
+def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> Read:
     """Compile a field to a closure that returns its converted value.
 
     Args:
         declared: as in the file.
         kind: what it is converted to, if the field does not say.
         keys: where it is in the file.
-        setting: what conversions need of the rest of the mapping.
+        scope: what conversions need of the rest of the mapping.
         needed: the name of our field, if it needs a value; else there may be none (None).
 
     Raises:
         MappingError: it cannot be used.
     """
     field = Field(path=declared) if isinstance(declared, str) else declared
-    kind = field.type or kind
+    kind = field.type or (_implied_kind(field) if kind == "json" else kind)
     _check_options(field, kind, keys)
-    read = without(_source(field, kind, keys, setting), field.none)
-    convert = pipeline(field, kind, keys, setting)
     default = _constant(field.default, kind, (*keys, "default"))
-    at = _text_of(field)
+    if field.first is not None or field.cases is not None:
+        return _chosen(field, kind, keys, scope, default, needed)
+    read = without(_source(field, kind, keys, scope), field.none)
+    convert = pipeline(field, kind, keys, scope)
+    at = _text_of(field, keys)
     if isinstance(convert, Contextual) or _is_list(field):
         return _located(_read_in_context(read, convert, default, needed, is_list=_is_list(field)), at)
     if field.path is not None and not field.none and field.path.isidentifier():
@@ -47,9 +49,17 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, setting: Setting, 
                 return convert(found)
             return default if default is not None or not needed else _no_value(needed)
         except Mismatch as mismatch:
-            raise mismatch if mismatch.at else Mismatch(mismatch.what, at) from None
+            raise mismatch.located(at) from None
 
     return read_field
+
+
+def _implied_kind(field: Field) -> Type:
+    """The type of a field that may have any: the one that its conversions are for."""
+    implied = [kinds[0] for name, kinds in OPTIONS.items() if _is_given(getattr(field, name))]
+    if implied:
+        return implied[0]
+    return "json" if field.concat is None else "text"
 
 
 def _read_key(key: str, convert: Convert, default: Any, needed: str, at: str) -> Read:
@@ -63,7 +73,7 @@ def _read_key(key: str, convert: Convert, default: Any, needed: str, at: str) ->
                 return convert(found)
             return default if default is not None or not needed else _no_value(needed)
         except Mismatch as mismatch:
-            raise mismatch if mismatch.at else Mismatch(mismatch.what, at) from None
+            raise mismatch.located(at) from None
 
     return read_key
 
@@ -93,7 +103,7 @@ def _located(read: Read, at: str) -> Read:
         try:
             return read(value, order)
         except Mismatch as mismatch:
-            raise mismatch if mismatch.at else Mismatch(mismatch.what, at) from None
+            raise mismatch.located(at) from None
 
     return read_located
 
@@ -102,61 +112,80 @@ def _is_list(field: Field) -> bool:
     return field.path is not None and "[]" in field.path
 
 
-def _source(field: Field, kind: Type, keys: Keys, setting: Setting) -> Read:
-    given = [name for name in SOURCES if _is_given(getattr(field, name))]
+def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
+    given = _given_sources(field)
     if len(given) != 1:
-        named = ", ".join(f"`{name}`" for name in SOURCES)
-        found = " and ".join(f"`{name}`" for name in given) or "none"
-        raise MappingError(f"needs exactly one of {named}; it has {found}", keys)
+        raise _needs_one_source(given, keys)
     below = (*keys, given[0])
     if field.path is not None:
-        is_single = kind != "json" and not setting.may_be_list
+        is_single = kind != "json" and not scope.may_be_list
         return compile_path((single_path if is_single else checked_path)(field.path, below))
     if field.jmespath is not None:
         try:
-            return compile_expression(field.jmespath)
+            return compile_expression(field.jmespath, dotted(keys))
         except MappingError as error:
             raise error.below(*below) from None
     if field.requested:
         raise MappingError("`requested` is for `id` of [order] alone", below)
-    return _composed(field, kind, below, setting)
+    return _composed(field, kind, below, scope)
+
+
+def _given_sources(field: Field) -> list[str]:
+    return [name for name in SOURCES if _is_given(getattr(field, name))]
+
+
+def _needs_one_source(given: list[str], keys: Keys) -> MappingError:
+    named = ", ".join(f"`{name}`" for name in SOURCES)
+    found = " and ".join(f"`{name}`" for name in given) or "none"
+    return MappingError(f"needs exactly one of {named}; it has {found}", keys)
 
 
 def _is_given(value: Any) -> bool:
-    return value is not None and value is not NO_VALUE and value is not False
+    return value is not None and value is not NO_VALUE and value is not False and value != ""
 
 
-def _composed(field: Field, kind: Type, keys: Keys, setting: Setting) -> Read:
-    if field.first is not None:
-        # What counts as no value for the whole does so for each of them, or the next would never be read.
-        each = [_with_none(child, field.none) for child in field.first]
-        return _first([_child(child, kind, (*keys, index), setting) for index, child in enumerate(each)])
+def _composed(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
     if field.concat is not None:
-        return _concat([_text_or_child(child, (*keys, index), setting) for index, child in enumerate(field.concat)])
-    if field.cases is not None:
-        return _cases(field.cases, kind, keys, setting)
+        return _concat([_text_or_child(child, (*keys, index), scope) for index, child in enumerate(field.concat)])
     constant = _constant(field.value, kind, keys)
     return lambda _value, _order: constant
 
 
-def _with_none(declared: Declared, none: list[Any]) -> Field:
-    field = Field(path=declared) if isinstance(declared, str) else declared
-    return msgspec.structs.replace(field, none=[*field.none, *none]) if none else field
-
-
-def _child(field: Field, kind: Type, keys: Keys, setting: Setting) -> Read:
-    """A field within another: converted only if it says how, as the outer one converts what it returns."""
-    converts = field.type is not None or any(
-        _is_given(getattr(field, name)) and getattr(field, name) for name in OPTIONS
+def _chosen(field: Field, kind: Type, keys: Keys, scope: Scope, default: Any, needed: str) -> Read:
+    """One of several fields, each converted as the whole is, if it does not say otherwise."""
+    if len(given := _given_sources(field)) != 1:
+        raise _needs_one_source(given, keys)
+    if field.cases is not None:
+        needed = needed if default is None else ""
+        return _or_default(_cases(field, kind, (*keys, "cases"), scope, needed), default)
+    each = [
+        compile_field(_inheriting(child, field), kind, (*keys, "first", index), scope)
+        for index, child in enumerate(field.first or ())
+    ]
+    at = " or ".join(
+        _text_of(Field(path=child) if isinstance(child, str) else child, keys) for child in field.first or ()
     )
-    if converts:
-        return compile_field(field, kind, keys, setting)
-    return _located(_unconverted(field, kind, keys, setting), _text_of(field))
+
+    def read_first(value: Any, order: Any) -> Any:
+        for read in each:
+            found = read(value, order)
+            if found is not None:
+                return found
+        if default is None and needed:
+            raise Mismatch(f"no value for `{needed}`", at)
+        return default
+
+    return read_first
 
 
-def _unconverted(field: Field, kind: Type, keys: Keys, setting: Setting) -> Read:
-    read = without(_source(field, kind, keys, setting), field.none)
-    default = _constant(field.default, kind, (*keys, "default"))
+def _inheriting(declared: Declared, outer: Field) -> Field:
+    field = Field(path=declared) if isinstance(declared, str) else declared
+    names = [name for name in (*OPTIONS, "type") if not _is_given(getattr(field, name))]
+    inherited = {name: getattr(outer, name) for name in names}
+    return msgspec.structs.replace(field, none=[*field.none, *outer.none], **inherited)
+
+
+def _or_default(read: Read, default: Any) -> Read:
     if default is None:
         return read
 
@@ -167,21 +196,34 @@ def _unconverted(field: Field, kind: Type, keys: Keys, setting: Setting) -> Read
     return read_or_default
 
 
-def _first(each: list[Read]) -> Read:
-    def read_first(value: Any, order: Any) -> Any:
-        for read in each:
-            found = read(value, order)
-            if found is not None:
-                return found
-        return None
+def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> Read:
+    cases = [
+        (
+            compile_conditions(field.when, (*keys, index, "when")),
+            compile_field(
+                _inheriting(msgspec.structs.replace(field, when=None), outer),
+                kind,
+                (*keys, index),
+                scope,
+                needed=needed,
+            ),
+        )
+        for index, field in enumerate(outer.cases or ())
+    ]
 
-    return read_first
+    def read_case(value: Any, order: Any) -> Any:
+        for holds, read in cases:
+            if holds is None or holds(value, order):
+                return read(value, order)
+        return _no_value(needed) if needed else None
+
+    return read_case
 
 
-def _text_or_child(declared: Declared, keys: Keys, setting: Setting) -> Read:
+def _text_or_child(declared: Declared, keys: Keys, scope: Scope) -> Read:
     if isinstance(declared, str):
         return lambda _value, _order: declared
-    return compile_field(declared, "text", keys, setting)
+    return compile_field(declared, "text", keys, scope)
 
 
 def _concat(each: list[Read]) -> Read:
@@ -190,24 +232,6 @@ def _concat(each: list[Read]) -> Read:
         return None if None in texts else "".join(texts)
 
     return read_all
-
-
-def _cases(declared: list[Field], kind: Type, keys: Keys, setting: Setting) -> Read:
-    cases = [
-        (
-            compile_conditions(field.when, (*keys, index, "when")),
-            _child(msgspec.structs.replace(field, when=None), kind, (*keys, index), setting),
-        )
-        for index, field in enumerate(declared)
-    ]
-
-    def read_case(value: Any, order: Any) -> Any:
-        for holds, read in cases:
-            if holds is None or holds(value, order):
-                return read(value, order)
-        return None
-
-    return read_case
 
 
 def _constant(value: Any, kind: Type, keys: Keys) -> Any:
@@ -225,17 +249,14 @@ def _check_options(field: Field, kind: Type, keys: Keys) -> None:
         raise MappingError("`when` is for the fields of `cases`", (*keys, "when"))
     for name, kinds in OPTIONS.items():
         value = getattr(field, name)
-        if _is_given(value) and value not in ("", {}) and kind not in kinds:
+        if _is_given(value) and kind not in kinds:
             wanted = " or ".join(f"`{kind}`" for kind in kinds)
             raise MappingError(f"`{name}` is for the type {wanted}, and this is `{kind}`", (*keys, name))
 
 
-def _text_of(field: Field) -> str:
+def _text_of(field: Field, keys: Keys) -> str:
     """Where the value comes from, for errors; empty if its parts say so themselves."""
-    if field.path is not None:
-        return field.path if field.path.startswith("$") else _below(field.path)
-    return "(jmespath)" if field.jmespath is not None else ""
-
-
-def _below(path: str) -> str:
-    return path if path.startswith("[") else f".{path}"
+    if field.jmespath is not None:
+        return f" (the result of {dotted(keys)})"
+    path = field.path or ""
+    return path if path.startswith(("$", "[")) or not path else f".{path}"

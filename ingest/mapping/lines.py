@@ -6,26 +6,26 @@ from typing import Any
 from ingest.domain.order import OrderLine
 from ingest.mapping.conditions import checked_path, compile_conditions
 from ingest.mapping.declaration import LineFields, Type
-from ingest.mapping.errors import MappingError, Mismatch, type_name
+from ingest.mapping.errors import MappingError, Mismatch, dotted, type_name
 from ingest.mapping.expressions import compile_expression
 from ingest.mapping.fields import Keys, compile_field
 from ingest.mapping.paths import Read, compile_path
-from ingest.mapping.pipelines import Setting
+from ingest.mapping.pipelines import Scope
 
 ReadLines = Callable[[Any], list[OrderLine]]
 """Takes the whole order."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, setting: Setting) -> ReadLines:
+def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
     """Compile one of `[[lines]]`.
 
     Raises:
         MappingError: it cannot be used.
     """
     elements = _elements(declared, keys)
-    at = _text_of(declared)
+    at = _text_of(declared) if declared.jmespath is None else f" (the result of {dotted(keys)})"
     where = compile_conditions(declared.where, (*keys, "where"))
-    read = _line(declared, keys, setting)
+    read = _line(declared, keys, scope)
 
     def read_lines(order: Any) -> list[OrderLine]:
         found = elements(order, order)
@@ -42,15 +42,13 @@ def compile_lines(declared: LineFields, keys: Keys, setting: Setting) -> ReadLin
     return read_lines
 
 
-def _line(declared: LineFields, keys: Keys, setting: Setting) -> Callable[[Any, Any], OrderLine]:
+def _line(declared: LineFields, keys: Keys, scope: Scope) -> Callable[[Any, Any], OrderLine]:
     def needed(name: str, kind: Type) -> Read:
-        return compile_field(getattr(declared, name), kind, (*keys, name), setting, needed=name)
+        return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
 
     sku, quantity, unit_price = needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal")
     described = declared.description
-    description = (
-        compile_field(described, "text", (*keys, "description"), setting) if described is not None else _nothing
-    )
+    description = compile_field(described, "text", (*keys, "description"), scope) if described is not None else _nothing
 
     def read(element: Any, order: Any) -> OrderLine:
         return OrderLine(
@@ -73,9 +71,10 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
         return _list(compile_path(path), _text_of(declared), is_optional=declared.optional)
     if declared.jmespath is not None:
         try:
-            return _list(compile_expression(declared.jmespath), _text_of(declared), is_optional=declared.optional)
+            read = compile_expression(declared.jmespath, dotted(keys))
         except MappingError as error:
             raise error.below(*keys, "jmespath") from None
+        return _list(read, f" (the result of {dotted(keys)})", is_optional=declared.optional)
     return lambda order, _: [order]
 
 
@@ -84,7 +83,7 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
         try:
             found = read(value, order)
         except Mismatch as mismatch:
-            raise mismatch if mismatch.at else Mismatch(mismatch.what, at) from None
+            raise mismatch.located(at) from None
         if found.__class__ is list:
             return found
         if found is None and is_optional:
@@ -95,7 +94,5 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
 
 
 def _text_of(declared: LineFields) -> str:
-    if declared.jmespath is not None:
-        return "(jmespath)"
     source = declared.source or ""
     return source if source.startswith(("$", "[")) or not source else f".{source}"

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Sequence
 from decimal import Decimal, DecimalException
 from difflib import get_close_matches
 from importlib.resources import files
@@ -13,7 +14,7 @@ import msgspec
 from ingest.domain.errors import ConfigError
 from ingest.mapping.compiled import CompiledMapping
 from ingest.mapping.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
-from ingest.mapping.errors import MappingError
+from ingest.mapping.errors import MappingError, dotted
 from ingest.mapping.toml_lines import Keys, lines_of
 
 _READY_MADE = files("ingest.mapping") / "ready_made"
@@ -21,11 +22,6 @@ _SUFFIX = ".toml"
 # A file larger than this is not a mapping; a mistake such as /dev/zero must not fill the memory.
 _LARGEST = 1024 * 1024
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_KNOWN_KEYS = [
-    name
-    for struct in (MappingFile, OrderFields, LineFields, Field, Condition, Part)
-    for name in struct.__struct_encode_fields__
-]
 _UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
@@ -45,7 +41,7 @@ def load_mapping(name: str) -> CompiledMapping:
         return compile_mapping(text)
     except MappingError as error:
         line = _line_of(error.keys, lines_of(text)) if error.keys else None
-        where = [shown, *([f"line {line}"] if line else []), *([_dotted(error.keys)] if error.keys else [])]
+        where = [shown, *([f"line {line}"] if line else []), *([dotted(error.keys)] if error.keys else [])]
         raise ConfigError(f"INGEST_MAPPING: {', '.join(where)}: {error.what}") from None
 
 
@@ -72,7 +68,7 @@ def _convert(value: Any, kind: Any, keys: Keys) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explained(str(error)).below(*keys) from None
+        raise _explained(str(error), keys) from None
 
 
 def _text_of(name: str) -> tuple[str, str]:
@@ -109,16 +105,32 @@ def _refuse_nul(value: Any, keys: Keys) -> None:
             _refuse_nul(inner, (*keys, index))
 
 
-def _explained(message: str) -> MappingError:
+def _explained(message: str, above: Keys) -> MappingError:
     """The error for a message of msgspec's, such as "Expected `str`, got `int` - at `$.order.id.path`"."""
     what, _, path = message.rpartition(" - at `$")
-    keys = tuple(name or int(index) for name, index in _STEP.findall(path)) if what else ()
+    keys = (*above, *(name or int(index) for name, index in _STEP.findall(path))) if what else above
     what = what or message
     if unknown := _UNKNOWN_KEY.fullmatch(what):
-        near = get_close_matches(unknown[1], _KNOWN_KEYS, n=1)
+        near = get_close_matches(unknown[1], _known_keys(keys), n=1)
         suggestion = f"; did you mean `{near[0]}`?" if near else ""
         return MappingError(f"unknown key `{unknown[1]}`{suggestion}", (*keys, unknown[1]))
     return MappingError(what.replace("Object missing required field", "needs the key"), keys)
+
+
+def _known_keys(keys: Keys) -> Sequence[str]:
+    """The keys of the table at a place."""
+    match keys:
+        case ():
+            struct: type[msgspec.Struct] = MappingFile
+        case ("order",):
+            struct = OrderFields
+        case ("lines", _):
+            struct = LineFields
+        case ("parts", _):
+            struct = Part
+        case _:
+            struct = Condition if {"when", "where"} & set(keys) else Field
+    return struct.__struct_encode_fields__
 
 
 def _line_of(keys: Keys, lines: dict[Keys, int]) -> int | None:
@@ -127,7 +139,3 @@ def _line_of(keys: Keys, lines: dict[Keys, int]) -> int | None:
         if keys[:length] in lines:
             return lines[keys[:length]]
     return None
-
-
-def _dotted(keys: Keys) -> str:
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")

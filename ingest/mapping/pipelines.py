@@ -21,7 +21,7 @@ _OFFSET_LENGTH = len("+00:00")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class Scope:
     """What conversions need of the rest of the mapping.
 
     Attributes:
@@ -60,7 +60,7 @@ def base_conversion(kind: Type) -> conversions.Convert:
     return _BASES[kind]
 
 
-def pipeline(field: Field, kind: Type, keys: Keys, setting: Setting) -> conversions.Convert | Contextual:
+def pipeline(field: Field, kind: Type, keys: Keys, scope: Scope) -> conversions.Convert | Contextual:
     """The conversions of a field, as one.
 
     Raises:
@@ -69,7 +69,7 @@ def pipeline(field: Field, kind: Type, keys: Keys, setting: Setting) -> conversi
     if kind == "text":
         return _joined(_text_steps(field, keys))
     if kind == "decimal":
-        return _joined_in_context([conversions.to_decimal, *_decimal_steps(field, keys, setting)])
+        return _joined_in_context([conversions.to_decimal, *_decimal_steps(field, keys, scope)])
     if kind == "timestamp":
         return _timestamp(field, keys)
     return _joined([base_conversion(kind), *([conversions.negated] if field.negate else [])])
@@ -141,13 +141,13 @@ def _constant_text(value: Any, keys: Keys) -> str:
         raise MappingError(mismatch.what, keys) from None
 
 
-def _decimal_steps(field: Field, keys: Keys, setting: Setting) -> list[conversions.Convert | Contextual]:
+def _decimal_steps(field: Field, keys: Keys, scope: Scope) -> list[conversions.Convert | Contextual]:
     steps: list[conversions.Convert | Contextual] = []
     match field.minor_units:
         case None:
             pass
         case "currency":
-            steps.append(_by_currency(keys, setting))
+            steps.append(_by_currency(keys, scope))
         case int() as digits:
             steps.append(lambda value: conversions.shifted(value, digits))
     if field.divide_by is not None:
@@ -159,8 +159,8 @@ def _decimal_steps(field: Field, keys: Keys, setting: Setting) -> list[conversio
     return steps
 
 
-def _by_currency(keys: Keys, setting: Setting) -> Contextual:
-    currency = setting.currency
+def _by_currency(keys: Keys, scope: Scope) -> Contextual:
+    currency = scope.currency
     if currency is None:
         raise MappingError("the currency cannot depend on itself", (*keys, "minor_units"))
 

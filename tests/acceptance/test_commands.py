@@ -20,6 +20,7 @@ from support import Cli, eventually_sync
 from ingest.cli import COMMANDS
 from ingest.cli.bench import COMMANDS as BENCH_COMMANDS
 from ingest.cli.dead import COMMANDS as DEAD_COMMANDS
+from ingest.cli.mapping import COMMANDS as MAPPING_COMMANDS
 from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.keys import Keys
 
@@ -521,6 +522,7 @@ def test_the_help_of_a_command_has_examples(cli: Cli, command: str) -> None:
 ALL_COMMANDS = [
     *((command,) for command in COMMANDS),
     *(("dead", command) for command in DEAD_COMMANDS),
+    *(("mapping", command) for command in MAPPING_COMMANDS),
     *(("bench", command) for command in BENCH_COMMANDS),
 ]
 

@@ -1,0 +1,141 @@
+"""`ingest mapping check`: shows the row that a document becomes, or what is wrong."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.domain.errors import ConfigError, Fault, UserError
+from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+EPILOG = """
+Examples:
+
+`ingest mapping check --sample order.json` applies the configured mapping (INGEST_MAPPING) to a document.
+
+`curl … | ingest mapping check --sample - --mapping shop.toml` tries a mapping on a document from a pipe.
+
+`ingest mapping check --id 450789469` fetches the order with the configured URL and credentials.
+
+`ingest mapping check --id 17 --url 'https://shop.example/orders/{order_id}' --json` prints the row as JSON.
+"""
+
+
+def check(
+    *,
+    sample: Annotated[Path | None, typer.Option(metavar="FILE", help="The document; - is standard input.")] = None,
+    order_id: Annotated[
+        str | None, typer.Option("--id", help="Fetch this order; with --sample, the document has to be of this order.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Fetch from this URL with {order_id} instead of the configured.")
+    ] = None,
+    mapping: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The mapping, instead of the configured one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the row that a document becomes by a mapping, or what is wrong with it. Stores nothing.
+
+    The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
+    """
+    from ingest.cli.common import start
+    from ingest.mapping.load import load_mapping
+    from ingest.operations.mapped_row import row_of
+
+    if sample is None and order_id is None:
+        raise typer.BadParameter("give a document (--sample) or the ID of an order to fetch (--id)")
+    if url is not None and sample is not None:
+        raise typer.BadParameter("--url is for an order that is fetched, and not for --sample")
+    settings = start(mapping=mapping, upstream_url=url)
+    if settings.mapping is None:
+        raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
+    compiled = load_mapping(settings.mapping)
+    if sample is None:
+        body = asyncio.run(_fetched(settings, _checked_id(order_id or "")))
+    else:
+        body = _read(sample, settings.upstream_body_limit)
+    try:
+        order = compiled.decode(body, order_id)
+    except InvalidDocument as error:
+        if as_json:
+            typer.echo(json.dumps({"fits": False, "error": str(error)}))
+            raise typer.Exit(1) from None
+        raise UserError(f"the document does not fit the mapping: {error}") from None
+    row = row_of(order)
+    if as_json:
+        typer.echo(json.dumps({"fits": True, "row": row}, ensure_ascii=False))
+    else:
+        _print(row)
+
+
+def _checked_id(text: str) -> str:
+    try:
+        return parse_order_id(text)
+    except InvalidOrderId as error:
+        raise typer.BadParameter(str(error), param_hint="'--id'") from None
+
+
+def _read(sample: Path, limit: int) -> bytes:
+    try:
+        if str(sample) == "-":
+            body = sys.stdin.buffer.read(limit + 1)
+        else:
+            with sample.open("rb") as file:
+                body = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {sample}: {error.strerror}") from error
+    if len(body) > limit:
+        raise UserError(f"the document is larger than {limit} bytes (INGEST_UPSTREAM_BODY_LIMIT)")
+    return body
+
+
+async def _fetched(settings: "Settings", order_id: str) -> bytes:
+    from ingest.domain.fetching import FetchRequest
+    from ingest.endpoint import endpoint_of, limits_of
+    from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+    from ingest.upstream.client import UpstreamClient
+
+    seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
+    async with UpstreamClient.open(endpoint_of(settings, os.environ), limits_of(settings), seconds) as upstream:
+        try:
+            return (await upstream.fetch(FetchRequest(order_id))).body
+        except Fault as fault:
+            raise UserError(f"cannot fetch order {order_id}: {fault}") from None
+
+
+def _print(row: dict[str, Any]) -> None:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from ingest.cli.output import standard_output
+    from ingest.cli.terminal import console_on
+    from ingest.cli.text import printable
+
+    columns = Table(box=None, show_header=False, pad_edge=False)
+    columns.add_column(style="dim", no_wrap=True)
+    columns.add_column(overflow="fold")
+    for name, value in row.items():
+        if name not in {"lines", "attributes"}:
+            columns.add_row(name, Text("-" if value is None else printable(str(value))))
+    for name, value in row["attributes"].items():
+        columns.add_row(f"attributes.{name}", Text(printable(_shown(value), 2_000)))
+    lines = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("sku", "quantity", "unit_price", "description"):
+        lines.add_column(name, justify="right" if name in {"quantity", "unit_price"} else "left", overflow="fold")
+    for line in row["lines"]:
+        lines.add_row(*(Text("-" if value is None else printable(str(value))) for value in line.values()))
+    with standard_output() as stream:
+        console_on(stream).print(Group(columns, "", lines))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,81 @@
+"""`ingest mapping check` and a worker's start: what is wrong with a mapping or a document is said in one line."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support import Cli
+
+SAMPLES = Path(__file__).parents[1] / "mapping_samples"
+
+
+@pytest.fixture
+def plain() -> Cli:
+    """Commands without any server."""
+    return Cli({name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))})
+
+
+def test_the_row_of_a_sample_is_shown(plain: Cli) -> None:
+    done = plain.run("mapping", "check", "--sample", str(SAMPLES / "shopify.json"), env={"INGEST_MAPPING": "shopify"})
+
+    shown = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert {"order_id 9007199254740993", "total 215.80", "placed_at 2025-01-24T04:10:16Z"} <= set(shown)
+    assert {"attributes.current_quantities [0, 3, 2]", "variant-49148385 3 3.00 Sticker"} <= set(shown)
+
+
+def test_the_row_of_a_sample_from_a_pipe_as_json(plain: Cli) -> None:
+    document = (SAMPLES / "woocommerce.json").read_text()
+
+    done = plain.run(
+        "mapping", "check", "--sample", "-", "--mapping", "woocommerce", "--id", "727", "--json", stdin=document
+    )
+
+    checked = json.loads(done.stdout)
+    assert (done.returncode, checked["fits"]) == (0, True)
+    assert checked["row"]["lines"][3] == {
+        "sku": "CABLE",
+        "quantity": "2.5",
+        "unit_price": "1.2",
+        "description": "Cable, by the metre",
+    }
+
+
+def test_a_document_that_does_not_fit_is_told_with_exit_code_1(plain: Cli) -> None:
+    given = ("mapping", "check", "--sample", str(SAMPLES / "amazon.json"), "--mapping", "shopify")
+
+    said, as_json = plain.run(*given), plain.run(*given, "--json")
+
+    error = "no value for `id` - at `$.id`"
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == f"ingest: the document does not fit the mapping: {error}\n"
+    assert (as_json.returncode, json.loads(as_json.stdout)) == (1, {"fits": False, "error": error})
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ((), "give a document (--sample) or the ID of an order to fetch (--id)"),
+        (("--sample", "-"), "there is no mapping: set INGEST_MAPPING, or give --mapping"),
+        (("--sample", "-", "--mapping", "shoppify"), "INGEST_MAPPING: no mapping is called 'shoppify'"),
+        (("--sample", "missing.json", "--mapping", "shopify"), "cannot read missing.json: No such file or directory"),
+        (("--sample", "-", "--url", "http://x/{order_id}"), "--url is for an order that is fetched"),
+        (("--id", "a b", "--mapping", "shopify"), "'a b' is not an order ID"),
+    ],
+)
+def test_wrong_use_is_told_with_exit_code_2(plain: Cli, given: tuple[str, ...], error: str) -> None:
+    done = plain.run("mapping", "check", *given)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert error in done.stderr
+
+
+def test_a_worker_does_not_start_with_a_mapping_that_cannot_be_used(plain: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('[order]\nid = "id"\n\n[[lines]]\nform = "items"\n')
+
+    worker = plain.run("worker", env={"INGEST_MAPPING": str(file), "INGEST_METRICS_PORT": "0"})
+
+    said = f"ingest: INGEST_MAPPING: {file}, line 1, order: needs the key `status`\n"
+    assert (worker.returncode, worker.stderr) == (2, said)

@@ -1,0 +1,218 @@
+"""A mapping file that cannot be used is refused at the start, by one line that names the line and the field."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.domain.errors import ConfigError
+from ingest.mapping.declaration import Condition, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.errors import MappingError
+from ingest.mapping.load import compile_mapping, load_mapping
+from ingest.mapping.toml_lines import Keys, lines_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+SOUND = """\
+# A comment.
+[order]
+id = "id"
+status = "status"
+placed_at = { path = "at", zone = "UTC" }
+currency = "currency"
+
+[[lines]]
+from = "items"
+sku = "sku"
+quantity = "quantity"
+unit_price = "price"
+
+[[lines]]
+from = "shipping"
+sku = { value = "SHIPPING" }
+quantity = { value = 1 }
+unit_price = "price"
+
+[attributes]
+note = "note"
+"""
+
+
+def refused(tmp_path: Path, old: str, new: str) -> str:
+    """What is said of the sound file with a change."""
+    assert old in SOUND
+    file = tmp_path / "shop.toml"
+    file.write_text(SOUND.replace(old, new, 1))
+    with pytest.raises(ConfigError) as error:
+        load_mapping(str(file))
+    assert error.value.exit_code == 2
+    return str(error.value).replace(str(file), "shop.toml")
+
+
+def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "shop.toml").write_text(SOUND)
+
+    assert load_mapping(str(tmp_path / "shop.toml")).parts == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("[order]", "[order", "not TOML: Expected ']' at the end of a table declaration (at line 2, column 7)"),
+        ('status = "status"\n', "", "line 2, order: needs the key `status`"),
+        ('[order]\nid = "id"', '[orders]\nid = "id"', "line 2, orders: unknown key `orders`; did you mean `order`?"),
+        ('"id"', "7", "line 3, order.id: Expected `str | object`, got `int`"),
+        ('"id"', '{ pth = "id" }', "line 3, order.id.pth: unknown key `pth`; did you mean `path`?"),
+        ('"id"', "{ requested = true, html = true }", "line 3, order.id: `requested` stands alone"),
+        ('"status"', '"a..b"', "line 4, order.status.path: 'a..b' is not a path: write keys, indexes and []"),
+        ('"status"', '""', "line 4, order.status: needs exactly one of `path`, `jmespath`, `value`"),
+        ('"status"', '"items[].x"', "line 4, order.status.path: a path with [] leads to a list of values"),
+        ('"status"', '{ path = "a", value = "b" }', "line 4, order.status: needs exactly one of"),
+        (
+            '"status"',
+            '{ path = "a", zone = "UTC" }',
+            "line 4, order.status.zone: `zone` is for the type `timestamp`, and",
+        ),
+        ('"status"', '{ path = "a", type = "txt" }', "line 4, order.status.type: Invalid enum value 'txt'"),
+        (
+            '"status"',
+            "{ requested = true }",
+            "line 4, order.status.requested: `requested` is for `id` of [order] alone",
+        ),
+        ('"status"', '{ path = "a", otherwise = "b" }', "line 4, order.status.otherwise: `otherwise` needs `values`"),
+        ('"status"', '{ path = "a", when = { path = "b" } }', "line 4, order.status.when: `when` is for the fields of"),
+        (
+            '"status"',
+            '{ cases = [\n  { when = { path = "b" }, value = "c" },\n] }',
+            "line 5, order.status.cases[0].when: a condition needs one of `present`, `equals` and `differs`",
+        ),
+        (
+            '"status"',
+            '{ first = [\n  "a",\n  { path = "b", html = 1 },\n] }',
+            "line 6, order.status.first[1].html: Expected `bool`, got `int`",
+        ),
+        (
+            '"UTC"',
+            '"Mars/Olympus"',
+            "line 5, order.placed_at.zone: unknown time zone 'Mars/Olympus': write UTC, +01:00 or",
+        ),
+        ('"UTC"', '"+25:00"', "line 5, order.placed_at.zone: unknown time zone '+25:00'"),
+        (
+            'zone = "UTC"',
+            'zone = "UTC", format = "unix"',
+            "line 5, order.placed_at.zone: `zone` is for the format `iso`",
+        ),
+        ('zone = "UTC"', 'default = "soon"', "line 5, order.placed_at.default: got a `str` that is not a timestamp"),
+        ('"currency"', '{ jmespath = "a[" }', "line 6, order.currency.jmespath: not a JMESPath expression:"),
+        (
+            '"currency"',
+            '{ jmespath = "a.sums(b)" }',
+            "line 6, order.currency.jmespath: unknown JMESPath function sums()",
+        ),
+        ('"currency"', '"a\\u0000b"', "line 6, order.currency: a text contains a NUL character"),
+        ('from = "items"', 'from = "items"\njmespath = "items"', "line 8, lines[0]: has both `from` and `jmespath`"),
+        ('sku = "sku"', 'sky = "sku"', "line 10, lines[0].sky: unknown key `sky`; did you mean `sku`?"),
+        ("{ value = 1 }", "{ value = true }", "line 17, lines[1].quantity.value: expected a decimal, got `bool`"),
+        ('"price"\n\n[att', '{ path = "p", digits = 2 }\n[att', "line 18, lines[1].unit_price.digits: `digits` needs"),
+        ('"note"', '{ path = "note", minor_units = 19 }', "line 21, attributes.note.minor_units: Expected `int` <= 18"),
+        (
+            '"note"',
+            '{ path = "note", type = "json", html = true }',
+            "line 21, attributes.note.html: `html` is for the type",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_field(tmp_path: Path, old: str, new: str, error: str) -> None:
+    said = refused(tmp_path, old, new)
+
+    assert said.startswith(f"INGEST_MAPPING: shop.toml{':' if error.startswith('not TOML') else ','} {error}")
+    assert "\n" not in said
+
+
+def test_a_file_without_lines_is_refused() -> None:
+    with pytest.raises(MappingError, match="needs at least one"):
+        compile_mapping("lines = []\n" + SOUND[: SOUND.index("[[lines]]")])
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (
+            "shoppify",
+            "INGEST_MAPPING: no mapping is called 'shoppify': write one of amazon, shopify, woocommerce, or the path",
+        ),
+        ("missing.toml", "INGEST_MAPPING: cannot read missing.toml: No such file or directory"),
+        ("/dev/zero", "INGEST_MAPPING: /dev/zero is larger than 1048576 bytes: it is not a mapping"),
+        ("/", "INGEST_MAPPING: cannot read /: Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told(name: str, error: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load_mapping(name)
+
+    assert str(refusal.value).startswith(error)
+
+
+tables = st.recursive(
+    st.text("ab\"'\n#[]{}=,\\. ", max_size=4) | st.integers(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc-.\"' ", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), tables, max_size=4))
+def test_the_line_of_every_key_is_found(data: dict[str, Any]) -> None:
+    text, expected = written(data)
+
+    assert tomllib.loads(text) == data
+    assert {keys: line for keys, line in lines_of(text).items() if keys in expected} == expected
+
+
+def written(data: dict[str, Any]) -> tuple[str, dict[Keys, int]]:
+    """A document as TOML with each element of a list on a line of its own, and the lines of its keys."""
+    lines: list[str] = []
+    at: dict[Keys, int] = {}
+
+    def write(value: Any, keys: Keys) -> None:
+        if isinstance(value, list):
+            lines[-1] += "[ # [ {"
+            for index, inner in enumerate(value):
+                lines.append("")
+                at[(*keys, index)] = len(lines)
+                write(inner, (*keys, index))
+                lines[-1] += ","
+            lines.append("]")
+        elif isinstance(value, dict):
+            lines[-1] += "{"
+            for index, (name, inner) in enumerate(value.items()):
+                lines[-1] += f"{', ' if index else ''}{quoted(name)} = "
+                if not set(name) & {'"', "\\"}:
+                    at[(*keys, name)] = len(lines)
+                write(inner, (*keys, name))
+            lines[-1] += "}"
+        else:
+            lines[-1] += str(value) if isinstance(value, int) else quoted(value)
+
+    for name, value in data.items():
+        lines.append(f"{name} = ")
+        at[(name,)] = len(lines)
+        write(value, (name,))
+    # Below a key that is written with escapes, no line is promised.
+    return "\n".join(lines), {keys: line for keys, line in at.items() if not any('"' in str(key) for key in keys)}
+
+
+def quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def test_the_reference_page_has_every_key() -> None:
+    page = (DOCS / "reference" / "mapping.md").read_text(encoding="utf-8")
+
+    for struct in (MappingFile, OrderFields, LineFields, Field, Condition, Part):
+        for name in struct.__struct_encode_fields__:
+            assert f"`{name}`" in page or f"[{name}]" in page, name
