@@ -77,6 +77,14 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     updated_at: Annotated[
         str | None, _option(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
     ] = None,
+    shape: Annotated[
+        str | None,
+        _option(
+            _ORDERS,
+            "Serve orders as this shop does: path, credential, documents.",
+            metavar="shopify|woocommerce|amazon",
+        ),
+    ] = _DEFAULT.shape,
     any_id: Annotated[
         bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
     ] = _DEFAULT.any_id,
@@ -85,6 +93,8 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     ] = _DEFAULT.any_bytes,
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id}, with faults on demand.
+
+    With --shape, it serves the same orders as a shop does; PUT /orders/{id} then takes documents of that shape.
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
 
@@ -112,6 +122,8 @@ Examples:
 `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
 
 `ingest upstream --any-id` serves any number of orders, for a benchmark.
+
+`ingest upstream --shape shopify --token shpat_1 --rate-limit 2 --rate-burst 40` is a Shopify shop.
 
 `curl -X PATCH localhost:8081/behaviour -d '{"down": "503"}'` starts an outage; `{"down": null}` ends it.
 """

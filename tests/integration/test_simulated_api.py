@@ -627,6 +627,7 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "down": "reset",
         "token": "secret",
         "updated_at": "2011-05-01T12:00:00Z",
+        "shape": "shopify",
         "any_id": True,
         "any_bytes": 500,
     }

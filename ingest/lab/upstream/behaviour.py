@@ -62,6 +62,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
         token: requests without `Authorization: Bearer TOKEN` get 401; null accepts all requests.
         updated_at: the `updated_at` of every bundled order; null leaves it out.
+        shape: serve the orders as this shop does: its path, the header of its credential, its documents; null for ours.
         any_id: serve any well-formed ID, with a bundled order under its name.
         any_bytes: for such IDs, use only the hundred bundled orders whose documents are nearest to this length.
     """
@@ -88,6 +89,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     down: Literal["503", "reset"] | None = None
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    shape: Literal["shopify", "woocommerce", "amazon"] | None = None
     any_id: bool = False
     any_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 

@@ -62,6 +62,10 @@ class Catalogue:
         self._replaced[key] = None
         self._put(key, None)
 
+    def is_replaced(self, key: bytes) -> bool:
+        """Whether an order has another document than the bundled one."""
+        return key in self._replaced
+
     def _put(self, key: bytes, replacement: Answer | None) -> None:
         if replacement is None:
             self._answers.pop(key, None)

@@ -118,8 +118,11 @@ class Connection(Protocol):
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the two headers that matter here."""
-        size = len(name)
+        """Keep the headers that matter here."""
+        size, shape = len(name), self._site.shape
+        if shape is not None and name.lower() == shape.credential:
+            self._authorization = shape.bearer(value)
+            return
         if size == 13 and name.lower() == b"authorization":
             self._authorization = value
         elif size == 10 and name.lower() == b"connection":
@@ -141,7 +144,10 @@ class Connection(Protocol):
             return
         method = self._parser.get_method()
         path, query = _split(self._url)
-        if path.startswith(ORDERS) and method in {b"GET", b"HEAD"}:
+        shape = self._site.shape
+        if shape is not None and method in {b"GET", b"HEAD"} and (asked := shape.asked(path, query)) is not None:
+            answer, latency = self._site.shaped(asked, self._authorization)
+        elif path.startswith(ORDERS) and method in {b"GET", b"HEAD"}:
             answer, latency = self._site.order(path, self._authorization)
         else:
             answer, latency = self._control.answer(method, path, query, bytes(self._body)), 0.0

@@ -34,7 +34,7 @@ class SimulatedApi:
 
     Attributes:
         seed: of the random generator; the same seed draws the same faults.
-        url_template: where the orders are, with `{order_id}`; known once started.
+        url_template: where the orders are, with `{order_id}`, by the shape at the start; known once started.
         base_url: where the control routes are; known once started.
     """
 
@@ -72,7 +72,8 @@ class SimulatedApi:
         # The first address as the system reports it: a name may stand for two, with a free port each.
         host, port, *_ = self._server.sockets[0].getsockname()
         self.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self.url_template = f"{self.base_url}{ORDERS.decode()}{{order_id}}"
+        shape = self._site.shape
+        self.url_template = self.base_url + (f"{ORDERS.decode()}{{order_id}}" if shape is None else shape.template)
         self._sample()
         return self
 

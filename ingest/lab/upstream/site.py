@@ -2,13 +2,17 @@
 
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from random import Random
 
 from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
-from ingest.lab.upstream.catalogue import Catalogue, order_id_of
+from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.faults import FaultPlan
+from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
 from ingest.lab.upstream.stats import Stats, StatsReport
+
+_SERVED = str(int(HTTPStatus.OK))
 
 
 class Site:
@@ -26,13 +30,27 @@ class Site:
         self._plan = FaultPlan(behaviour, self._random)
         self._faulty = FaultyAnswers(behaviour)
         self.catalogue.behave(behaviour)
+        self.shape = None if behaviour.shape is None else SHAPES[behaviour.shape]
 
     def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
         """Count a request, and return its answer with the seconds to wait before it; None means never."""
         now = time.monotonic()
         self.stats.arrived(key, now)
-        plan = self._plan
+        return self._answer(key, self.catalogue.answer(key), authorization, now)
+
+    def shaped(self, asked: Asked, authorization: bytes | None) -> tuple[Answer | None, float]:
+        """As `order`, for a request in the shape of a shop."""
+        now, key = time.monotonic(), ORDERS + asked.order_id
+        self.stats.arrived(key, now)
         right = self.catalogue.answer(key)
+        if right.label == _SERVED and not self.catalogue.is_replaced(key):
+            right = shaped(right, asked)
+        return self._answer(key, right, authorization, now)
+
+    def _answer(
+        self, key: bytes, right: Answer, authorization: bytes | None, now: float
+    ) -> tuple[Answer | None, float]:
+        plan = self._plan
         if plan.guarded:
             fault = plan.refuse(authorization, self.stats.concurrency, now)
             if fault:
