@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
 from ingest.endpoint import endpoint_of, limits_of
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
@@ -35,6 +36,7 @@ from ingest.queue.consumer import Consumer
 from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
@@ -97,9 +99,10 @@ def build_worker(
     heartbeats = Heartbeats(
         queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
     )
-    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, settings.concurrency, clock=clock)
+    per_request, requests = orders_per_request(settings), requests_at_once(settings)
+    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
     pacing = Pacing(clock=clock)
-    limit = ConcurrencyLimit(settings.concurrency, metrics.concurrency_limit, pacing, clock=clock)
+    limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, clock=clock)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
     settlement = Settlement(
         queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
@@ -119,7 +122,7 @@ def build_worker(
         Parts(
             queue=queue,
             in_flight=in_flight,
-            slots=Slots(in_flight, limit, pacing, circuit),
+            slots=Slots(in_flight, limit, pacing, circuit, most=settings.concurrency, per_request=per_request),
             reader=reader,
             executor=executor,
             settlement=settlement,
@@ -168,11 +171,13 @@ async def open_ports(
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
         await until_ready("redis", consumer.ensure_group)
-        upstream = await stack.enter_async_context(
+        upstream: Upstream = await stack.enter_async_context(
             classes.upstream.open(
                 endpoint_of(settings, os.environ), limits_of(settings), metrics.upstream_request, clock.utc
             )
         )
+        if settings.upstream_bulk_url:
+            upstream = await stack.enter_async_context(BulkUpstream.open(upstream, bulk_options(settings)))
         yield Ports(consumer, store, upstream, decode_of(settings), clock)
 
 

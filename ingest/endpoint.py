@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from ingest.bulk_requests import answer_limit, requested_url
 from ingest.domain.errors import ConfigError
 from ingest.domain.request_headers import check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
@@ -52,13 +53,13 @@ def endpoint_of(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
     if settings.upstream_body is not None and settings.upstream_method != "POST":
         raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
     return Endpoint(
-        url=settings.upstream_url,
+        url=requested_url(settings),
         method=settings.upstream_method,
         body=settings.upstream_body,
         access=_access(settings, environ),
         statuses=parse_status_overrides(settings.upstream_status or ""),
         kind=settings.upstream_client,
-        proxy=proxy_for(settings.upstream_url, environ),
+        proxy=proxy_for(requested_url(settings), environ),
     )
 
 
@@ -81,7 +82,7 @@ def limits_of(settings: Settings) -> UpstreamLimits:
         connect=settings.upstream_connect_timeout,
         read=settings.upstream_read_timeout,
         total=settings.upstream_timeout,
-        body=settings.upstream_body_limit,
+        body=answer_limit(settings),
         tries=settings.upstream_tries,
     )
 
@@ -141,7 +142,7 @@ def _tls(settings: Settings) -> TlsFiles:
     ca, cert, key = settings.upstream_ca_file, settings.upstream_cert_file, settings.upstream_key_file
     if key and not cert:
         raise ConfigError(f"{PREFIX}UPSTREAM_KEY_FILE is set without {PREFIX}UPSTREAM_CERT_FILE")
-    urls = (settings.upstream_url, settings.upstream_oauth2_url or "")
+    urls = (requested_url(settings), settings.upstream_oauth2_url or "")
     if (ca or cert) and not any(url.lower().startswith("https://") for url in urls):
         name = "CA" if ca else "CERT"
         raise ConfigError(f"{PREFIX}UPSTREAM_{name}_FILE is set, but {PREFIX}UPSTREAM_URL does not start with https://")

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.domain.masking import BULK_PLACEHOLDER, MASK, PLACEHOLDER, mask_url
 from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
 
@@ -31,6 +31,7 @@ _SHORTEST_BLOCK = 0.1
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0)]
+MemberPath = Annotated[str, Field(pattern=r"^[^.\s\x00-\x1f]{1,64}(\.[^.\s\x00-\x1f]{1,64}){0,7}$")]
 KeyPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
 
@@ -124,6 +125,18 @@ class Settings(BaseSettings):
     upstream_client: Annotated[Literal["aiohttp", "curl"], BeforeValidator(_lower)] = Field(
         "aiohttp", description="HTTP client for the external API: aiohttp, or curl (extra `curl`; needs less CPU time)"
     )
+    upstream_bulk_url: str | None = Field(
+        None,
+        description="URL of the list endpoint of the external API, a template with {order_ids}: orders are requested together",
+    )
+    upstream_bulk_size: Annotated[int, Field(gt=0, le=1_000)] = Field(
+        50, description="Maximum number of orders in one request to INGEST_UPSTREAM_BULK_URL"
+    )
+    upstream_bulk_path: MemberPath | Literal[""] = Field(
+        "",
+        description="Where the list is in its answer, such as data.orders; by default the answer is the list, or has only one",
+    )
+    upstream_bulk_id: MemberPath = Field("id", description="Where the order ID is in each document of that list")
     heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
         6.0,
         description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
@@ -242,12 +255,17 @@ class Settings(BaseSettings):
     @field_validator("upstream_url")
     @classmethod
     def _upstream_template(cls, value: str) -> str:
-        _require_scheme(value, ("http", "https"), "https://shop.example/orders/{order_id}")
-        if value.count(PLACEHOLDER) > 1:
-            raise ValueError("must contain {order_id} exactly once, such as https://shop.example/orders/{order_id}")
-        parts = urlsplit(value)
-        if not parts.hostname or "{" in parts.netloc or PLACEHOLDER in parts.fragment:
-            raise ValueError("must name a host, with {order_id} in the path or the query")
+        _require_template(value, PLACEHOLDER, "https://shop.example/orders/{order_id}")
+        return value
+
+    @field_validator("upstream_bulk_url")
+    @classmethod
+    def _upstream_bulk_template(cls, value: str) -> str:
+        example = "https://shop.example/orders?ids={order_ids}"
+        if value and BULK_PLACEHOLDER not in value:
+            raise ValueError(f"must contain {{order_ids}} exactly once, such as {example}")
+        if value:
+            _require_template(value, BULK_PLACEHOLDER, example)
         return value
 
     @classmethod
@@ -437,6 +455,15 @@ def _require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several
         raise ValueError(f"is not a URL, or its port is not a number: {expected}") from None
     if parts.scheme not in schemes:
         raise ValueError(expected)
+
+
+def _require_template(url: str, placeholder: str, example: str) -> None:
+    _require_scheme(url, ("http", "https"), example)
+    if url.count(placeholder) > 1:
+        raise ValueError(f"must contain {placeholder} exactly once, such as {example}")
+    parts = urlsplit(url)
+    if not parts.hostname or "{" in parts.netloc or placeholder in parts.fragment:
+        raise ValueError(f"must name a host, with {placeholder} in the path or the query")
 
 
 def _require_known_options(url: str) -> None:

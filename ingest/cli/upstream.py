@@ -51,6 +51,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     truncate_rate: Annotated[float, _share("The connection closes after half of the body.")] = 0.0,
     reset_rate: Annotated[float, _share("The connection is reset without an answer.")] = 0.0,
     hang_rate: Annotated[float, _share("Never answered.")] = 0.0,
+    breaking_id: Annotated[
+        str | None, _option(_FAULTS, "Any request that asks for this order gets --error-status.")
+    ] = _DEFAULT.breaking_id,
     fail_first: Annotated[
         int, _option(_FAULTS, "Only the first n requests for each order are faulty; 0: any.", min=0)
     ] = _DEFAULT.fail_first,
@@ -85,6 +88,12 @@ def upstream(  # noqa: PLR0913  each parameter is one option
             metavar="shopify|woocommerce|amazon",
         ),
     ] = _DEFAULT.shape,
+    list_limit: Annotated[
+        int, _option(_ORDERS, "Orders that one request to the list endpoint may ask for.", min=1)
+    ] = _DEFAULT.list_limit,
+    list_shape: Annotated[
+        str, _option(_ORDERS, "Answer of the list endpoint.", metavar="object|array")
+    ] = _DEFAULT.list_shape,
     any_id: Annotated[
         bool, typer.Option("--any-id", help="Serve any ID, not only those bundled.", rich_help_panel=_ORDERS)
     ] = _DEFAULT.any_id,
@@ -92,7 +101,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         int | None, _option(_ORDERS, "Approximate length of their documents, in bytes.", min=1)
     ] = _DEFAULT.any_bytes,
 ) -> None:
-    """Run the simulated external API: 10,000 real orders at GET /orders/{id}, with faults on demand.
+    """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
     With --shape, it serves the same orders as a shop does; PUT /orders/{id} then takes documents of that shape.
 

@@ -78,10 +78,10 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     document: bytes | None
     fields: Mapping[bytes, bytes]
 
-    def request(self, order_id: str) -> FetchRequest:
+    def request(self, order_id: str, together: int = 0) -> FetchRequest:
         """What is requested of the external API for this delivery."""
         fields = self.fields
-        return FetchRequest(order_id, self.attempt, fields.get(b"traceparent"), fields.get(b"source"))
+        return FetchRequest(order_id, self.attempt, fields.get(b"traceparent"), fields.get(b"source"), together)
 
     def pushed_at(self) -> datetime:
         """When a pushed document was announced, which stands in for its version.

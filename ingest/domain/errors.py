@@ -31,11 +31,13 @@ class Fault(Exception):
 
     Attributes:
         exchange: the request that failed, if there was one, with the orders that it was sent for.
+        is_shared: whether the request as a whole has failed, which was sent for several orders: any of them may be the cause.
         retry_reason: how a retry after it is counted.
         uses_attempt: whether it may use up an attempt of the order.
     """
 
     exchange: Exchange | None = None
+    is_shared = False
     retry_reason = RetryReason.HTTP_STATUS
     uses_attempt = True
 

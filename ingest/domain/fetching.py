@@ -13,12 +13,14 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
         attempt: which attempt at the order this is, from 1.
         traceparent: the W3C trace context that the entry carries, if any.
         source: which producer or webhook source announced the order, if the entry says so.
+        together: how many orders one HTTP request for this one may be sent for, at most; 0 for as many as usual.
     """
 
     order_id: str
     attempt: int = 1
     traceparent: bytes | None = None
     source: bytes | None = None
+    together: int = 0
 
 
 class Exchange:

@@ -4,6 +4,7 @@ import re
 from urllib.parse import urlsplit, urlunsplit
 
 PLACEHOLDER = "{order_id}"
+BULK_PLACEHOLDER = "{order_ids}"
 MASK = "***"
 # Options in the URLs of Redis and PostgreSQL that are not secret, and useful to see; all others are masked.
 _SHOWN_OPTIONS = frozenset({
@@ -11,11 +12,12 @@ _SHOWN_OPTIONS = frozenset({
     "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "sslcrl", "sslmode", "sslnegotiation", "sslrootcert",
     "target_session_attrs", "user", "username",
 })  # fmt: skip
+_PLACEHOLDERS = re.compile(f"({re.escape(PLACEHOLDER)}|{re.escape(BULK_PLACEHOLDER)})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 
 
 def mask_url(url: str) -> str:
-    """Return the URL with passwords and query values replaced by `***`; `{order_id}` is kept.
+    """Return the URL with passwords and query values replaced by `***`; `{order_id}` and `{order_ids}` are kept.
 
     In the URL of the external API, the whole user part is masked: API keys are put there as user names.
 
@@ -55,4 +57,5 @@ def _mask_option(option: str, shown: frozenset[str]) -> str:
         name, value = "", option
     if name in shown:
         return option
-    return name + equals + PLACEHOLDER.join(MASK if text else "" for text in value.split(PLACEHOLDER))
+    texts = _PLACEHOLDERS.split(value)
+    return name + equals + "".join(text if _PLACEHOLDERS.fullmatch(text) else MASK for text in texts if text)

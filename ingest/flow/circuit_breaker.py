@@ -133,7 +133,7 @@ class CircuitBreaker(Circuit):
         is_unmistakable = isinstance(fault, CredentialFault) or (
             isinstance(fault, TransientFault) and not fault.reached
         )
-        if is_unmistakable or self._failed.orders() > 1:
+        if is_unmistakable or self._failed.apart() > 1:
             self._open(fault)
         else:
             self._failed.clear()

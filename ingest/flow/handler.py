@@ -84,20 +84,21 @@ class Handler:
         """As `handle`, with a single request, although the circuit is open."""
         return await self._decide(delivery, self._upstream.fetch_once)
 
-    async def _decide(self, delivery: Delivery, fetch: Fetch) -> Outcome:
+    async def _decide(self, delivery: Delivery, fetch: Fetch, together: int = 0) -> Outcome:
         if delivery.order_id is None:
             return DeadLetter(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
         if delivery.count > self._limits.deliveries:
             # Counted by Redis: a message that kills its worker leaves no attempt behind.
             return DeadLetter(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
-        request = delivery.request(delivery.order_id)
+        request = delivery.request(delivery.order_id, together)
         started_at = self._clock()
         try:
             if delivery.document is not None:
                 return await self._read(delivery.document, request, delivery.pushed_at())
             fetched = await fetch(request)
-            self._circuit.record_success(request, started_at)
-            if fetched.exchange is None or fetched.exchange.count():
+            exchange = fetched.exchange
+            if exchange is None or exchange.count():
+                self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
                 self._limit.record_success()
             return await self._read(fetched.body, request, fetched.asked_at)
         except TruncatedDocument as error:
@@ -126,6 +127,8 @@ class Handler:
             self._circuit.record_answer(exchange.started_at)
             if is_first:
                 self._limit.record_success()
+            if fault.is_shared:
+                return await self._isolate(delivery, exchange)
             if isinstance(fault, PostponedFault):
                 return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
             return DeadLetter(fault.reason, str(fault))
@@ -143,7 +146,13 @@ class Handler:
             # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
+        if fault.is_shared and not (isinstance(fault, TransientFault) and not fault.reached):
+            return await self._isolate(delivery, exchange)
         return self._after_failure(delivery, fault.retry_reason, str(fault))
+
+    async def _isolate(self, delivery: Delivery, exchange: Exchange) -> Outcome:
+        """Fetch it with half as many others: one of them has made the request fail, and the API is not at fault."""
+        return await self._decide(delivery, self._upstream.fetch, max(1, len(exchange.requests) // 2))
 
     def _after_failure(
         self, delivery: Delivery, reason: RetryReason, error: str, after: float | None = None

@@ -19,16 +19,29 @@ class Slots:
 
     Args:
         in_flight: which slots are taken.
-        limit: how many there are.
+        limit: how many requests may be in flight.
         pacing: the pauses in which nothing is read.
         circuit: when it opens, waiting ends.
+        per_request: orders that one request may be sent for; if more than one, there are at most
+        most: slots.
     """
 
-    def __init__(self, in_flight: InFlight, limit: ConcurrencyLimit, pacing: Pacing, circuit: CircuitBreaker) -> None:
+    def __init__(
+        self,
+        in_flight: InFlight,
+        limit: ConcurrencyLimit,
+        pacing: Pacing,
+        circuit: CircuitBreaker,
+        *,
+        most: int = 0,
+        per_request: int = 1,
+    ) -> None:
         self._in_flight = in_flight
         self._limit = limit
         self._pacing = pacing
         self._circuit = circuit
+        self._most = most
+        self._per_request = per_request
         self._wanted = 1
         self._changed = asyncio.Event()
         in_flight.observe_slots(self._slot_freed)
@@ -54,7 +67,7 @@ class Slots:
         self._changed.set()
 
     async def _free(self, *, backlog: bool) -> int:
-        self._wanted = max(1, self._limit.value // _GATHER_SHARE) if backlog else 1
+        self._wanted = max(1, self._slots() // _GATHER_SHARE) if backlog else 1
         if self._count() < self._wanted:
             self._changed.clear()
             timer = asyncio.get_running_loop().call_later(_GATHER, self._want_one)
@@ -69,7 +82,11 @@ class Slots:
                 await self._changed.wait()
 
     def _count(self) -> int:
-        return self._limit.value - len(self._in_flight.tasks)
+        return self._slots() - len(self._in_flight.tasks)
+
+    def _slots(self) -> int:
+        requests = self._limit.value
+        return requests if self._per_request == 1 else min(self._most, requests * self._per_request)
 
     def _slot_freed(self) -> None:
         if self._count() >= self._wanted:

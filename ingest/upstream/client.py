@@ -123,9 +123,9 @@ class UpstreamClient:
     def _url(self, order_id: str) -> str:
         if not self._in_url:
             return self._before  # the ID is in the body
-        # Most IDs need no quoting, and the check costs a tenth of it.
+        # Most IDs need no quoting, and the check costs a tenth of it. Those of a bulk request are separated by commas.
         plain = order_id.isalnum() and order_id.isascii()
-        return self._before + (order_id if plain else quote(order_id, safe="")) + self._after
+        return self._before + (order_id if plain else quote(order_id, safe=",")) + self._after
 
     async def _try_again(self, request: FetchRequest, first: TransientFault) -> Fetched:
         """Retry after a failed first try. The first try runs without tenacity, which would double the cost of a success."""

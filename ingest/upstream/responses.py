@@ -12,6 +12,8 @@ from ingest.domain.status_overrides import Action, StatusOverride
 
 LONGEST_WAIT = 24 * 3600.0
 NO_OVERRIDES: Mapping[int, StatusOverride] = {}
+# How JSON texts that start so end.
+_ENDS = {b"{": b"}", b"[": b"]"}
 _SECONDS = re.compile(r"(?P<whole>[0-9]+)(?P<fraction>(\.[0-9]+)?)")
 
 Code = Literal["2xx", "4xx", "429", "5xx"]
@@ -86,13 +88,13 @@ def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fa
 
 
 def is_truncated(body: bytes) -> bool:
-    """Return whether a body is empty, or starts like a JSON object without ending like one.
+    """Return whether a body is empty, or starts like a JSON object or array without ending like one.
 
     A response without Content-Length ends when its connection closes, complete or not. A body that is truncated after a
-    closing brace is not detected here, but when it is decoded.
+    closing brace or bracket is not detected here, but when it is decoded.
     """
     body = body.strip()
-    return not body or (body.startswith(b"{") and not body.endswith(b"}"))
+    return not body or (body[:1] in _ENDS and not body.endswith(_ENDS[body[:1]]))
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:

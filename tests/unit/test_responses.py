@@ -191,6 +191,8 @@ def test_an_invalid_retry_after_never_raises(value: str) -> None:
         (b"{", True),
         (b'{"id": "a', True),
         (b' {"lines": [{"a": 1},\n', True),
+        (b'[{"id": "a"}, {"id": "b"}', True),
+        (b"[", True),
         (b"{}", False),
         (b'{"id": "a"}\r\n', False),
         (b"<html>", False),

@@ -25,7 +25,7 @@ class Service(ServiceContender):
     group = DEFAULT_GROUP
 
     def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
-        super().__init__(stage, api_url, plan.worker_settings(), plan.commands)
+        super().__init__(stage, api_url, {**plan.worker_settings(), **_bulk(plan, api_url)}, plan.commands)
         self.consumers = plan.processes
 
 
@@ -78,6 +78,13 @@ def kill_as_planned(contender: PipelineContender, plan: Plan) -> None:
             contender.kill_command()
         case _:
             assert_never(plan.kill)
+
+
+def _bulk(plan: Plan, api_url: str) -> dict[str, str]:
+    if not plan.bulk:
+        return {}
+    list_url = api_url.replace("/{order_id}", "?ids={order_ids}")
+    return {"INGEST_UPSTREAM_BULK_URL": list_url, "INGEST_UPSTREAM_BULK_SIZE": str(plan.bulk)}
 
 
 def _reading(stage: Stage, group: str) -> int:

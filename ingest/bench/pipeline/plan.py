@@ -31,6 +31,7 @@ class Plan:
         kill: one worker process, which its supervisor replaces; or a whole `ingest worker` command of two.
         client: INGEST_UPSTREAM_CLIENT; None for the default.
         batch_rows: INGEST_BATCH_ROWS; None for the default.
+        bulk: orders in one request of the service, to the list endpoint; 0 for one request for each.
         api_limit: requests at a time above which the external API answers 429; 0 for never.
         api_retry_after: seconds to wait that such an answer demands.
         seed: of the arrivals and of the latencies.
@@ -46,6 +47,7 @@ class Plan:
     kill: Kill = "worker"
     client: str | None = None
     batch_rows: int | None = None
+    bulk: int = 0
     api_limit: int = 0
     api_retry_after: int = 1
     seed: int = 1

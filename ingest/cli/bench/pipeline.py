@@ -50,6 +50,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     batch_rows: Annotated[
         int | None, _option(_CONTENDERS, "INGEST_BATCH_ROWS of the service.", min=1, max=5_000, show_default=False)
     ] = None,
+    bulk: Annotated[
+        int, _option(_CONTENDERS, "Orders in one request of the service; 0: one request for each.", min=0, max=250)
+    ] = 0,
     vs: Annotated[list[str] | None, _option(_CONTENDERS, "Another contender; repeatable.", metavar="bare")] = None,
     runs: Annotated[int, _option(_CONTENDERS, "Runs of each contender, in turn.", min=1, max=100)] = 1,
     sweep: Annotated[
@@ -114,6 +117,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         kill=kill,
         client=client,
         batch_rows=batch_rows,
+        bulk=bulk,
         api_limit=api_limit,
         api_retry_after=api_retry_after,
         seed=seed,

@@ -106,7 +106,7 @@ class FaultyAnswers:
             case Fault.NOT_FOUND:
                 return not_found(order_id)
             case Fault.REDIRECT:
-                return answer(HTTPStatus.FOUND, Location=f"/orders/{quote(order_id)}")
+                return answer(HTTPStatus.FOUND, Location=_location(order_id))
             case Fault.MALFORMED:
                 return answer(HTTPStatus.OK, b"{" + _body(right))
             case Fault.TRUNCATE:
@@ -128,6 +128,11 @@ class FaultyAnswers:
                 return problem(status, detail, Retry_After=until, Date=formatdate(now, usegmt=True))
             case "none":
                 return problem(status, detail)
+
+
+def _location(order_id: str) -> str:
+    """Where the same order is; what begins with a question mark is the query of a list."""
+    return order_id if order_id.startswith("?") else f"/orders/{quote(order_id)}"
 
 
 def _oversized(length: int) -> Answer:

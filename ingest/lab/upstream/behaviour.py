@@ -63,6 +63,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         token: requests without `Authorization: Bearer TOKEN` get 401; null accepts all requests.
         updated_at: the `updated_at` of every bundled order; null leaves it out.
         shape: serve the orders as this shop does: its path, the header of its credential, its documents; null for ours.
+        list_limit: orders for which one request to the list endpoint may ask; above, 422 is the answer.
+        list_shape: the answer of the list endpoint is an `object` with the member `orders`, or an `array`.
+        breaking_id: any request that asks for this order, alone or among others, gets `error_status`; null for none.
         any_id: serve any well-formed ID, with a bundled order under its name.
         any_bytes: for such IDs, use only the hundred bundled orders whose documents are nearest to this length.
     """
@@ -90,6 +93,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     shape: Literal["shopify", "woocommerce", "amazon"] | None = None
+    list_limit: Annotated[int, msgspec.Meta(ge=1)] = 250
+    list_shape: Literal["object", "array"] = "object"
+    breaking_id: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     any_id: bool = False
     any_bytes: Annotated[int, msgspec.Meta(ge=1)] | None = None
 

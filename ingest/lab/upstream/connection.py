@@ -20,6 +20,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from ingest.lab.upstream.answers import Answer, Ending, problem, uncounted, with_connection, without_body
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
+from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
@@ -149,6 +150,8 @@ class Connection(Protocol):
             answer, latency = self._site.shaped(asked, self._authorization)
         elif path.startswith(ORDERS) and method in {b"GET", b"HEAD"}:
             answer, latency = self._site.order(path, self._authorization)
+        elif path == LIST and method in {b"GET", b"HEAD"}:
+            answer, latency = self._site.list_orders(query, self._authorization)
         else:
             answer, latency = self._control.answer(method, path, query, bytes(self._body)), 0.0
         if answer is not None and method == b"HEAD":

@@ -1,6 +1,7 @@
 """Decides which fault one request for an order gets; pure, given a random generator and the time."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from enum import Enum
 from itertools import accumulate
 from random import Random
@@ -64,7 +65,8 @@ class FaultPlan:
         self._fail_first = behaviour.fail_first
         self._tries: dict[bytes, int] = {}
         self.guarded = bool(self._down or self._credential or self._bucket or self._concurrency)
-        self.faulty = self._thresholds[-1] > 0
+        self._breaking = None if behaviour.breaking_id is None else f"/{behaviour.breaking_id}".encode()
+        self.faulty = self._thresholds[-1] > 0 or self._breaking is not None
 
     @staticmethod
     def _bucket_of(behaviour: Behaviour) -> TokenBucket | None:
@@ -87,8 +89,13 @@ class FaultPlan:
             return Fault.THROTTLED
         return None
 
-    def draw(self, key: bytes) -> Fault | None:
-        """Return the fault that this request for `key` draws; worth asking only if the plan is `faulty`."""
+    def draw(self, key: bytes, keys: Sequence[bytes] = ()) -> Fault | None:
+        """Return the fault that this request for `key` draws; worth asking only if the plan is `faulty`.
+
+        `keys` are the orders that a request to the list endpoint asks for.
+        """
+        if self._breaking is not None and any(asked.endswith(self._breaking) for asked in (keys or (key,))):
+            return Fault.ERROR
         if self._fail_first:
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             if tries > self._fail_first:

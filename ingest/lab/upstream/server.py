@@ -13,6 +13,7 @@ from ingest.lab.upstream.behaviour import Behaviour, changed, checked
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.connection import Connection, Roster
 from ingest.lab.upstream.control import Control
+from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
@@ -35,6 +36,7 @@ class SimulatedApi:
     Attributes:
         seed: of the random generator; the same seed draws the same faults.
         url_template: where the orders are, with `{order_id}`, by the shape at the start; known once started.
+        list_template: where several orders are found with one request, with `{order_ids}`; known once started.
         base_url: where the control routes are; known once started.
     """
 
@@ -74,6 +76,7 @@ class SimulatedApi:
         self.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         shape = self._site.shape
         self.url_template = self.base_url + (f"{ORDERS.decode()}{{order_id}}" if shape is None else shape.template)
+        self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
         self._sample()
         return self
 

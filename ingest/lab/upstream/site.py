@@ -1,7 +1,7 @@
 """The external API without its sockets: which answer a request for an order gets, and when."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from random import Random
 
@@ -9,6 +9,7 @@ from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.faults import FaultPlan
+from ingest.lab.upstream.listing import listed_keys, listing
 from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
 from ingest.lab.upstream.stats import Stats, StatsReport
 
@@ -47,8 +48,15 @@ class Site:
             right = shaped(right, asked)
         return self._answer(key, right, authorization, now)
 
+    def list_orders(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+        """As `order`, for a request to the list endpoint."""
+        now, keys = time.monotonic(), listed_keys(query)
+        self.stats.arrived_list(keys, now)
+        right = listing(self.catalogue, keys, self.behaviour)
+        return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
+
     def _answer(
-        self, key: bytes, right: Answer, authorization: bytes | None, now: float
+        self, key: bytes, right: Answer, authorization: bytes | None, now: float, keys: Sequence[bytes] = ()
     ) -> tuple[Answer | None, float]:
         plan = self._plan
         if plan.guarded:
@@ -56,7 +64,7 @@ class Site:
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
         if plan.faulty:
-            fault = plan.draw(key)
+            fault = plan.draw(key, keys)
             if fault:
                 answer = self._faulty.to(fault, order_id_of(key), right, time.time())
                 return answer, plan.draw_latency()

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,9 +22,10 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         requests: requests for orders that came in.
+        orders: the orders that they asked for; a request to the list endpoint asks for several.
         by_status: how they ended: an HTTP status, `reset`, or `abandoned` where the client left before the
             answer. Adds up to `requests` less `concurrency`, if nothing was in flight at the last reset.
-        by_id: requests per order ID; left out on request.
+        by_id: requests per order ID, those to the list endpoint included; left out on request.
         concurrency: requests being answered now.
         peak_concurrency: the most there were at once.
         rate_mean: answers per second between the first request and the last answer.
@@ -34,6 +36,7 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     requests: int
+    orders: int
     by_status: dict[str, int]
     by_id: dict[str, int]
     concurrency: int
@@ -58,6 +61,7 @@ class Stats:
         self.by_key: dict[bytes, int] = {}
         self.by_status: Counter[str] = Counter()
         self.requests = 0
+        self.extra_orders = 0
         self.peak = self.concurrency
         self.first_at: float | None = None
         self.last_at: float | None = None
@@ -76,6 +80,13 @@ class Stats:
         if self.first_at is None:
             self.first_at = now
         self.last_at = now
+
+    def arrived_list(self, keys: Sequence[bytes], now: float) -> None:
+        """Count a request for several orders, or for none, that came in."""
+        self.arrived(keys[0] if keys else b"", now)
+        self.extra_orders += len(keys) - 1
+        for key in keys[1:]:
+            self.by_key[key] = self.by_key.get(key, 0) + 1
 
     def answered(self, label: str, now: float) -> None:
         """Count its answer."""
@@ -98,6 +109,7 @@ class Stats:
         now = time.monotonic()
         return StatsReport(
             requests=self.requests,
+            orders=self.requests + self.extra_orders,
             by_status=dict(self.by_status),
             by_id=by_id,
             concurrency=self.concurrency,

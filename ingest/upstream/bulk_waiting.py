@@ -1,0 +1,116 @@
+"""The calls that wait for the next bulk requests, and which of them go together.
+
+Calls with different limits do not go together: those of a request that has failed are isolated from others, half as many at a time.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ingest.domain.errors import Fault
+from ingest.domain.fetching import Fetched, FetchRequest
+
+# Servers should read request lines of 8,000 octets (RFC 9112, section 3); the method and the version need some of them.
+_LONGEST_URL = 7_900
+
+
+class Call:
+    """One order that somebody waits for.
+
+    Attributes:
+        request: the order.
+        is_missing: whether it was missing from an answer that had others.
+        ended: what becomes of it.
+        on_leave: called if nobody waits any longer.
+    """
+
+    __slots__ = ("ended", "is_missing", "on_leave", "request")
+
+    def __init__(self, request: FetchRequest, ended: "asyncio.Future[Fetched]") -> None:
+        self.request = request
+        self.is_missing = False
+        self.ended = ended
+        self.on_leave: Callable[[], None] | None = None
+
+    async def result(self) -> Fetched:
+        """Wait for it. Cancelled, the request goes on if others wait for it."""
+        try:
+            return await self.ended
+        except asyncio.CancelledError:
+            if self.on_leave is not None:
+                self.on_leave()
+            raise
+
+    def succeed(self, fetched: Fetched) -> None:
+        """Give the caller its document, if it still waits."""
+        if not self.ended.done():
+            self.ended.set_result(fetched)
+
+    def fail(self, error: Exception) -> None:
+        """Give the caller an error, if it still waits."""
+        if not self.ended.done():
+            self.ended.set_exception(_for_one_caller(error))
+
+
+class WaitingCalls:
+    """Calls in the order of their arrival, in groups that do not mix.
+
+    Args:
+        size: orders in a request.
+        length: of the URL without IDs.
+    """
+
+    def __init__(self, size: int, length: int) -> None:
+        self._size = size
+        self._room = max(0, _LONGEST_URL - length)
+        self._groups: dict[tuple[int, bool], list[Call]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any call waits."""
+        return bool(self._groups)
+
+    def add(self, call: Call) -> None:
+        """Let a call wait for the next request of its group."""
+        size = min(call.request.together or self._size, self._size)
+        self._groups.setdefault((size, call.is_missing), []).append(call)
+
+    def take(self, *, only_full: bool) -> Sequence[Call]:
+        """Remove and return the calls of the next request; none if nothing waits, or `only_full` and nothing fills a request.
+
+        Groups take turns. Calls for one order count once. Callers that have left are dropped.
+        """
+        for key in list(self._groups):
+            calls = [call for call in self._groups.pop(key) if not call.ended.done()]
+            taken, rest, is_full = self._divide(calls, key[0])
+            if taken and (is_full or not only_full):
+                if rest:
+                    self._groups[key] = rest
+                return taken
+            if calls:
+                self._groups[key] = calls
+        return ()
+
+    def _divide(self, calls: list[Call], size: int) -> tuple[list[Call], list[Call], bool]:
+        """The calls that go together, those that go later, and whether the former fill a request."""
+        order_ids: set[str] = set()
+        left = self._room
+        for index, call in enumerate(calls):
+            order_id = call.request.order_id
+            if order_id in order_ids:
+                continue
+            # A colon takes three characters in a URL.
+            left -= len(order_id) + 2 * order_id.count(":") + 1
+            if order_ids and (len(order_ids) == size or left < 0):
+                return calls[:index], calls[index:], True
+            order_ids.add(order_id)
+        return calls, [], len(order_ids) >= size
+
+
+def _for_one_caller(error: Exception) -> Exception:
+    """The error as its caller's own: one exception raised in several tasks would collect the tracebacks of all."""
+    if not isinstance(error, Fault):
+        return error
+    # Each kind has other parameters.
+    own = type(error).__new__(type(error), *error.args)
+    vars(own).update(vars(error))
+    own.__cause__ = error.__cause__
+    return own
