@@ -125,9 +125,9 @@ class Settings(BaseSettings):
     upstream_client: Annotated[Literal["aiohttp", "curl"], BeforeValidator(_lower)] = Field(
         "aiohttp", description="HTTP client for the external API: aiohttp, or curl (extra `curl`; needs less CPU time)"
     )
-    upstream_bulk_url: str | None = Field(
-        None,
-        description="URL of the list endpoint of the external API, a template with {order_ids}: orders are requested together",
+    upstream_bulk_url: str = Field(
+        "",
+        description="URL of the list endpoint of the external API, a template with {order_ids}; empty: one request for each order",
     )
     upstream_bulk_size: Annotated[int, Field(gt=0, le=1_000)] = Field(
         50, description="Maximum number of orders in one request to INGEST_UPSTREAM_BULK_URL"

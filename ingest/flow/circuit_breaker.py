@@ -39,7 +39,7 @@ class CircuitBreaker(Circuit):
     Args:
         request: sends the API a single request; raises a `Fault`.
         gauge: 1 while open.
-        concurrency: orders in flight, at most; with few, few failures are many.
+        concurrency: requests in flight, at most; with few, few failures are many.
         window: seconds for which a failure waits for evidence before a canary request is sent.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.

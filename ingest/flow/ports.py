@@ -86,7 +86,8 @@ class Upstream(Protocol):
     """The external API: `ingest.upstream.client`.
 
     Calls are made concurrently, one for each order in flight. An implementation may fetch several orders with one HTTP
-    request: each call returns or raises what became of its own order, with the `Exchange` that they share.
+    request: each call returns or raises what became of its own order, with the `Exchange` that they share. A fault of the request
+    as a whole says so (`Fault.is_shared`); a call for one of its orders again may limit how many travel with it.
     """
 
     async def fetch(self, request: FetchRequest) -> Fetched:

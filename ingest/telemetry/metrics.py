@@ -32,7 +32,9 @@ LAST_SUCCESS = Spec(
     combine="max",
 )  # fmt: skip
 IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
-CONCURRENCY_LIMIT = Spec("ingest_concurrency_limit", "gauge", "Most orders that may be in flight.")
+CONCURRENCY_LIMIT = Spec(
+    "ingest_concurrency_limit", "gauge", "Most requests to the external API that may be in flight."
+)
 CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
 REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",

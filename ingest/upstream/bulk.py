@@ -1,9 +1,9 @@
 """Fetches several orders with one HTTP request, from an API with a list endpoint.
 
-Orders that wait at the same time travel together. There is no timer: calls of one turn of the event loop go at once, as one request or
-several full ones, unless as many requests are in flight as all orders of the process would fill; then they wait until one of those
-ends, or until they fill a request themselves. So requests are as full as the load allows, and a single order waits for nobody. A
-request that takes much longer than the last answer did does not count: one order that hangs does not hold up others.
+Orders that wait at the same time travel together. There is no timer: calls of one turn of the event loop go at once, unless as many
+requests are in flight as all orders of the process would fill; then they wait until one of those ends. So requests are as full as the
+load allows, and a single order waits for nobody. A request that takes much longer than the last answer did does not count: one order
+that hangs does not hold up others.
 
 Each call ends with its own document or its own fault:
 
@@ -33,7 +33,7 @@ from ingest.upstream.bulk_waiting import Call, WaitingCalls
 
 _log = get_logger("upstream")
 
-# A request that takes so many times as long as the last answer did, and at least so many seconds, holds up no others.
+# A request that takes this many times as long as the last answer did, and at least this many seconds, holds up no others.
 _MUCH_LONGER = 4.0
 _LONG = 1.0
 
@@ -127,7 +127,7 @@ class BulkUpstream:
 
     def _send(self) -> None:
         self._is_due = False
-        while calls := self._waiting.take(only_full=self._counted >= self._most):
+        while self._counted < self._most and (calls := self._waiting.take()):
             flight = _Flight(calls)
             self._counted += 1
             flight.task = task = asyncio.create_task(self._run(flight))

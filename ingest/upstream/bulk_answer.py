@@ -11,6 +11,7 @@ import msgspec
 
 from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
+from ingest.upstream.responses import is_truncated
 
 _WHITESPACE = b" \t\r\n"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
@@ -56,7 +57,7 @@ class AnswerReader:
         try:
             items = self._list_in(body)
         except _INVALID as error:
-            raise _fault_of(error, len(body)) from None
+            raise _fault_of(error, body) from None
         listed = Listed({}, [])
         for item in items:
             document = bytes(item)
@@ -101,9 +102,9 @@ def _inner(value: Any, depth: int) -> Any:
     return value
 
 
-def _fault_of(error: Exception, length: int) -> Fault:
-    if "truncated" in str(error):
-        return TransientFault(f"the answer is truncated after {length} bytes", reason=RetryReason.TRUNCATED)
+def _fault_of(error: Exception, body: bytes) -> Fault:
+    if "truncated" in str(error) or is_truncated(body):
+        return TransientFault(f"the answer is truncated after {len(body)} bytes", reason=RetryReason.TRUNCATED)
     # Errors of msgspec name types and paths; others may quote the document.
     text = str(error) if isinstance(error, msgspec.DecodeError) else "nested too deeply, or not UTF-8"
     return PermanentFault(DeadReason.INVALID_ORDER, f"the answer to a bulk request cannot be read: {text[:200]}")

@@ -73,24 +73,22 @@ class WaitingCalls:
         size = min(call.request.together or self._size, self._size)
         self._groups.setdefault((size, call.is_missing), []).append(call)
 
-    def take(self, *, only_full: bool) -> Sequence[Call]:
-        """Remove and return the calls of the next request; none if nothing waits, or `only_full` and nothing fills a request.
+    def take(self) -> Sequence[Call]:
+        """Remove and return the calls of the next request; none if nothing waits.
 
         Groups take turns. Calls for one order count once. Callers that have left are dropped.
         """
         for key in list(self._groups):
             calls = [call for call in self._groups.pop(key) if not call.ended.done()]
-            taken, rest, is_full = self._divide(calls, key[0])
-            if taken and (is_full or not only_full):
-                if rest:
-                    self._groups[key] = rest
+            taken, rest = self._divide(calls, key[0])
+            if rest:
+                self._groups[key] = rest
+            if taken:
                 return taken
-            if calls:
-                self._groups[key] = calls
         return ()
 
-    def _divide(self, calls: list[Call], size: int) -> tuple[list[Call], list[Call], bool]:
-        """The calls that go together, those that go later, and whether the former fill a request."""
+    def _divide(self, calls: list[Call], size: int) -> tuple[list[Call], list[Call]]:
+        """The calls that go together, and those that go later."""
         order_ids: set[str] = set()
         left = self._room
         for index, call in enumerate(calls):
@@ -100,9 +98,9 @@ class WaitingCalls:
             # A colon takes three characters in a URL.
             left -= len(order_id) + 2 * order_id.count(":") + 1
             if order_ids and (len(order_ids) == size or left < 0):
-                return calls[:index], calls[index:], True
+                return calls[:index], calls[index:]
             order_ids.add(order_id)
-        return calls, [], len(order_ids) >= size
+        return calls, []
 
 
 def _for_one_caller(error: Exception) -> Exception:

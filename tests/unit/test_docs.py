@@ -21,7 +21,7 @@ def test_the_settings_page_has_each_setting_with_its_default_and_description() -
 
     for name, field in Settings.model_fields.items():
         default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-        shown = "" if default is None else f"`{default}`"
+        shown = "" if default in {None, ""} else f"`{default}`"
         assert f"| `{PREFIX}{name.upper()}` | {shown} | {field.description} |" in page
 
 

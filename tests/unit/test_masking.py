@@ -28,6 +28,7 @@ from ingest.domain.masking import mask_url, mask_urls
         ("https://u:1/x@shop.example/{order_id}", "https://***@shop.example/{order_id}"),
         ("https://shop.example/o?id={order_id}&key=k&x", "https://shop.example/o?id={order_id}&key=***&***"),
         ("https://shop.example/o?id=pre-{order_id}-post", "https://shop.example/o?id=***{order_id}***"),
+        ("https://shop.example/o?ids={order_ids}&key=k", "https://shop.example/o?ids={order_ids}&key=***"),
         ("https://shop.example/o?{order_id}", "https://shop.example/o?{order_id}"),
         ("https://shop.example/o?a=b;key=k&id={order_id}", "https://shop.example/o?a=***&id={order_id}"),
         ("https://shop.example/{order_id}#secret", "https://shop.example/{order_id}#***"),

@@ -23,12 +23,12 @@ async def no_request(request: FetchRequest) -> None:
 class Process:
     """Slots, with what they look at."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, most: int = 0, per_request: int = 1) -> None:
         self.in_flight = InFlight(gauge(), clock=now)
         self.pacing = Pacing(clock=now, draw=lambda low, _: low)
         self.limit = ConcurrencyLimit(count, gauge(), self.pacing, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), count, clock=now)
-        self.slots = Slots(self.in_flight, self.limit, self.pacing, self.circuit)
+        self.slots = Slots(self.in_flight, self.limit, self.pacing, self.circuit, most=most, per_request=per_request)
         self.shutdown = Shutdown(1.0)
         self._number = 0
 
@@ -67,6 +67,18 @@ async def test_while_all_are_taken_it_waits_for_the_first_that_is_free() -> None
     assert await process.wait() == 1
     assert now() - before == 5.0
     await process.end()
+
+
+@virtual_time
+async def test_a_request_for_several_orders_has_as_many_slots_and_all_of_them_as_many_as_set() -> None:
+    process = Process(3, most=120, per_request=50)
+    assert await process.wait() == 120
+
+    process.limit.record_throttle(0.0, now())
+    await process.slots.wait(process.shutdown, backlog=False)
+
+    assert process.limit.value == 2
+    assert process.slots._count() == 100
 
 
 @virtual_time

@@ -1,0 +1,213 @@
+"""The port `Upstream` on the list endpoint of a real API over HTTP, with each transport: what single requests give, bulk ones do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+import pytest
+from raw_http import IMPATIENT, LIMITS, QUICK, TOKEN, Connect, answering, counted, http
+from support import eventually
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.lab.upstream import SimulatedApi
+from ingest.lab.upstream.samples import sample_orders
+from ingest.telemetry.shared_metrics import SharedMetrics
+from ingest.upstream.bulk import BulkOptions, BulkUpstream
+from ingest.upstream.transport import UpstreamLimits
+
+DOCUMENTS = dict(list(sample_orders().items())[:120])
+IDS = list(DOCUMENTS)
+
+Bulk = Callable[..., AbstractAsyncContextManager[BulkUpstream]]
+
+
+@pytest.fixture
+def bulk(connect: Connect) -> Bulk:
+    @asynccontextmanager
+    async def opened(
+        template: str, limits: UpstreamLimits = LIMITS, token: str | None = None, size: int = 50
+    ) -> AsyncIterator[BulkUpstream]:
+        url = template.replace("{order_ids}", "{order_id}")
+        options = BulkOptions(size=size, requests=4, url_length=len(url), body=limits.body)
+        async with (
+            connect(url, replace(limits, body=size * limits.body), token) as client,
+            BulkUpstream.open(client, options) as upstream,
+        ):
+            yield upstream
+
+    return opened
+
+
+async def fetched(upstream: BulkUpstream, *order_ids: str) -> list[bytes]:
+    return [each.body for each in await asyncio.gather(*(upstream.fetch(FetchRequest(name)) for name in order_ids))]
+
+
+async def faults(upstream: BulkUpstream, *order_ids: str) -> list[Fault]:
+    calls = (upstream.fetch(FetchRequest(order_id)) for order_id in order_ids)
+    ended: list[Fetched | BaseException] = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, Fault) for each in ended), ended
+    return [each for each in ended if isinstance(each, Fault)]
+
+
+@pytest.mark.parametrize("shape", ["object", "array"])
+async def test_orders_are_returned_byte_for_byte(api: SimulatedApi, bulk: Bulk, shape: str) -> None:
+    api.behave(list_shape=shape)
+
+    async with bulk(api.list_template) as upstream:
+        bodies = await fetched(upstream, *IDS)
+
+    assert bodies == list(DOCUMENTS.values())
+    stats = api.stats()
+    assert (stats.requests, stats.orders) == (3, len(IDS))
+
+
+async def test_a_probe_is_one_request_for_one_order(
+    api: SimulatedApi, bulk: Bulk, shared_metrics: SharedMetrics
+) -> None:
+    async with bulk(api.list_template, QUICK) as upstream:
+        one = await upstream.fetch_once(FetchRequest(IDS[0]))
+        api.behave(error_rate=1)
+        with pytest.raises(TransientFault):
+            await upstream.fetch_once(FetchRequest(IDS[0]))
+
+    assert one.body == DOCUMENTS[IDS[0]]
+    assert counted(shared_metrics) == {"2xx": 1, "5xx": 1}
+
+
+async def test_an_order_that_does_not_exist_is_missing_and_the_others_are_there(api: SimulatedApi, bulk: Bulk) -> None:
+    api.delete_order(IDS[1])
+    try:
+        async with bulk(api.list_template) as upstream:
+            one, two, three = await asyncio.gather(
+                *(upstream.fetch(FetchRequest(order_id)) for order_id in IDS[:3]), return_exceptions=True
+            )
+    finally:
+        api.put_order(IDS[1], DOCUMENTS[IDS[1]])
+
+    assert isinstance(one, Fetched)
+    assert isinstance(three, Fetched)
+    assert isinstance(two, PermanentFault)
+    assert two.reason is DeadReason.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "fault", "requests"),
+    [
+        ({"error_rate": 1, "error_status": 400}, PermanentFault, 1),
+        ({"error_rate": 1, "error_status": 422}, PermanentFault, 1),
+        ({"not_found_rate": 1}, PermanentFault, 1),
+        ({"malformed_rate": 1}, PermanentFault, 1),
+        ({"error_rate": 1, "error_status": 500}, TransientFault, 3),
+        ({"down": "503"}, TransientFault, 3),
+        ({"reset_rate": 1}, TransientFault, 3),
+        ({"truncate_rate": 1}, TransientFault, 3),
+        ({"token": "other"}, CredentialFault, 1),
+        ({"rate_limit": 0.001, "rate_burst": 1}, ThrottledFault, 1),
+        ({"unavailable_rate": 1}, ThrottledFault, 1),
+    ],
+)
+async def test_a_request_that_fails_is_tried_as_a_single_one_and_fails_for_all_of_its_orders(
+    api: SimulatedApi,
+    bulk: Bulk,
+    shared_metrics: SharedMetrics,
+    behaviour: dict[str, object],
+    fault: type[Fault],
+    requests: int,
+) -> None:
+    api.behave(**behaviour)
+    async with bulk(api.list_template, QUICK, TOKEN) as upstream:
+        before = 0.0
+        if "rate_limit" in behaviour:
+            await fetched(upstream, IDS[0])
+            before = 1.0
+        ended = await faults(upstream, *IDS[:20])
+
+    assert {type(each) for each in ended} == {fault}
+    assert all(each.is_shared for each in ended)
+    assert len({each.exchange for each in ended}) == 1
+    assert sum(counted(shared_metrics).values()) - before == requests
+
+
+async def test_a_hanging_request_ends_with_its_time_limit(api: SimulatedApi, bulk: Bulk) -> None:
+    api.behave(hang_rate=1)
+
+    async with bulk(api.list_template, IMPATIENT) as upstream:
+        ended = await faults(upstream, *IDS[:3])
+
+    assert {type(each) for each in ended} == {TransientFault}
+
+
+async def test_more_orders_than_the_api_permits_are_refused_as_a_whole(api: SimulatedApi, bulk: Bulk) -> None:
+    api.behave(list_limit=20)
+
+    async with bulk(api.list_template) as upstream:
+        ended = await faults(upstream, *IDS[:21])
+
+    assert {str(each) for each in ended} == {"HTTP 422"}
+    assert all(each.is_shared for each in ended)
+
+
+async def test_a_redirect_within_the_origin_is_followed(api: SimulatedApi, bulk: Bulk) -> None:
+    api.behave(redirect_rate=1, fail_first=1)
+
+    async with bulk(api.list_template) as upstream:
+        bodies = await fetched(upstream, *IDS[:3])
+
+    assert bodies == [DOCUMENTS[order_id] for order_id in IDS[:3]]
+
+
+async def test_the_limit_of_a_document_holds_for_each_and_for_the_answer_as_many_times(bulk: Bulk) -> None:
+    small, large = b'{"id":"a"}', b'{"id":"b","x":"%s"}' % (b"x" * 1_000)
+    limits = replace(LIMITS, body=1_000)
+    body = b"[%s,%s]" % (small, large)
+    async with (
+        answering(http(body, f"Content-Length: {len(body)}")) as (template, _),
+        bulk(template.replace("/{order_id}", "?ids={order_ids}"), limits, size=2) as upstream,
+    ):
+        ended = await asyncio.gather(
+            *(upstream.fetch(FetchRequest(order_id)) for order_id in "ab"), return_exceptions=True
+        )
+    assert isinstance(ended[0], Fetched)
+    assert isinstance(ended[1], PermanentFault)
+    assert not ended[1].is_shared
+
+    body = msgspec.json.encode([{"id": "a", "x": "x" * 2_000}])
+    async with (
+        answering(http(body, f"Content-Length: {len(body)}")) as (template, _),
+        bulk(template.replace("/{order_id}", "?ids={order_ids}"), limits, size=2) as upstream,
+    ):
+        too_large = await faults(upstream, "a", "b")
+    assert {str(each) for each in too_large} == {"the body is larger than 2000 bytes"}
+    assert all(each.is_shared for each in too_large)
+
+
+async def test_the_ids_are_percent_encoded_and_separated_by_commas(bulk: Bulk) -> None:
+    async with (
+        answering(http(b"[]", "Content-Length: 2")) as (template, asked),
+        bulk(template.replace("/orders/{order_id}", "/o%2Fx?key=a%2Cb&ids={order_ids}&z=%20")) as upstream,
+    ):
+        await faults(upstream, "shop:1", "b-2", "c_3")
+
+    assert asked[0].startswith(b"GET /o%2Fx?key=a%2Cb&ids=shop%3A1,b-2,c_3&z=%20 HTTP/1.1\r\n")
+
+
+async def test_cancelling_one_call_leaves_the_request_to_the_others(api: SimulatedApi, bulk: Bulk) -> None:
+    api.behave(latency="0.2")
+
+    async with bulk(api.list_template) as upstream:
+        calls = [asyncio.create_task(upstream.fetch(FetchRequest(order_id))) for order_id in IDS[:3]]
+        await eventually(lambda: _true(api.stats().requests))
+        calls[0].cancel()
+        await asyncio.wait(calls)
+
+    assert calls[0].cancelled()
+    assert [call.result().body for call in calls[1:]] == [DOCUMENTS[order_id] for order_id in IDS[1:3]]
+    assert api.stats().by_status == {"200": 1}
+
+
+async def _true(value: object) -> bool:
+    return bool(value)

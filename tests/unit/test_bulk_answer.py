@@ -1,0 +1,93 @@
+"""The answer to a bulk request is divided into documents, byte for byte; what is wrong with it is said without its values."""
+
+import pytest
+
+from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.upstream.bulk_answer import AnswerReader
+
+A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("", b"[%b,%b]" % (A, B)),
+        ("", b" \r\n\t[ %b , %b ]\n" % (A, B)),
+        ("", b'{"orders":[%b,%b]}' % (A, B)),
+        ("", b'{"next":null,"total":2,"page":{"x":[]},"results": [%b,%b]}' % (A, B)),
+        ("orders", b'{"errors":[],"orders":[%b,%b]}' % (A, B)),
+        ("data.orders", b'{"data":{"x":[1],"orders":[%b,%b]}}' % (A, B)),
+        ("data.orders", b'{"errors":[1],"data":{"orders":[%b,%b]}}' % (A, B)),
+    ],
+)
+def test_the_list_is_found_in_the_answer(path: str, body: bytes) -> None:
+    listed = AnswerReader(path, "id").read(body)
+
+    assert listed.documents == {"a": A, "b": B}
+    assert listed.nameless == []
+
+
+@pytest.mark.parametrize(
+    ("id_path", "document", "order_id"),
+    [
+        ("id", b'{"id":"536365"}', "536365"),
+        ("id", b'{"id":450789469}', "450789469"),
+        ("id", b'{"id":12345678901234567890123}', "12345678901234567890123"),
+        ("id", b'{"x":[{"id":"no"}],"id":"yes"}', "yes"),
+        ("id", b'{"\\u0069d":"a\\u0062"}', "ab"),
+        ("AmazonOrderId", b'{"AmazonOrderId":"902-3159896"}', "902-3159896"),
+        ("order.number", b'{"id":1,"order":{"number":"N1"}}', "N1"),
+        ("id", b'{"ID":"a"}', None),
+        ("id", b'{"id":null}', None),
+        ("id", b'{"id":1.5}', None),
+        ("id", b'{"id":true}', None),
+        ("id", b'{"id":["a"]}', None),
+        ("id", b'["id"]', None),
+        ("id", b'"id"', None),
+        ("id", b"null", None),
+        ("order.number", b'{"order":"N1"}', None),
+        ("id", b'{"id":"\xff"}', None),
+    ],
+)
+def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: bytes, order_id: str | None) -> None:
+    listed = AnswerReader("", id_path).read(b"[%b,%b]" % (document, document))
+
+    assert listed.documents == ({} if order_id is None else {order_id: document})
+    assert listed.nameless == ([document] * 2 if order_id is None else [])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "what"),
+    [
+        ("", b"<html>", "malformed"),
+        ("", b"", "truncated"),
+        ("", b"null", "Expected"),
+        ("", b'"s3cr3t"', "Expected"),
+        ("", b"{}", "0 lists"),
+        ("", b'{"a":[],"b":[]}', "2 lists: name the one with INGEST_UPSTREAM_BULK_PATH"),
+        ("", b"{} s3cr3t}", "malformed"),
+        ("orders", b"[]", "Expected"),
+        ("orders", b'{"s3cr3t":[]}', "orders"),
+        ("data.orders", b'{"data":{"orders":"s3cr3t"}}', r"\$\.data\.orders"),
+        ("", b"[" * 100_000, "truncated|deep"),
+        ("", b"[" + b"[" * 100_000 + b"]" * 100_000 + b"]", "deep"),
+    ],
+)
+def test_an_answer_without_a_list_is_refused_and_none_of_its_values_shown(path: str, body: bytes, what: str) -> None:
+    with pytest.raises((PermanentFault, TransientFault), match=what) as fault:
+        AnswerReader(path, "id").read(body)
+
+    assert "s3cr3t" not in str(fault.value)
+    if isinstance(fault.value, PermanentFault):
+        assert fault.value.reason is DeadReason.INVALID_ORDER
+
+
+def test_a_truncated_answer_may_be_tried_again() -> None:
+    body = b'{"orders":[%b,%b]}' % (A, B)
+
+    for length in range(len(body)):
+        with pytest.raises(TransientFault) as fault:
+            AnswerReader("", "id").read(body[:length])
+        assert fault.value.retry_reason is RetryReason.TRUNCATED
+        assert fault.value.reached

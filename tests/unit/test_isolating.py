@@ -1,0 +1,156 @@
+"""A request for several orders that fails: one failure, and the order that breaks it is found."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+from fakes.upstream import document
+from unit.evidence import answering, circuit
+
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.decoding import OrderDecoder
+from ingest.flow.handler import AttemptLimits, Handler
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.upstream.bulk import BulkOptions, BulkUpstream
+
+AT = datetime(2026, 1, 30, tzinfo=UTC)
+ORDERS = [f"o{number}" for number in range(50)]
+
+
+@dataclass
+class ListApi:
+    """A client of a list endpoint that fails if it is asked for an order in `breaks`."""
+
+    fault: type[Fault] | Fault
+    breaks: set[str]
+    asked: list[list[str]] = field(default_factory=list)
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        order_ids = request.order_id.split(",")
+        self.asked.append(order_ids)
+        await asyncio.sleep(0)
+        if self.breaks & set(order_ids):
+            again = type(self.fault).__new__(type(self.fault), *self.fault.args)  # type: ignore[union-attr]
+            vars(again).update(vars(self.fault))
+            raise again
+        return Fetched(b"[%s]" % b",".join(map(document, order_ids)), AT)
+
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        return await self.fetch(request)
+
+
+def delivery(order_id: str) -> Delivery:
+    return Delivery(EntryRef("s", f"1-{order_id[1:]}"), order_id, 1.0, attempt=1, count=1, document=None, fields={})
+
+
+async def outcomes(
+    api: ListApi, breaker: CircuitBreaker, limit: ConcurrencyLimit, *, attempts: int = 3
+) -> dict[str, Outcome]:
+    """What becomes of all orders that wait together."""
+    options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
+    async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
+        handler = Handler(bulk, OrderDecoder(), AttemptLimits(attempts, 5), breaker, limit, BufferLimit(100, 100_000))
+        decided = await asyncio.gather(*(handler.handle(delivery(order_id)) for order_id in ORDERS))
+    return dict(zip(ORDERS, decided, strict=True))
+
+
+def a_limit() -> ConcurrencyLimit:
+    return ConcurrencyLimit(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pacing())
+
+
+def proven(fault: Fault | None = None) -> CircuitBreaker:
+    """A circuit whose API has sent an order before, and is asked for that again when something fails."""
+    breaker = circuit(answering(fault), window=0.01)
+    breaker.record_success(FetchRequest("canary"), time.monotonic())
+    return breaker
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (PermanentFault(DeadReason.REJECTED, "HTTP 422"), DeadLetter),
+        (PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), DeadLetter),
+        (PermanentFault(DeadReason.INVALID_ORDER, "too large"), DeadLetter),
+        (TransientFault("HTTP 500"), Retry),
+        (CredentialFault("HTTP 403"), Retry),
+    ],
+)
+async def test_the_order_that_breaks_the_answer_is_found_in_logarithmic_steps(
+    fault: Fault, ends: type[Outcome]
+) -> None:
+    api = ListApi(fault, {"o31"})
+
+    decided = await outcomes(api, proven(), a_limit())
+
+    assert isinstance(decided.pop("o31"), ends)
+    assert {type(outcome) for outcome in decided.values()} == {Store}
+    assert len(api.asked) <= 2 * 6 + 1
+    assert [len(asked) for asked in api.asked if "o31" in asked] == [50, 25, 12, 6, 3, 1]
+
+
+async def test_several_that_break_it_are_all_found_and_no_other_is_blamed() -> None:
+    api = ListApi(PermanentFault(DeadReason.REJECTED, "HTTP 400"), {"o0", "o1", "o30", "o49"})
+
+    decided = await outcomes(api, circuit(answering(), window=0.01), a_limit())
+
+    assert {name for name, outcome in decided.items() if isinstance(outcome, DeadLetter)} == api.breaks
+    assert sum(isinstance(outcome, Store) for outcome in decided.values()) == 46
+
+
+async def test_an_outage_is_noticed_by_the_first_failure_and_no_request_is_divided() -> None:
+    api = ListApi(TransientFault("HTTP 503"), set(ORDERS))
+    decided = await outcomes(api, proven(TransientFault("HTTP 503")), a_limit())
+
+    assert {type(outcome) for outcome in decided.values()} == {Release}
+    assert [len(asked) for asked in api.asked] == [50]
+
+
+async def test_at_the_start_one_failed_request_is_one_failure_and_several_are_an_outage() -> None:
+    one = circuit(answering(), window=0.01)
+    decided = await outcomes(ListApi(TransientFault("HTTP 500"), {"o7"}), one, a_limit())
+    assert not one.is_open
+    assert sum(isinstance(outcome, Store) for outcome in decided.values()) == 49
+
+    everything = ListApi(TransientFault("HTTP 500"), set(ORDERS))
+    decided = await outcomes(everything, circuit(answering(), window=0.01), a_limit())
+    assert {type(outcome) for outcome in decided.values()} == {Release}
+    assert len(everything.asked) <= 3
+
+
+@pytest.mark.parametrize("fault", [TransientFault("refused", reached=False), TransportFault("our client failed")])
+async def test_no_request_is_divided_that_did_not_reach_the_api(fault: Fault) -> None:
+    api = ListApi(fault, set(ORDERS))
+
+    await outcomes(api, proven(), a_limit())
+
+    assert [len(asked) for asked in api.asked] == [50]
+
+
+async def test_one_throttled_request_cuts_the_limit_once_and_all_of_its_orders_wait() -> None:
+    limit = a_limit()
+    api = ListApi(ThrottledFault("HTTP 429", 7.0), set(ORDERS))
+
+    decided = await outcomes(api, proven(), limit)
+
+    assert {type(outcome) for outcome in decided.values()} == {Retry}
+    assert {outcome.attempt for outcome in decided.values() if isinstance(outcome, Retry)} == {1}
+    assert limit.value == 4
+    assert [len(asked) for asked in api.asked] == [50]
+
+
+async def test_one_answer_for_many_orders_is_one_success() -> None:
+    limit = a_limit()
+    limit.restart()
+
+    await outcomes(ListApi(TransientFault("never"), set()), circuit(), limit)
+
+    assert limit.value == 5
