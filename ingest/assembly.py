@@ -29,6 +29,7 @@ from ingest.flow.pacing import Pacing
 from ingest.flow.ports import Decode, Liveness, Maintenance, Settling, Source, Store, Upstream
 from ingest.flow.reader import BLOCK, Reader
 from ingest.flow.reclaim import Reclaimer
+from ingest.flow.request_pace import RequestPace, SharedPacing
 from ingest.flow.settlement import Settlement
 from ingest.flow.slots import Slots
 from ingest.flow.worker import Parts, Worker
@@ -101,8 +102,10 @@ def build_worker(
     )
     per_request, requests = orders_per_request(settings), requests_at_once(settings)
     circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
-    pacing = Pacing(clock=clock)
+    pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
     limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, clock=clock)
+    if isinstance(ports.upstream, BulkUpstream) and isinstance(pacing, SharedPacing):
+        ports.upstream.pace = RequestPace(limit, pacing)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
     settlement = Settlement(
         queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock

@@ -53,7 +53,7 @@ class Pacing:
     ) -> None:
         self._clock = clock
         self._draw = draw
-        self._until = 0.0
+        self._until = self._next_start = 0.0
         self._refusals = 0
         self._answers = 0
         self._refused_at = clock()
@@ -65,7 +65,7 @@ class Pacing:
 
     def wait(self) -> float:
         """Seconds until the next request may begin; 0 or less for now."""
-        left = self._until - self._clock()
+        left = max(self._until, self._next_start) - self._clock()
         if left <= 0 and not self.interval and not self._refusals:
             self.is_on = False
         return left
@@ -73,7 +73,7 @@ class Pacing:
     def record_start(self) -> None:
         """A request begins."""
         if self.interval:
-            self._until = max(self._until, self._clock() + self.interval * self._draw(0.9, 1.1))
+            self._next_start = self._clock() + self.interval * self._draw(0.9, 1.1)
 
     def record_throttle(self, told: float | None) -> float:
         """The API has refused a request, and told to wait, if it did; returns how long its order should wait."""
@@ -127,5 +127,5 @@ class Pacing:
 
     def resume(self) -> None:
         """The API answers again: whatever it asked for before is over."""
-        self._until = 0.0
+        self._until = self._next_start = 0.0
         self._refusals = 0

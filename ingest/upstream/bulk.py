@@ -38,6 +38,20 @@ _MUCH_LONGER = 4.0
 _LONG = 1.0
 
 
+class Pace(Protocol):
+    """How fast requests may follow each other: `ingest.flow.request_pace`."""
+
+    @property
+    def most(self) -> int:
+        """Requests that may be in flight."""
+
+    def wait(self) -> float:
+        """Seconds until the next one may begin; 0 or less for now."""
+
+    def record_request(self) -> None:
+        """A request begins."""
+
+
 class ListClient(Protocol):
     """Fetches what is at the URL of a list, `ingest.upstream.client`; the order ID of its requests is several, separated by commas."""
 
@@ -72,6 +86,9 @@ class BulkOptions:
 class BulkUpstream:
     """Keeps the port `Upstream` on an API with a list endpoint.
 
+    Attributes:
+        pace: how fast requests may follow each other; None: as fast as they can.
+
     Args:
         client: sends the requests.
         clock: monotonic seconds, those of the circuit breaker.
@@ -80,6 +97,7 @@ class BulkUpstream:
     def __init__(
         self, client: ListClient, options: BulkOptions, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.pace: Pace | None = None
         self._client = client
         self._most = options.requests
         self._requester = Requester(AnswerReader(options.path, options.id_path), options.body, clock)
@@ -127,13 +145,28 @@ class BulkUpstream:
 
     def _send(self) -> None:
         self._is_due = False
-        while self._counted < self._most and (calls := self._waiting.take()):
-            flight = _Flight(calls)
-            self._counted += 1
-            flight.task = task = asyncio.create_task(self._run(flight))
-            self._running.add(task)
-            # Also of a task that is cancelled before it begins.
-            task.add_done_callback(partial(self._ended, flight))
+        while self._waiting and self._has_room():
+            if self.pace is not None and (pause := self.pace.wait()) > 0:
+                self._is_due = True
+                asyncio.get_running_loop().call_later(pause, self._send)
+                return
+            if calls := self._waiting.take():
+                self._begin(_Flight(calls))
+
+    def _has_room(self) -> bool:
+        if self._counted >= self._most:
+            return False
+        # While the API throttles, also those count that take long.
+        return self.pace is None or self.pace.most >= self._most or len(self._running) < self.pace.most
+
+    def _begin(self, flight: "_Flight") -> None:
+        if self.pace is not None:
+            self.pace.record_request()
+        self._counted += 1
+        flight.task = task = asyncio.create_task(self._run(flight))
+        self._running.add(task)
+        # Also of a task that is cancelled before it begins.
+        task.add_done_callback(partial(self._ended, flight))
 
     async def _run(self, flight: "_Flight") -> None:
         loop = asyncio.get_running_loop()

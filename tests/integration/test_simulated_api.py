@@ -628,6 +628,9 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "token": "secret",
         "updated_at": "2011-05-01T12:00:00Z",
         "shape": "shopify",
+        "list_limit": 20,
+        "list_shape": "array",
+        "breaking_id": "X",
         "any_id": True,
         "any_bytes": 500,
     }

@@ -217,6 +217,49 @@ async def test_a_probe_is_one_request_for_one_order() -> None:
     assert api.asked_once == [["a"], ["b"]]
 
 
+class Paced:
+    """A pace of one request every `interval` seconds."""
+
+    def __init__(self, most: int, interval: float) -> None:
+        self.most = most
+        self.interval = interval
+        self.next_at = 0.0
+
+    def wait(self) -> float:
+        return self.next_at - now()
+
+    def record_request(self) -> None:
+        self.next_at = now() + self.interval
+
+
+@virtual_time
+async def test_while_the_api_throttles_orders_gather_for_the_next_request_that_may_begin() -> None:
+    api = ListApi()
+    api.latency = lambda _: 0.1
+    async with opened(api, size=10, requests=4) as bulk:
+        bulk.pace = Paced(most=4, interval=5.0)
+        before = now()
+        tasks = []
+        for number in range(10):
+            tasks += fetching(bulk, *ids(2, f"{number}-"))
+            await asyncio.sleep(0.1)
+        await asyncio.gather(*tasks)
+
+    assert [len(asked) for asked in api.asked] == [2, 10, 8]
+    assert now() - before == pytest.approx(10.1)
+
+
+@virtual_time
+async def test_no_more_requests_are_in_flight_than_the_limit_allows_now() -> None:
+    api = ListApi()
+    async with opened(api, size=1, requests=4) as bulk:
+        bulk.pace = Paced(most=2, interval=0.0)
+        before = now()
+        await asyncio.gather(*fetching(bulk, *ids(6)))
+
+    assert now() - before == 3.0
+
+
 # -- what each of them gets ---------------------------------------------------------------------------------------
 
 
