@@ -34,20 +34,18 @@ class Fault(Exception):
         is_shared: whether the request as a whole has failed, which was sent for several orders: any of them may be the cause.
         retry_reason: how a retry after it is counted.
         uses_attempt: whether it may use up an attempt of the order.
+        reached: whether the external API may have seen the request; if not, no order can be to blame.
     """
 
     exchange: Exchange | None = None
     is_shared = False
     retry_reason = RetryReason.HTTP_STATUS
     uses_attempt = True
+    reached = True
 
 
 class TransientFault(Fault):
-    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body.
-
-    Attributes:
-        reached: whether the external API may have seen the request; if not, no order can be to blame.
-    """
+    """A fault that trying again may cure: a reset, a timeout, a 5xx, a truncated body."""
 
     def __init__(self, error: str, *, reached: bool = True, reason: RetryReason = RetryReason.HTTP_STATUS) -> None:
         super().__init__(error)

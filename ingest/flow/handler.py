@@ -127,11 +127,7 @@ class Handler:
             self._circuit.record_answer(exchange.started_at)
             if is_first:
                 self._limit.record_success()
-            if fault.is_shared:
-                return await self._isolate(delivery, exchange)
-            if isinstance(fault, PostponedFault):
-                return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
-            return DeadLetter(fault.reason, str(fault))
+            return await self._after_answer(delivery, fault, exchange)
         after = 0.0
         if isinstance(fault, ThrottledFault):
             after = self._limit.record_throttle(fault.after, exchange.started_at)
@@ -146,9 +142,18 @@ class Handler:
             # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
-        if fault.is_shared and not (isinstance(fault, TransientFault) and not fault.reached):
+        if fault.is_shared and fault.reached:
             return await self._isolate(delivery, exchange)
         return self._after_failure(delivery, fault.retry_reason, str(fault))
+
+    async def _after_answer(
+        self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange
+    ) -> Outcome:
+        if fault.is_shared:
+            return await self._isolate(delivery, exchange)
+        if isinstance(fault, PostponedFault):
+            return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
+        return DeadLetter(fault.reason, str(fault))
 
     async def _isolate(self, delivery: Delivery, exchange: Exchange) -> Outcome:
         """Fetch it with half as many others: one of them has made the request fail, and the API is not at fault."""

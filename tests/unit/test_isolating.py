@@ -10,7 +10,15 @@ from fakes.upstream import document
 from unit.evidence import answering, circuit
 
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TransientFault,
+    TransportFault,
+)
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
@@ -82,6 +90,7 @@ def proven(fault: Fault | None = None) -> CircuitBreaker:
         (PermanentFault(DeadReason.INVALID_ORDER, "too large"), DeadLetter),
         (TransientFault("HTTP 500"), Retry),
         (CredentialFault("HTTP 403"), Retry),
+        (PostponedFault("HTTP 409", 60.0), Retry),
     ],
 )
 async def test_the_order_that_breaks_the_answer_is_found_in_logarithmic_steps(
