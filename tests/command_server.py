@@ -1,12 +1,13 @@
-"""Runs `ingest` commands in processes forked from one that has imported them already.
+"""Runs `ingest` commands and the tests' own programs in processes forked from one that has imported what they need.
 
-A command's imports take several times as long as what most tests want to see of it. Each command is still a process
-of its own, with its own arguments, environment, folder and standard streams, and it runs `python -m ingest` to the end of
-the interpreter.
+A program's imports take several times as long as what most tests want to see of it. Each is still a process of its own,
+with its own arguments, environment, folder and standard streams, and it runs `python -m ingest`, or `python FILE`, to the
+end of the interpreter.
 
 The pytest process holds one end of a socket; when it ends, the server reads end of file and ends, too.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -17,19 +18,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
-_NOT_HERE = frozenset({"demo", "bench", "upstream", "worker"})  # they start processes of their own
+_PACKAGES = ("ingest.cli", "ingest.cli.dead", "ingest.operations")
+_OTHERS = ("ingest.app", "typer.rich_utils", "rich.live", "rich.table")
+_NOT_IMPORTED = frozenset({"demo", "bench", "upstream"})  # what they do is tested as people start them
 
-Request = tuple[list[str], dict[str, str], str]
+Request = tuple[list[str], dict[str, str], str, bool]
 
 
 class CommandServer:
     """The side of pytest: one server process, started with the environment that its commands share."""
 
     @staticmethod
-    def is_for(command: str) -> bool:
-        """Whether it runs this command."""
-        return command not in _NOT_HERE
+    def is_for(program: Sequence[str]) -> bool:
+        """Whether it runs this program: a command of `ingest` with its arguments, or a file of ours with its own."""
+        return program[0] not in _NOT_IMPORTED
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -40,9 +44,16 @@ class CommandServer:
             os.set_inheritable(theirs.fileno(), True)
             self._pid = os.posix_spawn(sys.executable, command, self.environment)
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> "Running":
-        """Start a command; `environment` is the whole of it, `streams` the three standard ones."""
-        request = json.dumps([arguments, dict(environment), str(Path.cwd())]).encode()
+    def run(
+        self,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        streams: Sequence[int],
+        *,
+        new_session: bool = False,
+    ) -> "Running":
+        """Start a program; `environment` is the whole of it, `streams` the three standard ones."""
+        request = json.dumps([list(program), dict(environment), str(Path.cwd()), new_session]).encode()
         channel, theirs = socket.socketpair()
         with theirs:
             descriptors = [theirs.fileno(), *streams]
@@ -51,28 +62,49 @@ class CommandServer:
         return Running(channel)
 
     def close(self) -> None:
-        """End the server; its commands have ended."""
+        """End the server; its programs have ended."""
         self._socket.close()
         os.waitpid(self._pid, 0)
 
 
 class Running:
-    """One command."""
+    """One process."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.pid = int.from_bytes(_exactly(channel, 4))
+        self.returncode: int | None = None
 
-    def wait(self, timeout: float) -> int:
-        """The exit code, negative for a signal. A command that takes longer than `timeout` is killed."""
-        with self._channel:
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        with suppress(TimeoutError):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended, and return the exit code.
+
+        Raises:
+            TimeoutError: it has not ended in time.
+        """
+        if self.returncode is None:
             self._channel.settimeout(timeout)
-            pid = int.from_bytes(_exactly(self._channel, 4))
             try:
-                return os.waitstatus_to_exitcode(int.from_bytes(_exactly(self._channel, 4)))
-            except BaseException:  # also Ctrl-C: no command outlives its test
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                raise
+                status = _exactly(self._channel, 4)
+            except BlockingIOError as error:
+                raise TimeoutError from error
+            self.returncode = os.waitstatus_to_exitcode(int.from_bytes(status))
+            self._channel.close()
+        return self.returncode
+
+    def run_to_the_end(self, timeout: float) -> int:
+        """As `wait`, but a program that takes longer is killed."""
+        try:
+            return self.wait(timeout)
+        except BaseException:  # also Ctrl-C: no command outlives its test
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            raise
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes:
@@ -91,26 +123,31 @@ def _serve(requests: socket.socket) -> Request | None:
         header, descriptors, *_ = socket.recv_fds(requests, 4, 4)
         if not header:
             return None
-        arguments, environment, folder = json.loads(_exactly(requests, int.from_bytes(header)))
+        program, environment, folder, new_session = json.loads(_exactly(requests, int.from_bytes(header)))
         if os.fork() == 0:
-            # This process only waits for the command, so that the server is free for the next one.
-            command = os.fork()
-            if command:
-                _report(socket.socket(fileno=descriptors[0]), command)
+            # This process only waits for the program, so that the server is free for the next one.
+            started = os.fork()
+            if started:
+                _report(requests, descriptors, started)
             for number, descriptor in enumerate(descriptors[1:]):
                 os.dup2(descriptor, number)
             for descriptor in descriptors:
                 os.close(descriptor)
             requests.close()
-            return arguments, environment, folder
+            return program, environment, folder, new_session
         for descriptor in descriptors:
             os.close(descriptor)
         _reap()
 
 
-def _report(channel: socket.socket, command: int) -> None:
-    channel.sendall(command.to_bytes(4))
-    _, status = os.waitpid(command, 0)
+def _report(requests: socket.socket, descriptors: Sequence[int], program: int) -> None:
+    channel = socket.socket(fileno=descriptors[0])
+    # Or pytest would not see the end of the program's output, nor the server the end of pytest.
+    requests.close()
+    for descriptor in descriptors[1:]:
+        os.close(descriptor)
+    channel.sendall(program.to_bytes(4))
+    _, status = os.waitpid(program, 0)
     with suppress(BrokenPipeError):  # the test has given up
         channel.sendall(status.to_bytes(4))
     os._exit(0)
@@ -124,24 +161,39 @@ def _reap() -> None:
         pass
 
 
-def main() -> None:
-    """Serve until pytest ends; in a forked process, run the command."""
-    from ingest.cli import COMMANDS  # noqa: PLC0415  only the server imports it
+def _import_all() -> None:
+    for name in _PACKAGES:
+        package = import_module(name)
+        for module in iter_modules(package.__path__, f"{name}."):
+            if module.name.rpartition(".")[2] not in _NOT_IMPORTED:
+                import_module(module.name)
+    for name in _OTHERS:
+        import_module(name)
+    # Each process would spend most of its end on collecting what is imported.
+    gc.collect()
+    gc.freeze()
 
-    for name in COMMANDS:
-        if name not in _NOT_HERE:
-            import_module(f"ingest.cli.{name}")
-    import_module("ingest.app")
+
+def main() -> None:
+    """Serve until pytest ends; in a forked process, run the program."""
+    _import_all()
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
     if request is None:
         return
-    arguments, environment, folder = request
+    program, environment, folder, new_session = request
+    if new_session:
+        os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[:] = ["ingest", *arguments]
-    sys.path[0] = ""
-    runpy.run_module("ingest", run_name="__main__", alter_sys=True)
+    if program[0].endswith(".py"):
+        sys.argv[:] = program
+        sys.path[0] = str(Path(program[0]).parent)
+        runpy.run_path(program[0], run_name="__main__")
+    else:
+        sys.argv[:] = ["ingest", *program]
+        sys.path[0] = ""
+        runpy.run_module("ingest", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 each test."""
 
 import asyncio
+import gc
 import itertools
 import os
 import secrets
@@ -9,6 +10,7 @@ import signal
 from collections.abc import Iterator
 
 import asyncpg
+import memory
 import pytest
 from hypothesis import HealthCheck, settings
 from servers import kinds
@@ -21,6 +23,7 @@ from ingest.store.schema import migrate, migrations
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Cached bytecode spares each of those commands from compiling this project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+_FILES_IN_MEMORY = memory.use_for_temporary_files()
 
 _TEMPLATE = "template_ingest"
 _numbers = itertools.count()
@@ -34,6 +37,17 @@ settings.load_profile("ingest")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long tests first, so that all test processes finish at about the same time."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the objects that last for the whole run: the tests, and all that they import."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    if _FILES_IN_MEMORY is not None:
+        memory.remove(_FILES_IN_MEMORY)
 
 
 def pytest_report_header() -> str:

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TypeVar
+from threading import Thread
+from typing import TextIO, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
-from command_server import CommandServer
+from command_server import CommandServer, Running
 
 T = TypeVar("T")
 DEADLINE = 30.0
@@ -72,12 +74,11 @@ def _interpreters(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _may_be_forked(args: Sequence[str], stdin: bytes, environment: Mapping[str, str]) -> bool:
+def _may_be_forked(program: Sequence[str], environment: Mapping[str, str]) -> bool:
     return (
         sys.platform == "linux"
-        and bool(args)
-        and CommandServer.is_for(args[0])
-        and len(stdin) <= _PIPE_SIZE
+        and bool(program)
+        and CommandServer.is_for(program)
         and "COLUMNS" not in environment
         and not any(name.startswith("COVERAGE_") for name in environment)
         and _interpreters(environment) == _command_server().environment
@@ -92,10 +93,94 @@ def _forked(
         with os.fdopen(write_end, "wb") as pipe:
             pipe.write(stdin)
         streams = [given.fileno(), out.fileno(), err.fileno()]
-        code = _command_server().run(args, environment, streams).wait(timeout)
+        code = _command_server().run(args, environment, streams).run_to_the_end(timeout)
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(args, code, out.read().decode(), err.read().decode())
+
+
+class ForkedProcess:
+    """A running program of the command server, with the part of `subprocess.Popen` that tests use; its output is text.
+
+    Args:
+        program: as for the command server.
+        environment: the whole of it.
+    """
+
+    def __init__(self, program: Sequence[str], environment: Mapping[str, str]) -> None:
+        out, out_written = os.pipe()
+        err, err_written = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        try:
+            streams = [nothing, out_written, err_written]
+            self._running: Running = _command_server().run(program, environment, streams, new_session=True)
+        finally:
+            for descriptor in (nothing, out_written, err_written):
+                os.close(descriptor)
+        self.pid = self._running.pid
+        self.stdout: TextIO | None = os.fdopen(out)
+        self.stderr: TextIO | None = os.fdopen(err)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._running.returncode
+
+    def poll(self) -> int | None:
+        return self._running.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self._running.wait(timeout)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read what is still to come of both streams, close them, and wait for the end."""
+        read = {"stdout": "", "stderr": ""}
+
+        def read_all(name: str, stream: TextIO) -> None:
+            with stream:
+                read[name] = stream.read()
+
+        streams = [(name, stream) for name in read if (stream := getattr(self, name)) and not stream.closed]
+        readers = [Thread(target=read_all, args=stream, daemon=True) for stream in streams]
+        for reader in readers:
+            reader.start()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join(timeout)
+        return read["stdout"], read["stderr"]
+
+
+Process = ForkedProcess | subprocess.Popen[str]
+
+
+def start_program(
+    *program: str | Path, env: Mapping[str, str], new_interpreter: bool = False
+) -> ForkedProcess | subprocess.Popen[str]:
+    """Start a file of ours, or a command of `ingest`, in a process group of its own.
+
+    Args:
+        program: the file, or the command, and its arguments.
+        env: the whole environment.
+        new_interpreter: start Python, too, for tests of the start itself.
+    """
+    words = [str(word) for word in program]
+    if not new_interpreter and _may_be_forked(words, env):
+        return ForkedProcess(words, env)
+    return subprocess.Popen(
+        [sys.executable, *([] if words[0].endswith(".py") else ["-m", "ingest"]), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
+    )
 
 
 @dataclass
@@ -103,14 +188,14 @@ class Cli:
     """The real `ingest` command, with the environment of one test."""
 
     env: dict[str, str]
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
+    running: list[Process] = field(default_factory=list)
 
     def run(
         self, *args: str, stdin: str | bytes = "", env: Mapping[str, str] | None = None, timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, whatever the exit code; in a new interpreter only where that makes a difference."""
         given, whole = stdin.encode() if isinstance(stdin, str) else stdin, {**self.env, **(env or {})}
-        if _may_be_forked(args, given, whole):
+        if len(given) <= _PIPE_SIZE and args[:1] != ("worker",) and _may_be_forked(args, whole):
             return _forked(args, given, whole, timeout)
         done = subprocess.run(
             [sys.executable, "-m", "ingest", *args],
@@ -122,17 +207,9 @@ class Cli:
         )
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def start(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, *args: str, env: Mapping[str, str] | None = None, new_interpreter: bool = False) -> Process:
         """Start, in a process group of its own; it is killed when the test ends."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ingest", *args],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**self.env, **(env or {})},
-            start_new_session=True,
-        )
+        process = start_program(*args, env={**self.env, **(env or {})}, new_interpreter=new_interpreter)
         self.running.append(process)
         return process
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from support import Cli, eventually
+from support import Cli, Process, eventually
 
 
 @dataclass
 class WorkerCommand:
     """One running `ingest worker` with its processes, and what it has logged so far."""
 
-    process: subprocess.Popen[str]
+    process: Process
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,10 +90,11 @@ class Workers:
     env: dict[str, str]
     started: list[WorkerCommand] = field(default_factory=list)
 
-    def start(self, *options: str, **settings: object) -> WorkerCommand:
+    def start(self, *options: str, new_interpreter: bool = False, **settings: object) -> WorkerCommand:
         """Start `ingest worker`, with settings named as in Python."""
         own = {f"INGEST_{name.upper()}": str(value) for name, value in settings.items()}
-        command = WorkerCommand(self.cli.start("worker", *options, env={**self.env, **own}))
+        process = self.cli.start("worker", *options, env={**self.env, **own}, new_interpreter=new_interpreter)
+        command = WorkerCommand(process)
         self.started.append(command)
         return command
 

@@ -274,7 +274,7 @@ async def test_a_stop_at_any_moment_of_the_start_succeeds(scene: Scene, workers:
     await scene.enqueue(*ORDERS)
 
     for number in range(8):
-        command = workers.start()
+        command = workers.start(new_interpreter=number % 4 == 0)
         if number % 4:
             # From its first log line on: forking, connecting, the first read.
             await command.says("process_started", process=f"worker-{number % 2}")

@@ -2,12 +2,12 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from integration.scene import GROUP, Scene, assert_right, ids, unguarded
+from support import start_program
 
 VICTIM = Path(__file__).with_name("victim.py")
 ORDERS = ids(20)
@@ -23,13 +23,10 @@ async def kill_a_victim(
     scene: Scene, env: dict[str, str], moment: str, name: str = "victim", claim_idle: int = 1
 ) -> None:
     """Run a victim until its moment comes."""
-    victim = await asyncio.create_subprocess_exec(
-        sys.executable,
+    victim = start_program(
         VICTIM,
         moment,
         name,
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
         env={
             **env,
             "INGEST_UPSTREAM_URL": scene.api.url_template,
@@ -39,9 +36,11 @@ async def kill_a_victim(
             "INGEST_HEARTBEAT_TTL": "1",
         },
     )
-    async with asyncio.timeout(60):
-        _, log = await victim.communicate()
-    assert victim.returncode == -signal.SIGKILL, log.decode()
+    try:
+        _, log = await asyncio.to_thread(victim.communicate, timeout=60)
+    finally:
+        victim.kill()
+    assert victim.returncode == -signal.SIGKILL, log
 
 
 async def everything_left(scene: Scene) -> list[str]:

@@ -1,8 +1,6 @@
 """An order that kills its process, under the real supervisor: it is dead-lettered, and no other order with it."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +9,7 @@ import pytest
 from acceptance.commands import WorkerCommand
 from integration.scene import Scene, assert_right, ids
 from servers.kinds import KINDS, Kind
+from support import start_program
 
 from ingest.lab.servers import EmbeddedServers
 
@@ -52,16 +51,8 @@ def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
             "max_deliveries": DELIVERIES,
             **settings,
         }
-        process = subprocess.Popen(
-            [sys.executable, DOOMED, moment],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**env, **{f"INGEST_{name.upper()}": str(value) for name, value in changed.items()}},
-            start_new_session=True,
-        )
-        commands.append(WorkerCommand(process))
+        own = {f"INGEST_{name.upper()}": str(value) for name, value in changed.items()}
+        commands.append(WorkerCommand(start_program(DOOMED, moment, env={**env, **own})))
         return commands[-1]
 
     yield start

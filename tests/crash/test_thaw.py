@@ -1,8 +1,6 @@
 """A worker is frozen for longer than its heartbeat lasts, others take over what it held, and it thaws: it does no harm."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import psutil
 import pytest
 from acceptance.commands import WorkerCommand
 from integration.scene import RunningWorker, Scene, assert_right, document, ids, unguarded
-from support import eventually
+from support import eventually, start_program
 
 FROZEN = Path(__file__).with_name("frozen.py")
 ORDERS = ids(8)
@@ -36,16 +34,8 @@ def start(scene: Scene, env: dict[str, str]) -> Iterator[Start]:
             "heartbeat_ttl": "1",
             "claim_idle": "3600",
         }
-        process = subprocess.Popen(
-            [sys.executable, FROZEN, moment, "frozen"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**env, **{f"INGEST_{name.upper()}": value for name, value in changed.items()}},
-            start_new_session=True,
-        )
-        commands.append(WorkerCommand(process))
+        own = {f"INGEST_{name.upper()}": str(value) for name, value in changed.items()}
+        commands.append(WorkerCommand(start_program(FROZEN, moment, "frozen", env={**env, **own})))
         return commands[-1]
 
     yield start
