@@ -26,7 +26,8 @@ from ingest.lab.upstream.faults import TokenBucket
 
 DATA = Path(ingest.__file__).parent / "lab" / "data" / "orders.jsonl.gz"
 LINES = gzip.decompress(DATA.read_bytes()).splitlines()
-DOCUMENTS = {json.loads(line)["id"]: line for line in LINES}
+# All lines begin with it, and decoding them takes half a second of each test process.
+DOCUMENTS = {line.split(b'"', 4)[3].decode(): line for line in LINES}
 ORDER, OTHER, THIRD = list(DOCUMENTS)[:3]
 
 

@@ -79,6 +79,16 @@ def test_all_tests_are_linted_first_and_a_selection_runs_alone(tmp_path: Path) -
     assert "tests/unit -k retry" in selection
 
 
+def test_the_unit_tests_run_once_and_measured_where_all_tests_run(tmp_path: Path) -> None:
+    runs = [line for line in planned(tmp_path, "test").splitlines() if "-m pytest -q -n" in line]
+
+    measured, others = (step for line in runs for step in line.split(";") if "-m pytest -q -n" in step)
+    assert "coverage run" in measured
+    assert measured.endswith(" tests/unit ")
+    assert "--ignore tests/unit" in others
+    assert "--fail-under" in planned(tmp_path, "test")
+
+
 def test_the_unit_tests_need_neither_servers_nor_linters(tmp_path: Path) -> None:
     plan = planned(tmp_path, "unit", "ARGS=-k retry")
 
