@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ingest.lab.servers.server import free_port
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 _CHUNK = 64 * 1024
 # Closing then sends a reset, and drops what has not been sent.
 _ABORTIVE = struct.pack("ii", 1, 0)
@@ -78,18 +78,18 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(_PATIENCE), "the proxy did not start"
+        assert self._ready.wait(_TIMEOUT), "the proxy did not start"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_TIMEOUT)
         assert not self._thread.is_alive(), "the proxy did not stop"
 
     def _do(self, what: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_PATIENCE)
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(_TIMEOUT)
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -37,8 +37,8 @@ class Findings:
 
     Attributes:
         account: of all orders.
-        buried_twice: orders with more than one dead letter; none is announced again after it failed.
-        nameless: dead letters of entries without an order; there should be from so many to so many.
+        dead_lettered_twice: orders with more than one dead letter; none is announced again after it failed.
+        nameless: dead letters of entries without an order; there should be at least N and at most M.
         went_back: rows that an older version has replaced.
         written_often: orders that were written more often than they have versions.
         requests: that the API saw.

@@ -20,7 +20,7 @@ from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys, Lane
 
 T = TypeVar("T")
-# A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are away meanwhile; and a busy machine longer.
+# A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are unavailable meanwhile; and a busy machine longer.
 STOP_SECONDS = 40.0
 _SLOW = 0.15
 # In long runs the API may be down, and nothing pending, for a minute.

@@ -56,7 +56,7 @@ USUAL = {
     "token": TOKEN,
     "any_id": True,
 }
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _TREE = "PYTHONPATH"
 
 
@@ -214,7 +214,7 @@ class Api:
 
     async def _ask(self, method: str, path: str, **options: Any) -> bytes:
         assert self._session is not None
-        async with asyncio.timeout(_PATIENCE), self._session.request(method, path, **options) as response:
+        async with asyncio.timeout(_TIMEOUT), self._session.request(method, path, **options) as response:
             answer = await response.read()
             assert response.ok, f"{method} {path}: {response.status} {answer[:200]!r}"
             return answer

@@ -14,12 +14,12 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.connection import translated
 from ingest.queue.direct_connection import DirectConnection
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.fixture
 async def line(redis_url: str) -> AsyncIterator[DirectConnection]:
-    async with DirectConnection.open(redis_url, PATIENCE) as line:
+    async with DirectConnection.open(redis_url, TIMEOUT) as line:
         yield line
 
 
@@ -63,7 +63,7 @@ async def test_a_script_is_sent_only_when_redis_does_not_know_it(line: DirectCon
 
 
 async def test_a_server_that_was_restarted_is_an_outage_for_one_command(own_valkey: ValkeyServer) -> None:
-    async with DirectConnection.open(own_valkey.url, PATIENCE) as line:
+    async with DirectConnection.open(own_valkey.url, TIMEOUT) as line:
         await line.call("PING")
         own_valkey.kill()
         own_valkey.start()

@@ -129,9 +129,9 @@ async def test_what_was_taken_over_is_lost_to_its_owner_who_learns_it_from_a_ren
     await falls_silent(redis, keys, "one")
     await claim_dead(two, 1)
 
-    beat = await one.heartbeat(LIFETIME)
+    heartbeat = await one.heartbeat(LIFETIME)
 
-    assert beat.is_first, "it is told that there was a break"
+    assert heartbeat.is_first, "it is told that there was a break"
     assert await one.renew(refs(keys, [lost, kept])) == set(refs(keys, [lost]))
     assert await pending(redis, keys) == {lost: ("two", 2), kept: ("one", 1)}
 
@@ -139,7 +139,7 @@ async def test_what_was_taken_over_is_lost_to_its_owner_who_learns_it_from_a_ren
 # -- who may judge ----------------------------------------------------------------------------------------------
 
 
-async def test_a_beat_tells_the_servers_time_and_whether_a_series_begins(
+async def test_a_heartbeat_tells_the_servers_time_and_whether_a_series_begins(
     one: Consumer, redis: Redis, keys: Keys
 ) -> None:
     before = await server_time(redis)
@@ -149,7 +149,7 @@ async def test_a_beat_tells_the_servers_time_and_whether_a_series_begins(
     await falls_silent(redis, keys, "one")
     after_a_break = await one.heartbeat(LIFETIME)
 
-    assert [beat.is_first for beat in (first, second, after_a_break)] == [True, False, True]
+    assert [heartbeat.is_first for heartbeat in (first, second, after_a_break)] == [True, False, True]
     assert before - 0.002 <= first.now <= second.now <= after + 0.002
 
 
@@ -171,7 +171,7 @@ async def test_a_newcomer_takes_nobody_for_dead_before_it_has_lived_for_a_lifeti
     assert ids(late) == held
 
 
-async def test_one_that_fell_silent_itself_takes_nobody_for_dead(
+async def test_a_consumer_whose_own_heartbeat_was_stale_counts_nobody_as_dead(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await hold(one, redis, keys, "a")

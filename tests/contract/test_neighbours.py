@@ -52,7 +52,7 @@ async def read_by_the_other(redis: Redis, keys: Keys, count: int) -> list[str]:
 # -- a second group ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_and_of_tidying_up(
+async def test_what_a_second_group_has_not_read_survives_every_way_of_finishing_and_of_maintenance(
     consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")

@@ -134,7 +134,7 @@ async def test_a_worker_killed_around_a_dead_lettering_leaves_one_dead_letter_fo
     await kill_a_victim(scene, env, moment)
 
     left, dead_lettered = await everything_left(scene), [letter["order_id"] for letter in await scene.dead()]
-    assert sorted(left + dead_lettered) == sorted(ORDERS), "each is in the stream or buried, never both"
+    assert sorted(left + dead_lettered) == sorted(ORDERS), "each is in the stream or dead-lettered, never both"
     assert bool(dead_lettered) == (moment == "after_dead_letter")
     async with scene.worker("victim", claim_idle=1):
         await scene.finished()

@@ -89,7 +89,7 @@ async def test_a_poison_in_mid_run_is_dead_lettered_and_all_others_are_stored(
 async def test_what_is_in_flight_together_with_a_poison_when_it_strikes_is_none(
     scene: Scene, start: Start, place: int
 ) -> None:
-    # Each of them becomes suspect and is fetched alone, one after the other.
+    # Each of them is quarantined and fetched alone, one after the other.
     order_ids = ids(24)
     scene.api.behave(latency="0.3")
     await scene.enqueue(*order_ids[:place], "poison", *order_ids[place:])

@@ -171,7 +171,7 @@ async def test_all_connections_forgotten_at_once_are_replaced(scene: Scene, far:
 
 
 @pytest.mark.parametrize("server", ["redis", "postgres", "api"])
-async def test_a_network_that_stalls_for_longer_than_all_patience_costs_nothing(
+async def test_a_network_that_stalls_for_longer_than_every_timeout_costs_nothing(
     scene: Scene, far: Scene, networks: Networks, server: str
 ) -> None:
     scene.api.behave(latency="0.05")

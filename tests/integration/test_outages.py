@@ -1,4 +1,4 @@
-"""The external API goes away for a while: it is left in peace, nothing is blamed on an order, and the work goes on by itself."""
+"""An outage of the external API: requests stop, no attempt is used up, and work resumes by itself."""
 
 import asyncio
 import time
@@ -26,8 +26,8 @@ from ingest.lab.upstream import Behaviour, SimulatedApi
 
 pytestmark = pytest.mark.long
 
-# Ways of an API to be away, as what it does to each request; "refused" is nobody listening.
-AWAY: dict[str, dict[str, object]] = {
+# Kinds of outage, as what the API does to each request; "refused" is nobody listening.
+OUTAGES: dict[str, dict[str, object]] = {
     "refused": {},
     "reset": {"down": "reset"},
     "503": {"down": "503"},
@@ -51,11 +51,11 @@ class Door:
         self._scene.api = await SimulatedApi(Behaviour(any_id=True), port=self._port, seed=1).__aenter__()
 
     async def shut(self, way: str) -> None:
-        """Let the API be away; `opened_again` ends that."""
+        """Begin an outage; `opened_again` ends it."""
         if way == "refused":
             await self._scene.api.__aexit__(None, None, None)
         else:
-            self._scene.api.behave(**AWAY[way])
+            self._scene.api.behave(**OUTAGES[way])
 
     async def opened_again(self) -> None:
         """Let the API serve every order again, whatever it did."""
@@ -117,7 +117,7 @@ async def sit_an_outage_out(scene: Scene, door: Door, way: str) -> None:
         assert worker.metric("ingest_orders_total", outcome="retried") == 0
 
 
-@pytest.mark.parametrize("way", AWAY)
+@pytest.mark.parametrize("way", OUTAGES)
 async def test_while_the_api_is_away_it_is_left_in_peace_and_no_order_is_blamed(
     scene: Scene, door: Door, way: str
 ) -> None:
@@ -129,7 +129,7 @@ async def test_so_it_is_where_what_is_given_back_wakes_those_who_read(scene: Sce
     await sit_an_outage_out(scene, door, "500")
 
 
-@pytest.mark.parametrize("way", AWAY)
+@pytest.mark.parametrize("way", OUTAGES)
 async def test_an_outage_in_full_flight_dead_letters_nothing_and_loses_nothing(
     scene: Scene, door: Door, way: str
 ) -> None:
@@ -301,7 +301,7 @@ async def picky_api() -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("bad", [["bad"], ["bad-1", "bad-2", "bad-3"]])
-async def test_an_order_that_always_fails_among_healthy_ones_is_dead_lettered_and_the_api_not_suspected(
+async def test_an_order_that_always_fails_among_healthy_ones_is_dead_lettered_and_the_circuit_stays_closed(
     scene: Scene, picky_api: str, bad: list[str]
 ) -> None:
     healthy: list[str] = []
@@ -333,12 +333,12 @@ async def test_an_order_that_always_fails_is_dead_lettered_even_if_no_other_come
     assert [letter["reason"] for letter in await scene.dead()] == ["attempts_exhausted"]
 
 
-# -- a suspect in an outage -------------------------------------------------------------------------------------
+# -- a quarantined order in an outage ------------------------------------------------------------------------------------
 
 
-async def test_a_suspect_that_waits_to_be_alone_when_the_outage_begins_stops_nobody(scene: Scene, door: Door) -> None:
+async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobody(scene: Scene, door: Door) -> None:
     async with scene.consumer("gone") as gone:
-        await scene.enqueue("suspect")
+        await scene.enqueue("quarantined")
         (delivery,) = await gone.read(1, 1.0)
         # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
@@ -355,4 +355,4 @@ async def test_a_suspect_that_waits_to_be_alone_when_the_outage_begins_stops_nob
         await scene.finished()
 
     assert await scene.dead() == []
-    assert_right(await scene.rows(), ["suspect", *ids(15)])
+    assert_right(await scene.rows(), ["quarantined", *ids(15)])

@@ -169,12 +169,12 @@ async def test_a_probe_whose_read_has_lost_its_reply_is_found_again(scene: Scene
         await all_stored_at_the_first_attempt(scene, ids(60))
 
 
-# -- what is suspected --------------------------------------------------------------------------------------------
+# -- quarantined orders -------------------------------------------------------------------------------------------
 
 
 async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Scene, api: FickleApi) -> None:
     async with scene.consumer("gone") as gone:
-        await scene.enqueue("suspect")
+        await scene.enqueue("quarantined")
         (delivery,) = await gone.read(1, 1.0)
         # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
@@ -188,15 +188,15 @@ async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Sc
             # It is taken while the others are in flight.
             await until(lambda: any(entry["event"] == "entry_isolated" for entry in logs))
             await until(lambda: worker.metric("ingest_in_flight") == 11)
-            assert api.asked["suspect"] == 0
+            assert api.asked["quarantined"] == 0
             held_until = time.monotonic() + 0.5
             await until(lambda: time.monotonic() > held_until)
-            assert api.asked["suspect"] == 0, "it waits for as long as they take"
+            assert api.asked["quarantined"] == 0, "it waits for as long as they take"
             api.go_on.set()
             await scene.finished()
 
-    assert api.with_others["suspect"] == set()
-    assert_right(await scene.rows(), ["suspect", *others])
+    assert api.with_others["quarantined"] == set()
+    assert_right(await scene.rows(), ["quarantined", *others])
 
 
 # -- what is logged -----------------------------------------------------------------------------------------------

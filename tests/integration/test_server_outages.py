@@ -1,4 +1,4 @@
-"""PostgreSQL or Redis goes away for a while: nothing is blamed on an order, nobody is taken for dead, and the work goes on."""
+"""An outage of PostgreSQL or Redis: no attempt is used up, no live worker counts as dead, and work resumes by itself."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ async def fragile(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterato
         yield scene
 
 
-async def test_while_postgresql_is_away_reading_stops_the_api_is_not_suspected_and_no_order_is_blamed(
+async def test_in_an_outage_of_postgresql_reading_stops_the_circuit_stays_closed_and_no_attempt_is_used_up(
     fragile: Scene, own_servers: EmbeddedServers
 ) -> None:
     async with (

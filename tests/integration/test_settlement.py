@@ -1,4 +1,4 @@
-"""Settlement against real servers that refuse, restart and forget: what is stored, acked and buried, and in which
+"""Settlement against real servers that refuse, restart and forget: what is stored, acked and dead-lettered, and in which
 order."""
 
 import asyncio
@@ -184,7 +184,7 @@ async def test_a_batch_that_was_not_acked_comes_again_and_changes_nothing(scene:
 
 
 async def test_a_move_whose_reply_was_lost_is_not_done_twice(scene: Scene) -> None:
-    await scene.enqueue("retried", "buried")
+    await scene.enqueue("retried", "dead-lettered")
     async with scene.consumer("w") as consumer:
         retried, dead_lettered = await consumer.read(10, 1.0)
         outcome = Retry(3600, 2, RetryReason.HTTP_STATUS, "later")

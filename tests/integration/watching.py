@@ -37,7 +37,7 @@ async def throughout(seconds: float, look: Callable[[], Awaitable[None]]) -> Non
 
 
 async def nothing_is_blamed(scene: Scene) -> None:
-    """No order waits for a second attempt, none is buried, and no delivery counts that did not get anywhere."""
+    """No order waits for a second attempt, none is dead-lettered, and no delivery counts that did not get anywhere."""
     assert await scene.redis.zcard(scene.keys.retry) == 0
     assert await scene.dead() == []
     assert max((entry.deliveries for entry in await scene.pending()), default=0) <= 1

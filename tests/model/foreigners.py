@@ -1,4 +1,4 @@
-"""What others do with the queue: they add entries by hand, read it in a group of their own, tidy up, replay dead letters."""
+"""What others do with the queue: they add entries by hand, read it in a group of their own, clean up, replay dead letters."""
 
 from typing import Any
 

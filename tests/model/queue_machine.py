@@ -52,7 +52,7 @@ class QueueMachine(Work, Claims, Operators):
         assert not self.look.stream
         assert not self.look.pending
         assert not self.look.settled
-        assert self.here == Counter(self.look.dead.values()), "all is stored or buried"
+        assert self.here == Counter(self.look.dead.values()), "all is stored or dead-lettered"
 
     def get_going(self) -> None:
         self.beat(pick=0, lost=False)

@@ -198,7 +198,7 @@ class Trouble(Machine):
             self.all_is_where_it_should_be()
             getattr(self, tidied)(pick=pick)
 
-    # -- tidying up -----------------------------------------------------------------------------------------
+    # -- maintenance ----------------------------------------------------------------------------------------
 
     @step(
         3, lambda self: self.settled or self.lost or not self.look.has_group, pick=PICK, most=st.sampled_from((1, 500))

@@ -13,18 +13,18 @@ from ingest.flow.outage_report import OutageReport
 
 
 class Told:
-    """A queue that can only be told of circuits, and is away at first for a number of times."""
+    """A queue that can only be told of circuits, and is unavailable for the first N calls."""
 
-    def __init__(self, away: int = 0) -> None:
-        self.away = away
+    def __init__(self, unavailable: int = 0) -> None:
+        self.unavailable = unavailable
         self.asked = 0
         self.told: list[Outage | None] = []
 
     async def report_outage(self, circuit: Outage | None, lifetime: float) -> None:
         assert lifetime > 0
         self.asked += 1
-        if self.asked <= self.away:
-            raise QueueUnavailable("away")
+        if self.asked <= self.unavailable:
+            raise QueueUnavailable("unavailable")
         self.told.append(circuit)
 
 
@@ -60,8 +60,8 @@ async def test_opening_and_closing_are_told_and_at_the_start_that_it_is_closed()
     assert await told(Told(), "HTTP 401", None) == [None, opened, None]
 
 
-async def test_a_queue_that_is_away_is_told_the_latest_when_it_is_back() -> None:
-    assert await told(Told(away=2), "HTTP 401", "HTTP 500") == [Outage(1_700_000_000.0, "HTTP 500")]
+async def test_a_queue_that_is_unavailable_is_told_the_latest_when_it_is_back() -> None:
+    assert await told(Told(unavailable=2), "HTTP 401", "HTTP 500") == [Outage(1_700_000_000.0, "HTTP 500")]
 
 
 async def test_an_error_is_told_in_one_short_line_without_credentials() -> None:

@@ -18,7 +18,7 @@ def sizes(orders: Orders, key: str | None = None) -> list[int]:
     return [len(part.orders) for part in submissions(orders, key, 500)]
 
 
-def test_one_order_is_not_taken_for_the_letters_of_its_id() -> None:
+def test_one_order_is_not_taken_for_the_characters_of_its_id() -> None:
     assert [part.orders for part in submissions("abc", None, 500)] == [["abc"]]
 
 
