@@ -1,27 +1,22 @@
-"""Draws charts for reports, in one style for all benches.
-
-Units are in the axis titles, values at the bars. A colour has one meaning throughout: ours is blue, what it is compared
-with is grey. Written as SVG and PNG.
-"""
+"""Draws charts, in one style for all benches: units in the axis titles, values at the bars; as SVG and PNG."""
 
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, assert_never
 
 import matplotlib as mpl
 
 mpl.use("Agg")
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-OURS = "#1f5fa8"
-OTHER = "#8a929c"
-WARN = "#c8501e"
-PALETTE = (OURS, "#e08a1e", "#3d8f5f", "#8a4fa3", WARN, OTHER)
+from ingest.bench.panels import WARN, Bars, Chart, GroupedBars, Lines, Panel
 
+_WHOLE = 10
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -43,23 +38,23 @@ _STYLE: Any = {
 }
 
 
-@contextmanager
-def figure(
-    path: Path, title: str, *, rows: int = 1, columns: int = 1, size: tuple[float, float] = (8, 4.5)
-) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes (one, or an array of them), written to `PATH.svg` and `PATH.png` when the block is left.
+def draw(chart: Chart, path: Path) -> None:
+    """Write a chart as `PATH.svg` and `PATH.png`, with its suffix before the dot; the directory is made."""
+    with _figure(chart, path, sharey="row" if chart.shares_rows else False) as (drawn, axes):
+        for axis, panel in zip(axes.flat, chain.from_iterable(chart.rows), strict=True):
+            _draw_panel(axis, panel)
+        if chart.has_legend:
+            drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
 
-    Args:
-        path: where, without a suffix; its directory is made.
-        title: a sentence that says what the chart shows.
-        rows: of axes.
-        columns: of axes.
-        size: inches.
-    """
+
+@contextmanager
+def _figure(chart: Chart, path: Path, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """The figure and its axes, written when the block is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path = path.with_name(f"{path.name}{chart.suffix}")
     with mpl.rc_context(_STYLE):
-        drawn, axes = plt.subplots(rows, columns, figsize=size)
-        drawn.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
+        drawn, axes = plt.subplots(len(chart.rows), len(chart.rows[0]), figsize=chart.size, squeeze=False, **options)
+        drawn.suptitle(chart.title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
         try:
             yield drawn, axes
             drawn.savefig(path.with_suffix(".svg"), metadata={"Date": None})
@@ -68,51 +63,95 @@ def figure(
             plt.close(drawn)
 
 
-def bars(
-    axis: Any, names: list[str], values: list[float], *, label: str, colours: list[str] | None = None, digits: int = 0
-) -> None:
-    """Horizontal bars from the top down, each with its value.
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    match panel:
+        case Bars():
+            axis.set_title(panel.heading)
+            _draw_bars(axis, panel)
+        case GroupedBars():
+            axis.set_title(panel.heading)
+            _draw_groups(axis, panel)
+        case Lines():
+            _draw_lines(axis, panel)
+        case _:
+            assert_never(panel)
 
-    Args:
-        axis: where.
-        names: what each bar is.
-        values: in the unit of `label`.
-        label: the axis title, with its unit.
-        colours: of the bars; grey unless given.
-        digits: of the values shown.
-    """
-    positions = range(len(names))
-    drawn = axis.barh(positions, values, color=colours or [OTHER] * len(names), height=0.62)
-    axis.bar_label(drawn, labels=[f"{value:,.{digits}f}" for value in values], padding=4, fontsize=9)
-    axis.set_yticks(positions, names)
-    axis.invert_yaxis()
-    axis.set_xlabel(label)
+
+def _draw_bars(axis: Any, panel: Bars) -> None:
+    positions, ends = range(len(panel.names)), [0.0] * len(panel.names)
+    for series in panel.series:
+        axis.barh(positions, series.values, left=ends, color=series.colour, height=0.62, label=series.label or None)
+        ends = [end + value for end, value in zip(ends, series.values, strict=True)]
+    texts = [f"{end:,.{panel.digits}f}" for end in ends]
+    axis.bar_label(axis.containers[-1], labels=texts, padding=4, fontsize=9)
+    axis.set_yticks(positions, panel.names)
+    axis.set_ylim(len(panel.names) - 0.5, -0.5)
+    axis.set_xlabel(panel.label)
     axis.grid(visible=False, axis="y")
-    axis.margins(x=0.16)
-    thousands(axis.xaxis)
+    if panel.is_log:
+        axis.set_xscale("log")
+        axis.set_xlim(min(ends) / 4, max(ends) * 4)
+        axis.xaxis.set_major_formatter("{x:g}")
+    else:
+        axis.set_xlim(0, 1.22 * max(*ends, panel.ideal or 0.0, 1e-9))
+        _few_ticks(axis.xaxis)
+    if panel.ideal is not None:
+        axis.axvline(panel.ideal, color=WARN, linestyle="--", linewidth=1)
+        axis.annotate(
+            f"ideal {panel.ideal:.{panel.digits}f}", (panel.ideal, 1), xycoords=("data", "axes fraction"),
+            xytext=(4, 2), textcoords="offset points", color=WARN, fontsize=8,
+        )  # fmt: skip
+    if len(panel.series) > 1:
+        axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=len(panel.series), fontsize=8.5,
+                    handlelength=1, columnspacing=1, borderpad=0)  # fmt: skip
 
 
-def grouped_bars(
-    axis: Any, groups: Sequence[str], series: Sequence[tuple[str, Sequence[float], str]], *, width: float
-) -> None:
-    """Vertical bars in groups, each with its value.
-
-    Args:
-        axis: where.
-        groups: names below the groups.
-        series: the label, the value in each group, and the colour of each bar of a group.
-        width: of a bar; the distance between groups is 1.
-    """
-    for number, (label, values, colour) in enumerate(series):
-        positions = [group + (number - (len(series) - 1) / 2) * width for group in range(len(groups))]
-        drawn = axis.bar(positions, values, width, label=label, color=colour)
-        axis.bar_label(drawn, labels=[f"{height:,.0f}" for height in values], padding=2, fontsize=8)
-    axis.set_xticks(range(len(groups)), groups)
+def _draw_groups(axis: Any, panel: GroupedBars) -> None:
+    width = 0.84 / len(panel.series)
+    for number, series in enumerate(panel.series):
+        positions = [group + (number - (len(panel.series) - 1) / 2) * width for group in range(len(panel.groups))]
+        drawn = axis.bar(positions, series.values, width, label=series.label, color=series.colour)
+        axis.bar_label(drawn, labels=[f"{height:,.0f}" for height in series.values], padding=2, fontsize=8)
+    axis.set_xticks(range(len(panel.groups)), panel.groups)
+    axis.set_xlabel(panel.below)
+    axis.set_ylabel(panel.label)
     axis.grid(visible=False, axis="x")
     axis.margins(y=0.15)
+    _few_ticks(axis.yaxis)
 
 
-def thousands(axis: Any) -> None:
-    """Few ticks on an x or y axis, with commas between thousands."""
+def _draw_lines(axis: Any, panel: Lines) -> None:
+    positions = [position for position, _ in panel.positions]
+    for series in panel.series:
+        style: Any = (
+            {"marker": series.marker, "linewidth": 2} if series.marker else {"linestyle": "--", "linewidth": 1.3}
+        )
+        axis.plot(positions, series.values, color=series.colour, label=series.label, **style)
+        for position, value, offset in zip(positions, series.values, series.offsets or (), strict=False):
+            # On a white ground, which separates it from the grid.
+            axis.annotate(
+                f"{value:,.0f}" if value >= _WHOLE else f"{value:.1f}", (position, value), xytext=(0, offset),
+                textcoords="offset points", ha="center", fontsize=8.5, zorder=3,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+            )  # fmt: skip
+    _few_ticks(axis.yaxis)
+    if panel.is_log:
+        axis.set_xscale("log")
+    axis.minorticks_off()
+    axis.set_xticks(positions, [text for _, text in panel.positions])
+    axis.margins(x=0.06)
+    axis.set_ylim(panel.limits)
+    axis.set_ylabel(panel.label)
+    axis.set_xlabel(panel.below)
+    axis.legend(loc="upper left", fontsize=9)
+    if panel.marked is not None:
+        position, text = panel.marked
+        axis.axvline(position, color=WARN, linestyle="--", linewidth=1)
+        axis.annotate(text, (position, 0), xytext=(5, 6), textcoords="offset points", color=WARN, fontsize=9.5,
+                      fontweight="bold")  # fmt: skip
+
+
+def _few_ticks(axis: Any) -> None:
+    """Few ticks, with commas between thousands."""
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(StrMethodFormatter("{x:,g}"))

@@ -2,9 +2,8 @@
 
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -45,10 +44,6 @@ class Machine:
             f"{self.cores} cores ({self.processor}), {gigabytes:.0f} GiB, {self.system}, Python {self.python}; "
             f"load before: {self.load}."
         )
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        return asdict(self)
 
 
 def _processor() -> str:

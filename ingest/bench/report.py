@@ -1,14 +1,17 @@
-"""Reports what a bench has measured: printed as Markdown, written as JSON, with a chart beside it."""
+"""Reports what a bench has measured: printed as Markdown, written as JSON, with charts beside it."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ingest.bench.machine import Machine
+from ingest.bench.panels import Chart
 
 Cell = str | int | float | None
+Row = dict[str, Any]
+"""Cells by column key, and whatever else JSON is to have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Table:
 
     title: str
     columns: Sequence[Column]
-    rows: Sequence[dict[str, Cell]]
+    rows: Sequence[Row]
 
     def markdown(self) -> str:
         """The table as Markdown, numbers to the right."""
@@ -52,65 +55,64 @@ class Table:
         return "\n".join([f"### {self.title}", "", *lines] if self.title else lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one bench reports.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What one bench has found.
 
     Attributes:
         name: the bench, and the name of its files.
-        command: as it was typed.
         settings: by option name.
         notes: what a reader has to know, a sentence each.
-        runs: the single runs behind the tables' medians, if there are any.
+        runs: the single runs behind the tables.
     """
 
     name: str
-    command: str
-    machine: Machine
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
     tables: Sequence[Table]
-    notes: Sequence[str] = ()
-    runs: Sequence[dict[str, Any]] = field(default_factory=list)
-
-    def markdown(self) -> str:
-        """Tables, notes, command and machine."""
-        parts = [table.markdown() for table in self.tables]
-        if self.notes:
-            parts.append("\n".join(f"- {note}" for note in self.notes))
-        parts.append(f"`{self.command}` on {self.machine.sentence()}")
-        return "\n\n".join(parts)
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, for scripts."""
-        return {
-            "bench": self.name,
-            "command": self.command,
-            "machine": self.machine.as_dict(),
-            "settings": self.settings,
-            "tables": [{"title": table.title, "rows": list(table.rows)} for table in self.tables],
-            "notes": list(self.notes),
-            "runs": list(self.runs),
-        }
-
-    def json(self) -> str:
-        """`as_dict` as indented JSON."""
-        return json.dumps(self.as_dict(), indent=2, default=str)
+    charts: Sequence[Chart]
+    notes: Sequence[str]
+    runs: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """A report, and how to draw its charts into files whose names begin with a path."""
+class Report:
+    """What a bench has found, by which command (as it was typed) and on which machine (as it was before)."""
 
-    report: Report
-    draw: Callable[[Path], None]
+    findings: Findings
+    command: str
+    machine: Machine
+
+    def markdown(self) -> str:
+        """Tables, notes, command and machine."""
+        parts = [table.markdown() for table in self.findings.tables]
+        parts.append("\n".join(f"- {note}" for note in self.findings.notes))
+        parts.append(f"`{self.command}` on {self.machine.sentence()}")
+        return "\n\n".join(parts)
+
+    def json(self) -> str:
+        """All of it, for scripts, indented."""
+        findings = self.findings
+        all_of_it = {
+            "bench": findings.name,
+            "command": self.command,
+            "machine": asdict(self.machine),
+            "settings": findings.settings,
+            "tables": [{"title": table.title, "rows": list(table.rows)} for table in findings.tables],
+            "notes": findings.notes,
+            "runs": findings.runs,
+        }
+        return json.dumps(all_of_it, indent=2, default=str)
 
     def write(self, directory: Path) -> None:
         """Write `NAME.md`, `NAME.json` and the charts into a directory, which is made if it is missing."""
+        from ingest.bench.chart import draw  # noqa: PLC0415  Matplotlib takes half a second
+
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / self.report.name
-        path.with_suffix(".md").write_text(f"{self.report.markdown()}\n")
-        path.with_suffix(".json").write_text(f"{self.report.json()}\n")
-        self.draw(path)
+        path = directory / self.findings.name
+        path.with_suffix(".md").write_text(f"{self.markdown()}\n")
+        path.with_suffix(".json").write_text(f"{self.json()}\n")
+        for chart in self.findings.charts:
+            draw(chart, path)
 
 
 def _text(value: Cell, digits: int) -> str:

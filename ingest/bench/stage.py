@@ -15,7 +15,7 @@ Everything runs under a watchdog: however this process ends, nothing of it stays
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ STREAM = "orders"
 FOREIGN_STREAM = "ingest-bench"
 """The queue's name on a server that others use, too."""
 
+_IDS_FILE = "ids.txt"
 _API_SECONDS_TO_STOP = 30.0
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _SERVER_ERRORS = (redis.RedisError, psycopg.Error, Unavailable, OSError)
@@ -150,6 +151,25 @@ class Stage:
     def keys(self, group: str = "ingest") -> Keys:
         """The queue's keys in Redis."""
         return Keys.of(self.stream, group)
+
+    def write_ids(self, order_ids: Iterable[str]) -> str:
+        """Write order IDs, one a line, for commands and programs; return the file's name in `home`."""
+        (self.home / _IDS_FILE).write_text("".join(f"{order_id}\n" for order_id in order_ids))
+        return _IDS_FILE
+
+    def enqueue(self, order_ids: Iterable[str]) -> None:
+        """Announce orders by the service's own command."""
+        self.commands.start("enqueue", "--quiet", "--file", self.write_ids(order_ids)).finish()
+
+    def queued(self) -> tuple[int, int]:
+        """How many entries are in both lanes, and how many wait for a retry, at one moment."""
+        keys = self.keys()
+        with self.redis.pipeline(transaction=True) as pipe:
+            pipe.xlen(keys.stream)
+            pipe.xlen(keys.express)
+            pipe.zcard(keys.retry)
+            stream, express, retry = pipe.execute()
+        return int(stream) + int(express), int(retry)
 
     def clear(self) -> None:
         """Empty the table of orders and the queue, dead letters included, so that every run starts alike."""

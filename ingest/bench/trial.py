@@ -6,7 +6,8 @@ announce ──▶ for each trial: clear ▶ load ▶ start ▶ sample until it 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
 
 from ingest.bench.errors import BenchFailed
 
@@ -15,6 +16,17 @@ STALLED_AFTER = 120.0
 
 Case = TypeVar("Case")
 Found = TypeVar("Found")
+
+
+class Display(Protocol):
+    """Shows how far a trial is."""
+
+    def update(self, done: int) -> None:
+        """So many items are done."""
+
+
+Progress = Callable[[str, int], AbstractContextManager[Display]]
+"""Opens a display of an activity with so many items."""
 
 
 def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callable[[Case, Found], str]) -> list[Found]:

@@ -37,7 +37,8 @@ class ProgressDisplay:
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
             )
-            self._bar = Progress(*columns, console=console, transient=True)
+            # Drawing takes CPU time from what runs beside it.
+            self._bar = Progress(*columns, console=console, transient=True, refresh_per_second=4)
             self._task = self._bar.add_task(activity, total=total)
 
     def __enter__(self) -> Self:

@@ -11,10 +11,31 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
+
+import msgspec
 
 from ingest.lab.commands import TIMEOUT, LoggedProcess
 from ingest.lab.process import Streams
 from ingest.lab.watchdog import Watchdog
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def receive(kind: type[Message]) -> Message:
+    """In a program: wait for a message of its caller, on a line of standard input."""
+    return msgspec.json.decode(sys.stdin.readline(), type=kind)
+
+
+def reply(message: msgspec.Struct) -> None:
+    """In a program: answer its caller with a line on standard output."""
+    say(msgspec.json.encode(message).decode())
+
+
+def say(line: str) -> None:
+    """In a program: write a line to its caller."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 class Program(LoggedProcess):
@@ -70,6 +91,14 @@ class Program(LoggedProcess):
             self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return line.decode()
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Tell it a message, which it gets by `receive`."""
+        self.tell(msgspec.json.encode(message).decode())
+
+    def answer(self, kind: type[Message], within: float = TIMEOUT) -> Message:
+        """Wait for its `reply`; errors as those of `read_line`."""
+        return msgspec.json.decode(self.read_line(within), type=kind)
 
     def has_written(self, within: float = 0.0) -> bool:
         """Wait up to `within` seconds for something to read, which may be end of file."""

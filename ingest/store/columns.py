@@ -7,6 +7,7 @@ the table.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
@@ -91,6 +92,10 @@ COLUMNS = (
 )
 
 SENT = tuple(column for column in COLUMNS if column.value is not None)
+ORDER = tuple(takewhile(lambda column: column.name != "version", COLUMNS))
+"""The columns that hold the order itself."""
+EXPRESSIONS = ", ".join(column.expression or column.name for column in COLUMNS)
+"""What the columns are made of, where the arguments have the columns' names."""
 
 
 def named(template: str, columns: Sequence[Column] = COLUMNS) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import ClassVar, Self
 
 from ingest.domain.delivery import Effect, OrderRow
-from ingest.store.columns import COLUMNS, SENT, Update, arguments, named, updated
+from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Update, arguments, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
@@ -32,7 +32,7 @@ WITH incoming AS (
 ), written AS (
     INSERT INTO orders AS o
            ({named("{}")})
-    SELECT {", ".join(column.expression or column.name for column in COLUMNS)}
+    SELECT {EXPRESSIONS}
     FROM incoming
     WHERE order_id NOT IN (SELECT order_id FROM erased)
     ORDER BY order_id COLLATE "C"

@@ -1,4 +1,4 @@
-"""Runs every way for every range of latencies: once for the time, once for the memory, each in a new process."""
+"""Runs every way for every range of latencies, once for the time and once for the memory, each in a new process; reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,11 @@ import msgspec
 
 from ingest.bench.backpressure.calls import Latency
 from ingest.bench.backpressure.trial import Finding, Trial
-from ingest.bench.backpressure.ways import WAYS
+from ingest.bench.backpressure.ways import OURS, WAYS
 from ingest.bench.errors import BenchFailed
+from ingest.bench.panels import OTHER, Bars, Chart, Series
+from ingest.bench.panels import OURS as OUR_COLOUR
+from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.stage import private_directory
 from ingest.bench.trial import STALLED_AFTER, announce, run_trials
 from ingest.lab.programs import Program
@@ -22,6 +25,43 @@ from ingest.lab.watchdog import Watchdog
 _TIMEOUT_FACTOR = 20
 # Seconds that a process needs besides its calls, about.
 _START = 0.5
+
+# Seconds and MB that others have measured, for these calls and this limit.
+_PUBLISHED: dict[str, Row] = {
+    "batches": {"published_seconds": 41.7, "published_mb": 0.8},
+    "inside": {"published_seconds": 30.9, "published_mb": 152.0},
+    "callback": {"published_seconds": 30.2, "published_mb": 1.0},
+    "ending": {"published_seconds": 30.2, "published_mb": 0.84},
+}
+_PUBLISHED_FOR = (100_000, 500, Latency(100, 200))
+
+_COLUMNS = (
+    Column("way", "way"),
+    Column("seconds", "time (s)", 2),
+    Column("over_ideal", "over ideal", 3),
+    Column("cpu_us_per_call", "CPU (µs per call)", 1),
+    Column("peak_mb", "peak memory (MB)", 2),
+    Column("most_in_flight", "most in flight"),
+)
+_PUBLISHED_COLUMNS = (
+    Column("published_seconds", "published time (s)", 1),
+    Column("published_mb", "published memory (MB)", 2),
+)
+_COLOURS = [OUR_COLOUR if name == OURS else OTHER for name in WAYS]
+
+_NOTES = (
+    (
+        "Each way runs on uvloop, as the service does, in a fresh process, twice: once for time and CPU, once with tracemalloc for "
+        "the peak of memory that Python has handed out; modules and the drawn times are there before and do not count."
+    ),
+    "Ideal is the sum of all drawn times divided by the limit.",
+    "With the semaphore inside the task, memory grows with the calls that wait; in all other ways with the limit alone.",
+    (
+        "Ours is the service's own `Worker`, with its default settings, on a queue and a table in memory and an external API that "
+        "sleeps: time, CPU and memory are of all that the flow does for a delivery (lease, JSON to a checked order, batch, ack, "
+        "metrics), which the other ways have nothing of; Redis, HTTP and PostgreSQL are not in it."
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +80,10 @@ class Plan:
     limit: int
     seed: int
 
-    def ideal_seconds(self, latency: Latency) -> float:
-        """What all calls take with the limit always used up, about."""
-        return self.calls * (latency.low + latency.high) / 2000 / self.limit
-
     def expected_seconds(self) -> float:
-        """What the whole bench takes, about."""
-        return 2 * len(WAYS) * sum(1.1 * self.ideal_seconds(latency) + _START for latency in self.latencies)
+        """What the whole bench takes, about, with the limit always used up."""
+        ideal = [self.calls * (latency.low + latency.high) / 2000 / self.limit for latency in self.latencies]
+        return 2 * len(WAYS) * sum(1.1 * seconds + _START for seconds in ideal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +95,32 @@ class Pair:
     timed: Finding
     traced: Finding
 
+    @property
+    def peak_mb(self) -> float:
+        """The most memory at a time."""
+        return (self.traced.peak_bytes or 0) / 1e6
 
-def compare(plan: Plan) -> list[Pair]:
+    def row(self) -> Row:
+        """Its row in the table."""
+        return {
+            "way": WAYS[self.way],
+            "seconds": self.timed.seconds,
+            "over_ideal": self.timed.seconds / self.timed.ideal_seconds,
+            "cpu_us_per_call": self.timed.cpu_seconds / self.timed.done * 1e6,
+            "peak_mb": self.peak_mb,
+            "most_in_flight": self.timed.most_in_flight,
+        }
+
+    def runs(self) -> list[Row]:
+        """Both runs, as they are reported."""
+        return [
+            {"way": self.way, "latency_ms": str(self.latency), "traced": found.peak_bytes is not None}
+            | msgspec.to_builtins(found)
+            for found in (self.timed, self.traced)
+        ]
+
+
+def run(plan: Plan) -> Findings:
     """Run them all, one after the other.
 
     Raises:
@@ -69,34 +130,21 @@ def compare(plan: Plan) -> list[Pair]:
     with orderly_exit() as stack:
         home = private_directory(stack)
         watchdog = stack.enter_context(Watchdog())
-        return run_trials([*product(plan.latencies, WAYS)], partial(_pair, plan, home, watchdog), _line)
-
-
-def _pair(plan: Plan, home: Path, watchdog: Watchdog, case: tuple[Latency, str]) -> Pair:
-    latency, way = case
-    timed, traced = (
-        _run(Trial(way, str(latency), plan.calls, plan.limit, plan.seed, traced), home, watchdog)
-        for traced in (False, True)
+        pairs = run_trials([*product(plan.latencies, WAYS)], partial(_pair, plan, home, watchdog), _line)
+    by_latency = [[pair for pair in pairs if pair.latency == latency] for latency in plan.latencies]
+    return Findings(
+        name="backpressure",
+        settings={
+            "calls": plan.calls,
+            "limit": plan.limit,
+            "latency": [str(latency) for latency in plan.latencies],
+            "seed": plan.seed,
+        },
+        tables=[_table(plan, mine) for mine in by_latency],
+        charts=[_chart(plan, by_latency)],
+        notes=_NOTES,
+        runs=[run for pair in pairs for run in pair.runs()],
     )
-    return Pair(way, latency, timed, traced)
-
-
-def _line(_: object, pair: Pair) -> str:
-    memory = (pair.traced.peak_bytes or 0) / 1e6
-    return f"{pair.latency} ms, {WAYS[pair.way]}: {pair.timed.seconds:.1f} s, {memory:.2f} MB"
-
-
-def _run(trial: Trial, home: Path, watchdog: Watchdog) -> Finding:
-    asked = msgspec.json.encode(trial).decode()
-    program = Program("ingest.bench.backpressure.trial", asked, environment={}, home=home, watchdog=watchdog)
-    try:
-        ideal = trial.calls * Latency.parse(trial.latency).high / 1000 / trial.limit
-        answer = program.read_line(within=STALLED_AFTER + _TIMEOUT_FACTOR * ideal)
-    finally:
-        program.kill()
-    found = msgspec.json.decode(answer, type=Finding)
-    check(trial, found)
-    return found
 
 
 def check(trial: Trial, found: Finding) -> None:
@@ -110,3 +158,51 @@ def check(trial: Trial, found: Finding) -> None:
             f"{WAYS[trial.way]}: {found.done} of {trial.calls} calls were made, "
             f"{found.most_in_flight} at a time where {trial.limit} are allowed"
         )
+
+
+def _pair(plan: Plan, home: Path, watchdog: Watchdog, case: tuple[Latency, str]) -> Pair:
+    latency, way = case
+
+    def measured(*, traced: bool) -> Finding:
+        trial = Trial(way, str(latency), plan.calls, plan.limit, plan.seed, traced)
+        program = Program("ingest.bench.backpressure.trial", environment={}, home=home, watchdog=watchdog)
+        longest = plan.calls * latency.high / 1000 / plan.limit
+        try:
+            program.send(trial)
+            found = program.answer(Finding, within=STALLED_AFTER + _TIMEOUT_FACTOR * longest)
+        finally:
+            program.kill()
+        check(trial, found)
+        return found
+
+    return Pair(way, latency, measured(traced=False), measured(traced=True))
+
+
+def _line(_: object, pair: Pair) -> str:
+    return f"{pair.latency} ms, {WAYS[pair.way]}: {pair.timed.seconds:.1f} s, {pair.peak_mb:.2f} MB"
+
+
+def _table(plan: Plan, pairs: Sequence[Pair]) -> Table:
+    latency, ideal = pairs[0].latency, pairs[0].timed.ideal_seconds
+    is_published = (plan.calls, plan.limit, latency) == _PUBLISHED_FOR
+    return Table(
+        f"{plan.calls:,} calls of {latency} ms, {plan.limit:,} in flight: {ideal:.2f} s at best",
+        (*_COLUMNS, *(_PUBLISHED_COLUMNS if is_published else ())),
+        [pair.row() | (_PUBLISHED.get(pair.way, {}) if is_published else {}) for pair in pairs],
+    )
+
+
+def _chart(plan: Plan, by_latency: Sequence[Sequence[Pair]]) -> Chart:
+    """Time and peak memory by way: a row of panels for each range of latencies."""
+    rows = []
+    for pairs in by_latency:
+        names, ideal = [WAYS[pair.way] for pair in pairs], pairs[0].timed.ideal_seconds
+        times = Series("", [pair.timed.seconds for pair in pairs], _COLOURS)
+        peaks = Series("", [pair.peak_mb for pair in pairs], _COLOURS)
+        digits, heading = 1 if ideal >= 10 else 2, f"calls of {pairs[0].latency} ms"
+        rows.append([
+            Bars("time (s)", names, [times], heading, digits, ideal=ideal),
+            Bars("peak memory (MB, log scale)", names, [peaks], digits=2, is_log=True),
+        ])  # fmt: skip
+    title = f"{plan.calls:,} calls with {plan.limit:,} in flight: time, and what waits in memory"
+    return Chart(title, rows, (11, 0.6 + 2.5 * len(rows)))

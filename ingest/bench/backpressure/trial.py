@@ -1,9 +1,8 @@
-"""One way, once, in a process of its own: `python -m ingest.bench.backpressure.trial '{"way": ...}'` prints what it found.
+"""One way, once, in a process of its own: `python -m ingest.bench.backpressure.trial` reads a `Trial`, writes a `Finding`.
 
 On uvloop, as the service runs. Modules, the drawn times and the loop are there before anything is measured.
 """
 
-import sys
 import time
 import tracemalloc
 
@@ -12,6 +11,7 @@ import uvloop
 
 from ingest.bench.backpressure.calls import Calls, Latency
 from ingest.bench.backpressure.ways import way
+from ingest.lab.programs import receive, reply
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -71,5 +71,4 @@ async def measure(trial: Trial) -> Finding:
 
 
 if __name__ == "__main__":
-    found = uvloop.run(measure(msgspec.json.decode(sys.argv[1], type=Trial)))
-    sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
+    reply(uvloop.run(measure(receive(Trial))))

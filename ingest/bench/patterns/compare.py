@@ -1,21 +1,18 @@
 """Runs each pattern undisturbed, then again with one of its processes killed half-way, and reports both."""
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 
-from ingest.bench.machine import Machine
+from ingest.bench.panels import OTHER, OURS, Bars, Chart, Series
 from ingest.bench.patterns.notes import notes_of
 from ingest.bench.patterns.plan import PROFILES, Pattern, Plan
-from ingest.bench.patterns.progress import shown
 from ingest.bench.patterns.run import Killed, Measured, Runs
-from ingest.bench.report import Cell, Column, Report, Result, Table
+from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.stage import stage
-from ingest.bench.trial import announce, run_trials
+from ingest.bench.trial import Progress, announce, run_trials, say
 from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
-
-MB = 1_000_000
 
 _MEASURED = (
     Column("pattern", "Pattern"),
@@ -41,94 +38,92 @@ _KILLED = (
     Column("requests", "Requests"),
     Column("why", "Why"),
 )
+_PUBLISHED = ("published_seconds", "published_memory_mb", "published_errors_percent")
 
 
-def compare(plan: Plan, command: str) -> Result:
-    """Run the plan; `command` is as it was typed.
+def run(plan: Plan, progress: Progress) -> Findings:
+    """Run the plan.
 
     Raises:
         LabFailed: a part of it did not start, or did not end.
     """
-    machine = Machine.here()
     runs = len(plan.patterns) * (2 if plan.kill else 1)
     announce(f"{runs} runs of {plan.orders:,} orders", plan.expected_in_all())
+
+    @contextmanager
+    def shown(title: str, seconds: float) -> Iterator[Callable[[int], None]]:
+        say(f"{title}: about {seconds:.0f} s")
+        with progress("orders stored", plan.orders) as display:
+            yield display.update
+
     with stage() as on:
         on.migrate()
         trials = Runs(on, on.api(*plan.api_options), order_ids(plan.orders, sample_orders(), "BENCH"))
 
         def measure(pattern: Pattern) -> Measured:
-            with shown(f"{_title(pattern)}: about {plan.expected(pattern):.0f} s", plan.orders) as show:
+            with shown(PROFILES[pattern].title, plan.expected(pattern)) as show:
                 return trials.measure(pattern, show)
 
         def kill(pattern: Pattern) -> Killed:
-            title = f"{_title(pattern)}, one process killed half-way: about {plan.expected_killed(pattern):.0f} s"
-            with shown(title, plan.orders) as show:
+            title = f"{PROFILES[pattern].title}, one process killed half-way"
+            with shown(title, plan.expected_killed(pattern)) as show:
                 return trials.kill(pattern, show)
 
         measured = run_trials(plan.patterns, measure, lambda _, run: f"{run.pattern}: {run.stored:,} stored")
         killed = run_trials(
             plan.patterns if plan.kill else (), kill, lambda _, run: f"{run.pattern}, killed: {run.lost:,} lost"
         )
-    return Result(_report(plan, machine, measured, killed, command), partial(_draw, plan, measured, killed))
-
-
-def _report(plan: Plan, machine: Machine, measured: list[Measured], killed: list[Killed], command: str) -> Report:
     tables = [Table("Undisturbed", _MEASURED, [_measured_row(plan, run) for run in measured])]
     if killed:
         tables.append(Table("One process killed half-way", _KILLED, [_killed_row(run) for run in killed]))
-    return Report(
+    return Findings(
         name="patterns",
-        command=command,
-        machine=machine,
         settings=asdict(plan),
         tables=tables,
+        charts=[_chart(plan, tables)],
         notes=notes_of(plan),
         runs=[*map(asdict, measured), *map(asdict, killed)],
     )
 
 
-def _draw(plan: Plan, measured: list[Measured], killed: list[Killed], path: Path) -> None:
-    from ingest.bench.patterns.picture import draw  # noqa: PLC0415  Matplotlib takes half a second
-
-    draw(plan, measured, killed, path)
-
-
-def _measured_row(plan: Plan, run: Measured) -> dict[str, Cell]:
-    profile = PROFILES[run.pattern]
-    row: dict[str, Cell] = {
-        "name": run.pattern.value,
-        "pattern": profile.title,
-        "seconds": run.seconds,
-        "waiting_seconds": plan.ideal(run.pattern),
-        "memory_mb": run.memory / MB,
-        "stored": run.stored,
-        "errors_percent": 100 * (plan.orders - run.stored) / plan.orders,
-        "cpu_percent": 100 * run.cpu_seconds / run.seconds if run.seconds else None,
-        "peak_concurrency": run.peak_concurrency,
-        "requests": run.requests,
-        "refused": run.refused,
-    }
-    if profile.published is not None:
-        row |= {f"published_{key}": value for key, value in asdict(profile.published).items()}
-    return row
-
-
-def _killed_row(run: Killed) -> dict[str, Cell]:
+def _measured_row(plan: Plan, run: Measured) -> Row:
     profile = PROFILES[run.pattern]
     return {
+        **asdict(run),
+        "name": run.pattern.value,
+        "pattern": profile.title,
+        "waiting_seconds": plan.ideal(run.pattern),
+        "memory_mb": run.memory / 1e6,
+        "errors_percent": 100 * (plan.orders - run.stored) / plan.orders,
+        "cpu_percent": 100 * run.cpu_seconds / run.seconds if run.seconds else None,
+        **dict(zip(_PUBLISHED, profile.published or (), strict=False)),
+    }
+
+
+def _killed_row(run: Killed) -> Row:
+    profile = PROFILES[run.pattern]
+    return {
+        **asdict(run),
         "name": run.pattern.value,
         "pattern": profile.title,
         "killed": run.process or "nothing: it was done before",
-        "stored_before": run.stored_before,
-        "stored": run.stored,
         "seconds_after": run.seconds_after if profile.survives else None,
-        "waiting": run.waiting,
-        "lost": run.lost,
-        "pending": run.pending,
-        "requests": run.requests,
         "why": profile.why if run.process else "",
     }
 
 
-def _title(pattern: Pattern) -> str:
-    return PROFILES[pattern].title
+def _chart(plan: Plan, tables: Sequence[Table]) -> Chart:
+    """Time, memory and loss, side by side."""
+    colours = [OURS if pattern is Pattern.SERVICE else OTHER for pattern in plan.patterns]
+    names = [PROFILES[pattern].title for pattern in plan.patterns]
+
+    def panel(table: Table, key: str, label: str, heading: str, digits: int = 0) -> Bars:
+        return Bars(label, names, [Series("", [row[key] or 0.0 for row in table.rows], colours)], heading, digits)
+
+    panels = [
+        panel(tables[0], "seconds", "seconds to the last row", "Time", 1),
+        panel(tables[0], "memory_mb", "MB at the peak, all processes", "Memory"),
+        *(panel(table, "lost", "orders lost after a kill half-way", "Loss") for table in tables[1:]),
+    ]
+    title = f"{plan.orders:,} orders from an API that answers in {plan.latency:g} s, side by side"
+    return Chart(title, [panels], (4 + 2.6 * len(panels), 1.5 + 0.36 * len(names)))

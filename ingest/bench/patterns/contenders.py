@@ -5,6 +5,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from redis import Redis
+
 from ingest.bench.contender import Contender, ServiceContender, kill
 from ingest.bench.patterns import streams
 from ingest.bench.patterns.plan import SERVICE_CONCURRENCY, SERVICE_PROCESSES, Pattern
@@ -12,8 +14,6 @@ from ingest.bench.stage import Stage
 from ingest.lab.commands import LoggedProcess
 from ingest.lab.servers.server import free_port
 from ingest.lab.usage import descendants
-
-_IDS_FILE = "ids.txt"
 
 
 class PatternContender(Contender):
@@ -38,24 +38,24 @@ class PatternContender(Contender):
 
 def contender(pattern: Pattern, stage: Stage, url: str, order_ids: Sequence[str]) -> PatternContender:
     """The pattern, with its orders where it expects them; the API is at `url`."""
-    (stage.home / _IDS_FILE).write_text("".join(f"{order_id}\n" for order_id in order_ids))
     match pattern:
         case Pattern.SERVICE:
-            return Service(stage, url)
+            return Service(stage, url, order_ids)
         case Pattern.STREAMS:
             return Streams(stage, url, order_ids)
         case Pattern.PROCESSES:
-            return Pool(stage, url, pattern)
+            return Pool(stage, url, order_ids, pattern)
         case _:
-            return Single(stage, url, pattern)
+            return Single(stage, url, order_ids, pattern)
 
 
 class Single(PatternContender):
     """A program of one process, without a queue outside of it: started again, it would begin with a list that others keep."""
 
-    def __init__(self, stage: Stage, url: str, name: str, count: int = 1) -> None:
+    def __init__(self, stage: Stage, url: str, order_ids: Sequence[str], name: str, count: int = 1) -> None:
         super().__init__(stage, url)
         self._name = name
+        self._ids_file = stage.write_ids(order_ids)
         self._count = count
         self._is_disturbed = False
 
@@ -80,7 +80,7 @@ class Single(PatternContender):
         return "its only process"
 
     def _start_one(self) -> None:
-        self._start_program(f"ingest.bench.patterns.{self._name}", _IDS_FILE)
+        self._start_program(f"ingest.bench.patterns.{self._name}", self._ids_file)
 
 
 class Pool(Single):
@@ -97,7 +97,7 @@ class Streams(Single):
     """Several equal programs on one stream."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
-        super().__init__(stage, url, Pattern.STREAMS, streams.PROCESSES)
+        super().__init__(stage, url, order_ids, Pattern.STREAMS, streams.PROCESSES)
         self._redis = stage.redis
         self._redis.delete(streams.STREAM)
         self._redis.xgroup_create(streams.STREAM, streams.GROUP, id="0", mkstream=True)
@@ -115,12 +115,13 @@ class Streams(Single):
 
     def waiting(self) -> set[str]:
         """What was never delivered."""
-        last = self._group()["last-delivered-id"].decode()
+        (group,) = _groups(self._redis, streams.STREAM)
+        last = group["last-delivered-id"].decode()
         return _order_ids(self._redis.xrange(streams.STREAM, min=f"({last}"))
 
     def pending(self) -> int:
         """What was delivered to any consumer, dead or alive, and not acked."""
-        return int(self._group()["pending"])
+        return _pending(self._redis, streams.STREAM)
 
     def close(self) -> None:
         """End the programs and remove the stream."""
@@ -132,32 +133,23 @@ class Streams(Single):
         mark = f"-{program.pid}-"
         return sum(int(consumer["pending"]) for consumer in consumers if mark in consumer["name"].decode())
 
-    def _group(self) -> dict[str, Any]:
-        groups: Any = self._redis.xinfo_groups(streams.STREAM)
-        return dict(groups[0])
-
 
 class Service(ServiceContender, PatternContender):
     """`ingest worker`, with a /metrics that is not scraped."""
 
-    def __init__(self, stage: Stage, url: str) -> None:
+    def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
         settings = {
             "INGEST_PROCESSES": SERVICE_PROCESSES,
             "INGEST_CONCURRENCY": SERVICE_CONCURRENCY,
             "INGEST_METRICS_PORT": free_port(),
         }
         super().__init__(stage, url, {name: str(value) for name, value in settings.items()})
-        self._redis = stage.redis
-        self._keys = stage.keys()
-        stage.commands.start("enqueue", "--quiet", "--file", _IDS_FILE).finish()
+        stage.enqueue(order_ids)
 
     def has_finished(self) -> bool:
         """Whether its queue is empty: its processes run on."""
         self.check()
-        with self._redis.pipeline(transaction=True) as pipe:
-            pipe.xlen(self._keys.stream)
-            pipe.zcard(self._keys.retry)
-            return not any(pipe.execute())
+        return not any(self._stage.queued())
 
     def kill_one(self) -> str | None:
         """Kill a worker process."""
@@ -165,14 +157,11 @@ class Service(ServiceContender, PatternContender):
 
     def waiting(self) -> set[str]:
         """What is queued or pending; when it has finished, nothing is. A dead letter counts as lost."""
-        return _order_ids(self._redis.xrange(self._keys.stream))
+        return _order_ids(self._stage.redis.xrange(self._stage.keys().stream))
 
     def pending(self) -> int:
         """What is delivered and not acked."""
-        if not self._redis.exists(self._keys.stream):
-            return 0
-        groups: Any = self._redis.xinfo_groups(self._keys.stream)
-        return sum(int(group["pending"]) for group in groups)
+        return _pending(self._stage.redis, self._stage.keys().stream)
 
     def close(self) -> None:
         """Stop it as a user would."""
@@ -183,3 +172,11 @@ class Service(ServiceContender, PatternContender):
 
 def _order_ids(entries: Any) -> set[str]:
     return {fields[b"order_id"].decode() for _, fields in entries}
+
+
+def _pending(redis: Redis, stream: str) -> int:
+    return sum(int(group["pending"]) for group in _groups(redis, stream))
+
+
+def _groups(redis: Redis, stream: str) -> list[dict[str, Any]]:
+    return list(redis.xinfo_groups(stream)) if redis.exists(stream) else []

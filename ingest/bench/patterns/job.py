@@ -8,28 +8,31 @@ has a queue, `INGEST_REDIS_URL`; its argument is a file with an order ID on each
 
 import os
 import sys
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from ingest.domain.delivery import OrderRow
 from ingest.domain.order import decode_order
-
-Value = str | int | Decimal | datetime | None
-
+from ingest.store.columns import EXPRESSIONS, SENT, arguments, named
 
 TIMEOUT = 30.0
 """Seconds for one request, as the service allows."""
 
-_INSERT = """
-INSERT INTO orders (order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines,
-                    version, fetched_at, attempts, enqueued_at, ingested_at)
-VALUES ({}, now(), now(), 1, now(), clock_timestamp())
-ON CONFLICT (order_id) DO NOTHING
-"""
-_COLUMNS = 10
 
-INSERT_ASYNCPG = _INSERT.format(", ".join(f"${number}" for number in range(1, _COLUMNS + 1)))
-INSERT_PSYCOPG = _INSERT.format(", ".join(["%s"] * _COLUMNS))
+def _insert(parameters: Iterable[str]) -> str:
+    """The statement that inserts a row; existing rows stay."""
+    values = (f"{parameter}::{column.argument_type}" for parameter, column in zip(parameters, SENT, strict=True))
+    return f"""
+INSERT INTO orders ({named("{}")})
+SELECT {EXPRESSIONS} FROM (VALUES ({", ".join(values)})) AS t ({named("{}", SENT)})
+ON CONFLICT (order_id) DO NOTHING
+"""  # noqa: S608  names of our own columns; all values are parameters
+
+
+INSERT_ASYNCPG = _insert(f"${number}" for number in range(1, len(SENT) + 1))
+INSERT_PSYCOPG = _insert(["%s"] * len(SENT))
 
 
 def order_ids() -> list[str]:
@@ -52,21 +55,11 @@ def redis_url() -> str:
     return os.environ["INGEST_REDIS_URL"]
 
 
-def row_of(body: bytes, order_id: str) -> list[Value]:
+def row_of(body: bytes, order_id: str) -> list[Any]:
     """The values for an INSERT, from the API's answer."""
-    order = decode_order(body, order_id)
-    return [
-        order.id,
-        order.status,
-        order.currency,
-        order.customer_id,
-        order.country,
-        order.placed_at,
-        order.updated_at,
-        len(order.lines),
-        order.total,
-        order.lines_json().decode(),
-    ]
+    now = datetime.now(UTC)
+    row = OrderRow(decode_order(body, order_id), now, 1, now.timestamp())
+    return [value for (value,) in arguments([row])]
 
 
 def log_failure(order_id: str, error: BaseException) -> None:

@@ -24,80 +24,51 @@ class Pattern(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """The figures of a well-known comparison for the same pattern, for 10,000 orders.
-
-    Attributes:
-        memory_mb: peak memory, 1.2 GB counted as 1,200 MB.
-        errors_percent: share of failed orders.
-    """
-
-    seconds: float
-    memory_mb: float
-    errors_percent: float
-
-
-@dataclass(frozen=True, slots=True)
 class Profile:
     """What is known of a pattern before it runs.
 
     Attributes:
         title: for people.
         in_flight: most orders at a time; None for all of them.
-        survives: whether others go on when one of its processes is killed.
-        published: None for the service.
+        published: the figures of a well-known comparison for 10,000 orders: seconds, peak memory in MB (1.2 GB counted as
+            1,200 MB), percentage of failed orders; None for the service.
         why: what happens to the orders that were not stored when one of its processes was killed.
+        survives: whether others go on when one of its processes is killed.
     """
 
     title: str
     in_flight: int | None
-    survives: bool
-    published: Published | None
+    published: tuple[float, float, float] | None
     why: str
+    survives: bool = False
 
 
 PROFILES = {
     Pattern.GATHER: Profile(
-        "gather, no bound",
-        None,
-        survives=False,
-        published=Published(34.2, 1200, 0.2),
-        why="IDs and answers were in the memory of its only process",
+        "gather, no bound", None, (34.2, 1200, 0.2), "IDs and answers were in the memory of its only process"
     ),
     Pattern.SEMAPHORE: Profile(
-        "gather, semaphore of 100",
-        100,
-        survives=False,
-        published=Published(52.8, 480, 0.0),
-        why="IDs were in the memory of its only process",
+        "gather, semaphore of 100", 100, (52.8, 480, 0.0), "IDs were in the memory of its only process"
     ),
     Pattern.PROCESSES: Profile(
-        "pool of 8 processes",
-        8,
-        survives=False,
-        published=Published(48.5, 2800, 3.5),
-        why="the pool breaks (BrokenProcessPool), and the IDs go with it",
+        "pool of 8 processes", 8, (48.5, 2800, 3.5), "the pool breaks (BrokenProcessPool), and the IDs go with it"
     ),
     Pattern.THREADS: Profile(
-        "100 threads, queue.Queue",
-        100,
-        survives=False,
-        published=Published(44.1, 680, 1.2),
-        why="IDs were in the memory of its only process",
+        "100 threads, queue.Queue", 100, (44.1, 680, 1.2), "IDs were in the memory of its only process"
     ),
     Pattern.STREAMS: Profile(
         "naive Redis Streams, 4 x 5",
         20,
+        (28.4, 520, 0.02),
+        "what it had read stays pending: no worker asks for it again",
         survives=True,
-        published=Published(28.4, 520, 0.02),
-        why="what it had read stays pending: no worker asks for it again",
     ),
     Pattern.SERVICE: Profile(
         f"ingest worker, {SERVICE_PROCESSES} x {SERVICE_CONCURRENCY}",
         SERVICE_PROCESSES * SERVICE_CONCURRENCY,
+        None,
+        "what it had read was pending, and is claimed",
         survives=True,
-        published=None,
-        why="what it had read was pending, and is claimed",
     ),
 }
 

@@ -19,30 +19,20 @@ import asyncpg
 import uvloop
 from redis.asyncio import Redis
 
-from ingest.domain.order import Order, decode_order
+from ingest.domain.delivery import OrderRow
+from ingest.domain.order import decode_order
+from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, arguments, named
 
 GROUP = "bare"
 _MOST_AT_ONCE = 500
 
-_UPSERT = """
-INSERT INTO orders (order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines,
-                    version, fetched_at, attempts, enqueued_at, ingested_at)
-SELECT order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines::jsonb,
-       coalesce(updated_at, fetched_at), fetched_at, 1, enqueued_at, clock_timestamp()
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::timestamptz[],
-            $8::integer[], $9::numeric[], $10::text[], $11::timestamptz[], $12::timestamptz[])
-     AS t (order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines,
-           fetched_at, enqueued_at)
-ON CONFLICT (order_id) DO UPDATE
-SET status = excluded.status, currency = excluded.currency, customer_id = excluded.customer_id,
-    country = excluded.country, placed_at = excluded.placed_at, updated_at = excluded.updated_at,
-    line_count = excluded.line_count, total = excluded.total, lines = excluded.lines, version = excluded.version,
-    fetched_at = excluded.fetched_at, attempts = excluded.attempts, enqueued_at = excluded.enqueued_at,
-    ingested_at = excluded.ingested_at
-"""
-
-Fetched = tuple[bytes, Order, datetime]
-"""The entry's ID, the order, and when it was requested."""
+_UPSERT = f"""
+INSERT INTO orders ({named("{}")})
+SELECT {EXPRESSIONS}
+FROM unnest({", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(SENT, 1))})
+     AS t ({named("{}", SENT)})
+ON CONFLICT (order_id) DO UPDATE SET {named("{} = excluded.{}", COLUMNS[1:])}
+"""  # noqa: S608  names of our own columns; all values are parameters
 
 
 class BareLoop:
@@ -56,7 +46,7 @@ class BareLoop:
         self._stream = stream
         self._free = in_flight
         self._freed = asyncio.Event()
-        self._fetched: list[Fetched] = []
+        self._fetched: dict[bytes, OrderRow] = {}
         self._some_fetched = asyncio.Event()
 
     async def run(self) -> None:
@@ -85,7 +75,9 @@ class BareLoop:
             body = await response.read()
         self._free += 1
         self._freed.set()
-        self._fetched.append((entry_id, decode_order(body, order_id), asked_at))
+        # An entry's ID begins with the time, in ms, at which it was added.
+        added_at = int(entry_id.partition(b"-")[0]) / 1000
+        self._fetched[entry_id] = OrderRow(decode_order(body, order_id), asked_at, 1, added_at)
         self._some_fetched.set()
 
     async def _store_all(self) -> None:
@@ -93,32 +85,12 @@ class BareLoop:
         while True:
             await self._some_fetched.wait()
             self._some_fetched.clear()
-            batch, self._fetched = self._fetched, []
-            await self._postgres.execute(_UPSERT, *_columns(batch))
-            ids = [entry_id for entry_id, _, _ in batch]
+            batch, self._fetched = self._fetched, {}
+            await self._postgres.execute(_UPSERT, *arguments(list(batch.values())))
             async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.xack(self._stream, GROUP, *ids)
-                pipe.xdel(self._stream, *ids)
+                pipe.xack(self._stream, GROUP, *batch)
+                pipe.xdel(self._stream, *batch)
                 await pipe.execute()
-
-
-def _columns(batch: list[Fetched]) -> list[list[Any]]:
-    orders = [order for _, order, _ in batch]
-    return [
-        [order.id for order in orders],
-        [order.status for order in orders],
-        [order.currency for order in orders],
-        [order.customer_id for order in orders],
-        [order.country for order in orders],
-        [order.placed_at for order in orders],
-        [order.updated_at for order in orders],
-        [len(order.lines) for order in orders],
-        [order.total for order in orders],
-        [order.lines_json().decode() for order in orders],
-        [fetched_at for _, _, fetched_at in batch],
-        # An entry's ID begins with the time, in ms, at which it was added.
-        [datetime.fromtimestamp(int(entry_id.partition(b"-")[0]) / 1000, UTC) for entry_id, _, _ in batch],
-    ]
 
 
 async def _main(stream: str, in_flight: int) -> None:

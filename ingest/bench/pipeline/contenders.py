@@ -1,7 +1,6 @@
 """The contenders of the pipeline bench: the service by its own command, and the bare loop."""
 
-import time
-from typing import Any, assert_never
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -9,9 +8,8 @@ from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
 from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
 from ingest.bench.stage import Stage
+from ingest.bench.trial import wait_until
 from ingest.queue.keys import DEFAULT_GROUP
-
-_START_SECONDS = 60.0
 
 
 class Service(ServiceContender):
@@ -45,12 +43,7 @@ class Bare(Contender):
 
 
 PipelineContender = Service | Bare
-
-
-def contender(name: str, stage: Stage, plan: Plan, api_url: str) -> PipelineContender:
-    """The contender of that name, not yet started."""
-    kinds: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare}
-    return kinds[name](stage, plan, api_url)
+CONTENDERS: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare}
 
 
 def wait_until_ready(stage: Stage, contender: PipelineContender) -> None:
@@ -59,25 +52,18 @@ def wait_until_ready(stage: Stage, contender: PipelineContender) -> None:
     Raises:
         LabFailed: they do not.
     """
-    deadline = time.monotonic() + _START_SECONDS
-    while _reading(stage, contender.group) < contender.consumers:
+    reading = 0
+
+    def is_ready() -> bool:
+        nonlocal reading
+        reading = _reading(stage, contender.group)
+        return reading >= contender.consumers
+
+    def sample() -> str:
         contender.check()
-        if time.monotonic() > deadline:
-            raise contender.parts[0].failed("does not read from the queue")
-        time.sleep(0.01)
+        return f"{reading} of {contender.consumers} processes read from the queue"
 
-
-def kill_as_planned(contender: PipelineContender, plan: Plan) -> None:
-    """Kill one worker process, or the first command with all of its processes."""
-    if not isinstance(contender, Service):
-        raise TypeError("only the service finishes what a killed process leaves behind")
-    match plan.kill:
-        case "worker":
-            contender.kill_worker()
-        case "command":
-            contender.kill_command()
-        case _:
-            assert_never(plan.kill)
+    wait_until(is_ready, sample, name=contender.parts[0].name, every=0.01)
 
 
 def _bulk(plan: Plan, api_url: str) -> dict[str, str]:

@@ -53,16 +53,14 @@ def _speed(record: Record) -> Figures:
 
 
 def _cost(record: Record) -> Figures:
-    ready, done = record.ready, record.done
-    postgres = None if done.postgres is None or ready.postgres is None else done.postgres - ready.postgres
-    reads = done.reads - ready.reads - record.own_reads
+    used = record.used
     return {
-        "own_cpu_us_per_order": _per_order(record, done.contender),
-        "own_cpu_us_per_order_without_startup": _per_order(record, done.contender - ready.contender),
-        "startup_cpu_seconds": round(ready.contender, 3),
-        "redis_cpu_us_per_order": _per_order(record, done.redis - ready.redis),
-        "postgres_cpu_us_per_order": None if postgres is None else _per_order(record, postgres),
-        "redis_round_trips_per_order": round(reads / max(1, len(record.outcome.rows)), 4),
+        "own_cpu_us_per_order": _per_order(record, record.startup_cpu + used.contender),
+        "own_cpu_us_per_order_without_startup": _per_order(record, used.contender),
+        "startup_cpu_seconds": round(record.startup_cpu, 3),
+        "redis_cpu_us_per_order": _per_order(record, used.redis),
+        "postgres_cpu_us_per_order": _per_order(record, used.postgres),
+        "redis_round_trips_per_order": round((used.reads - record.own_reads) / max(1, len(record.outcome.rows)), 4),
         "peak_pss_mb": round(record.peak_memory / 1e6, 1),
     }
 
@@ -121,16 +119,12 @@ def _kill(record: Record) -> Figures:
 
 def _surroundings(record: Record) -> Figures:
     """What else used the machine meanwhile, which affects the figures."""
-    ready, done = record.ready, record.done
-    known = sum(getattr(done, name) - getattr(ready, name) for name in ("contender", "redis", "api", "bench")) + (
-        (done.postgres or 0.0) - (ready.postgres or 0.0)
-    )
-    other = done.machine - ready.machine - known - record.load_cpu
+    other = record.used.machine - record.used.known - record.load_cpu
     return {
         "load_before": round(record.load_before, 2),
-        "api_cpu_us_per_order": _per_order(record, done.api - ready.api),
+        "api_cpu_us_per_order": _per_order(record, record.used.api),
         "other_busy_cores": round(max(0.0, other / record.seconds), 2) if record.seconds else None,
-        "busy_cores": round((done.machine - ready.machine) / record.seconds, 2) if record.seconds else None,
+        "busy_cores": round(record.used.machine / record.seconds, 2) if record.seconds else None,
     }
 
 
@@ -138,8 +132,8 @@ def _last_commit(record: Record) -> float | None:
     return max((row.committed for row in record.outcome.rows.values()), default=None)
 
 
-def _per_order(record: Record, seconds: float) -> float:
-    return round(seconds * 1e6 / max(1, len(record.outcome.rows)), 1)
+def _per_order(record: Record, seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1e6 / max(1, len(record.outcome.rows)), 1)
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

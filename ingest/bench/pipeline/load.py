@@ -1,11 +1,9 @@
 """The load: a program that announces orders, all at once or as they would arrive.
 
-    python -m ingest.bench.pipeline.load IDS_FILE NOTES_FILE QUEUE RATE SEED
-
-It writes `ready` when everything is imported and Redis answers, waits for a line, and writes `done` with the number of
-batches that it has sent and the CPU seconds that this took. Arrivals are a Poisson process on a schedule made beforehand: what is
-due is sent together, and one delay does not delay what follows. The notes have a line for each order: its ID, when it was due, and
-when it was sent.
+`python -m ingest.bench.pipeline.load` reads a line of JSON (`Load`), writes `ready` when everything is imported and Redis
+answers, waits for a line, and writes a line of JSON (`Announced`). Arrivals are a Poisson process on a schedule made beforehand:
+what is due is sent together, and one delay does not delay what follows. The notes have a line for each order: its ID, when it
+was due, and when it was sent.
 """
 
 import asyncio
@@ -15,74 +13,82 @@ import random
 import sys
 import time
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+import msgspec
 import uvloop
 
+from ingest.lab.programs import receive, reply, say
 from ingest.queue.connection import control_client
 from ingest.queue.producer import BATCH, Producer
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """The orders to be announced.
 
     Attributes:
+        ids_file: an order ID on each line.
+        notes_file: written at the end.
+        stream: the queue's name.
         rate: orders per second; 0 for all of them at once.
+        seed: of the arrivals.
     """
 
-    ids: list[str]
+    ids_file: str
+    notes_file: str
+    stream: str
     rate: float
     seed: int
 
-    async def send(self, producer: Producer) -> tuple[int, list[str]]:
+    async def send(self, producer: Producer, ids: list[str]) -> tuple[int, list[str]]:
         """Announce all of them; return in how many batches, and the notes."""
         if not self.rate:
             sent = time.time()
-            await producer.enqueue(self.ids)
-            return _batches(len(self.ids)), [f"{order_id} {sent} {sent}\n" for order_id in self.ids]
+            await producer.enqueue(ids)
+            return _batches(len(ids)), [f"{order_id} {sent} {sent}\n" for order_id in ids]
         draw = random.Random(self.seed)
         begin = time.time()
-        arrivals = [begin + gaps for gaps in accumulate(draw.expovariate(self.rate) for _ in self.ids)]
+        arrivals = [begin + gaps for gaps in accumulate(draw.expovariate(self.rate) for _ in ids)]
         batches, moments = 0, list[float]()
-        while len(moments) < len(self.ids):
+        while len(moments) < len(ids):
             taken = len(moments)
             await asyncio.sleep(max(0.0, arrivals[taken] - time.time()))
             now = time.time()
             due = bisect_right(arrivals, now)
             if due > taken:
                 moments += [now] * (due - taken)
-                await producer.enqueue(self.ids[taken:due])
+                await producer.enqueue(ids[taken:due])
                 batches += _batches(due - taken)
-        lines = zip(self.ids, arrivals, moments, strict=True)
+        lines = zip(ids, arrivals, moments, strict=True)
         return batches, [f"{order_id} {planned} {sent}\n" for order_id, planned, sent in lines]
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """That all are sent: in how many batches, and the CPU seconds that this took."""
+
+    batches: int
+    cpu_seconds: float
 
 
 def _batches(count: int) -> int:
     return -(-count // BATCH)
 
 
-async def _main(load: Load, notes: Path, queue: str) -> None:
+async def _main(load: Load, ids: list[str]) -> None:
     async with control_client(os.environ["INGEST_REDIS_URL"]) as client:
         await client.ping()
         gc.collect()
         gc.freeze()
-        _say("ready")
+        say("ready")
         if not await asyncio.to_thread(sys.stdin.readline):
             return
         started = time.process_time()
-        batches, lines = await load.send(Producer(client, queue))
-    notes.write_text("".join(lines))  # noqa: ASYNC240  nothing else goes on
-    _say(f"done {batches} {time.process_time() - started}")
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        batches, notes = await load.send(Producer(client, load.stream), ids)
+    Path(load.notes_file).write_text("".join(notes))  # noqa: ASYNC240  nothing else goes on
+    reply(Announced(batches, time.process_time() - started))
 
 
 if __name__ == "__main__":
-    _ids, _notes, _queue, _rate, _seed = sys.argv[1:]
-    uvloop.run(_main(Load(Path(_ids).read_text().split(), float(_rate), int(_seed)), Path(_notes), _queue))
+    _load = receive(Load)
+    uvloop.run(_main(_load, Path(_load.ids_file).read_text().split()))

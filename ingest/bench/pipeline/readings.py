@@ -1,7 +1,7 @@
 """Reads, while a run goes on: the CPU time of all parts, Redis' round trips, and how much of the queue is left."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import psutil
@@ -30,6 +30,16 @@ class Reading:
     bench: float
     machine: float
     reads: int
+
+    def __sub__(self, earlier: "Reading") -> "Reading":
+        """What has been used since then."""
+        pairs = zip(astuple(self), astuple(earlier), strict=True)
+        return Reading(*(None if now is None or then is None else now - then for now, then in pairs))  # type: ignore[arg-type]
+
+    @property
+    def known(self) -> float:
+        """CPU seconds of all that belongs to the bench, as far as they are known."""
+        return self.contender + self.redis + (self.postgres or 0.0) + self.api + self.bench
 
 
 class Readings:
@@ -66,11 +76,7 @@ class Readings:
     def left(self) -> tuple[int, int]:
         """How many entries are in the stream, and how many wait for a retry, at one moment."""
         self.asked += 1
-        with self._stage.redis.pipeline(transaction=True) as pipe:
-            pipe.xlen(self._keys.stream)
-            pipe.zcard(self._keys.retry)
-            stream, retry = pipe.execute()
-        return int(stream), int(retry)
+        return self._stage.queued()
 
     def added(self) -> int:
         """How many entries the stream has ever had."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from ingest.bench.pipeline.contenders import PipelineContender, contender, kill_as_planned, wait_until_ready
+from ingest.bench.pipeline.contenders import CONTENDERS, PipelineContender, Service, wait_until_ready
+from ingest.bench.pipeline.load import Announced, Load
 from ingest.bench.pipeline.outcome import Outcome, find_outcome
 from ingest.bench.pipeline.plan import Plan
 from ingest.bench.pipeline.readings import Reading, Readings
@@ -43,11 +44,11 @@ class Record:
 
     Attributes:
         load_before: length of the machine's run queue before the run.
-        ready: readings when all of the contender had begun to read.
-        done: readings when the queue was empty.
-        seconds: between these two.
-        own_reads: of Redis' reads between these two, how many the bench and its load caused.
-        load_cpu: CPU seconds of the load between these two.
+        startup_cpu: CPU seconds of the contender until all of it had begun to read.
+        used: from then until the queue was empty.
+        seconds: that this took.
+        own_reads: of Redis' reads in this time, how many the bench and its load caused.
+        load_cpu: CPU seconds of the load in this time.
         sent: by order.
         killed_at: Unix time of the kill, None without one.
         peak_memory: bytes.
@@ -58,8 +59,8 @@ class Record:
     plan: Plan
     contender: str
     load_before: float
-    ready: Reading
-    done: Reading
+    startup_cpu: float
+    used: Reading
     seconds: float
     own_reads: int
     load_cpu: float
@@ -99,8 +100,8 @@ class Run:
         load, is_backlog = self._load(), not self._plan.rate
         if is_backlog:
             load.tell("go")
-            load.read_line()
-        with closing(contender(self._name, self._stage, self._plan, self._api.url)) as running:
+            load.answer(Announced)
+        with closing(CONTENDERS[self._name](self._stage, self._plan, self._api.url)) as running:
             running.start()
             with PeakMemory(running.pids, every=_MEMORY_EVERY) as memory:
                 wait_until_ready(self._stage, running)
@@ -111,17 +112,17 @@ class Run:
                 killed_at = self._wait(running, readings, load)
                 seconds, asked, done = time.monotonic() - began, readings.asked - asked, readings.read()
             exit_codes = running.stop()
-        _, batches, load_cpu = ["queued", "0", "0.0"] if is_backlog else load.read_line().split()
+        meanwhile = Announced(0, 0.0) if is_backlog else load.answer(Announced)
         load.kill()
         return Record(
             plan=self._plan,
             contender=self._name,
             load_before=load_before,
-            ready=ready,
-            done=done,
+            startup_cpu=ready.contender,
+            used=done - ready,
             seconds=seconds,
-            own_reads=asked + int(batches),
-            load_cpu=float(load_cpu),
+            own_reads=asked + meanwhile.batches,
+            load_cpu=meanwhile.cpu_seconds,
             sent=self._sent(),
             killed_at=killed_at,
             peak_memory=memory.peak,
@@ -132,10 +133,9 @@ class Run:
 
     def _load(self) -> Program:
         """The load, ready to announce orders."""
-        ids = self._stage.home / "ids.txt"
-        ids.write_text("".join(f"{order_id}\n" for order_id in self._ids))
-        arguments = [ids.name, self._notes.name, self._stage.stream, str(self._plan.rate), str(self._plan.seed)]
-        load = self._stage.program("ingest.bench.pipeline.load", *arguments, INGEST_REDIS_URL=self._stage.redis_url)
+        plan, stage = self._plan, self._stage
+        load = stage.program("ingest.bench.pipeline.load", INGEST_REDIS_URL=stage.redis_url)
+        load.send(Load(stage.write_ids(self._ids), self._notes.name, stage.stream, plan.rate, plan.seed))
         if load.read_line() != "ready":
             raise load.failed("did not start")
         return load
@@ -158,7 +158,7 @@ class Run:
                 stored = readings.added() - sum(left)
                 if stored >= plan.kill_at * plan.orders:
                     killed_at = time.time()
-                    kill_as_planned(running, plan)
+                    _kill(running, plan)
             running.check()
             return f"{left[0]:,} entries queued, {left[1]:,} waiting for a retry"
 
@@ -168,3 +168,13 @@ class Run:
     def _sent(self) -> dict[str, Sent]:
         lines = (line.split() for line in self._notes.read_text().splitlines())
         return {order_id: Sent(float(planned), float(sent)) for order_id, planned, sent in lines}
+
+
+def _kill(running: PipelineContender, plan: Plan) -> None:
+    """Kill one worker process, or the first command with all of its processes."""
+    if not isinstance(running, Service):
+        raise TypeError("only the service finishes what a killed process leaves behind")
+    if plan.kill == "worker":
+        running.kill_worker()
+    else:
+        running.kill_command()

@@ -2,23 +2,32 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from ingest.bench.machine import Machine
 from ingest.bench.pipeline.figures import Figures, figures_of, medians
 from ingest.bench.pipeline.plan import SERVICE, Plan
 from ingest.bench.pipeline.run import Run
-from ingest.bench.pipeline.sweep import Sweep, sweep_notes, sweep_table
-from ingest.bench.pipeline.tables import notes, tables
-from ingest.bench.report import Report, Result
+from ingest.bench.pipeline.sweep import Sweep, sweep_chart, sweep_notes, sweep_table
+from ingest.bench.pipeline.tables import comparison_chart, notes, tables
+from ingest.bench.report import Findings
 from ingest.bench.stage import FOREIGN_STREAM, Api, Servers, Stage, stage
 from ingest.bench.trial import run_trials, say
 from ingest.lab.session import order_ids
 from ingest.lab.upstream.samples import sample_orders
 
 _POSTGRES = {"track_commit_timestamp": "on"}
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What gets a row in the table: a contender, or the service at a swept value."""
+
+    contender: str
+    plan: Plan
+    swept: Any = None
 
 
 class Session:
@@ -30,18 +39,23 @@ class Session:
         self._api: Api | None = None
         self._api_options: list[str] = []
 
-    def run(self, plan: Plan, contender: str) -> Figures:
-        """Run one contender at one plan."""
-        return figures_of(Run(self._stage, self._api_for(plan), plan, contender, self._documents).measure())
+    def run(self, cases: Sequence[Case], runs: int) -> tuple[list[Figures], list[Figures]]:
+        """Run each case several times, in turn; return the figures of all runs, and for each case the medians."""
+        order = in_turn(cases, runs)
+        done = run_trials(order, self._run_once, _line)
+        return done, [medians([run for of, run in zip(order, done, strict=True) if of is case]) for case in cases]
 
     def bytes_per_queued_order(self, plan: Plan) -> float:
         """What an order takes in Redis while it waits, with all of the plan's orders queued."""
         self._stage.clear()
         before = self._used_memory()
-        ids = self._stage.home / "queued.txt"
-        ids.write_text("".join(f"{order_id}\n" for order_id in order_ids(plan.orders, self._documents, "BENCH")))
-        self._stage.commands.start("enqueue", "--quiet", "--file", ids.name).finish()
+        self._stage.enqueue(order_ids(plan.orders, self._documents, "BENCH"))
         return round((self._used_memory() - before) / plan.orders, 1)
+
+    def _run_once(self, case: Case) -> Figures:
+        api = self._api_for(case.plan)
+        figures = figures_of(Run(self._stage, api, case.plan, case.contender, self._documents).measure())
+        return figures if case.swept is None else {"swept": case.swept, **figures}
 
     def _used_memory(self) -> int:
         said: Any = self._stage.redis.info("memory")
@@ -68,7 +82,7 @@ def session(servers: Servers) -> Iterator[Session]:
         yield Session(on)
 
 
-def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers, command: str) -> Result:
+def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -> Findings:
     """Run the service, and each rival beside it, in turn; report the medians.
 
     Args:
@@ -76,65 +90,39 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers, c
         rivals: names of other contenders.
         runs: of each.
         servers: where.
-        command: as it was typed.
     """
-    machine = Machine.here()
-    contenders = [SERVICE, *rivals]
     with session(servers) as on:
         queued = None if plan.rate else on.bytes_per_queued_order(plan)
-        done = run_trials(in_turn(contenders, runs), partial(on.run, plan), _line)
-    rows = [medians([run for run in done if run["contender"] == name]) for name in contenders]
-    report = Report(
+        done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)
+    return Findings(
         name="pipeline",
-        command=command,
-        machine=machine,
         settings={**plan.as_dict(), "runs": runs, "redis_bytes_per_queued_order": queued},
         tables=tables(plan, rows),
+        charts=[comparison_chart(plan, rows)],
         notes=notes(plan, done, queued),
         runs=done,
     )
 
-    def draw(path: Path) -> None:
-        from ingest.bench.pipeline.charts import draw_comparison  # noqa: PLC0415  Matplotlib takes half a second
 
-        draw_comparison(plan, rows, path)
-
-    return Result(report, draw)
-
-
-def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers, command: str) -> Result:
+def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers) -> Findings:
     """Run the service at each value; report a row each, the medians of `runs` runs."""
-    machine = Machine.here()
+    cases = [Case(SERVICE, at_value, value) for value, at_value in zip(sweep.values, sweep.plans, strict=True)]
     with session(servers) as on:
-
-        def run(case: tuple[Any, Plan]) -> Figures:
-            value, at_value = case
-            return {"swept": value, **on.run(at_value, SERVICE)}
-
-        done = run_trials([*zip(sweep.values, sweep.plans, strict=True)] * runs, run, _line)
-    rows = [medians([run for run in done if run["swept"] == value]) for value in sweep.values]
+        done, rows = on.run(cases, runs)
     knee = sweep.knee([row["orders_per_s"] or 0.0 for row in rows])
-    report = Report(
+    return Findings(
         name="pipeline-sweep",
-        command=command,
-        machine=machine,
         settings={**plan.as_dict(), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
         tables=[sweep_table(sweep, plan, rows)],
+        charts=[sweep_chart(sweep, plan, rows, knee)],
         notes=sweep_notes(sweep, plan, done, knee),
         runs=done,
     )
 
-    def draw(path: Path) -> None:
-        from ingest.bench.pipeline.curve import draw_curve  # noqa: PLC0415  as above
 
-        draw_curve(sweep, rows, knee, sweep.latency_kind(plan), path)
-
-    return Result(report, draw)
-
-
-def in_turn(contenders: Sequence[str], runs: int) -> list[str]:
+def in_turn(cases: Sequence[Item], runs: int) -> list[Item]:
     """Each of them `runs` times, alternating in direction: slow changes of the machine affect all of them alike."""
-    return [name for number in range(runs) for name in (contenders if number % 2 == 0 else contenders[::-1])]
+    return [case for number in range(runs) for case in (cases if number % 2 == 0 else cases[::-1])]
 
 
 def _line(_: object, figures: Figures) -> str:

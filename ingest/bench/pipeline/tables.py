@@ -1,9 +1,10 @@
-"""Builds the tables of a comparison, and the notes below them."""
+"""Builds the tables and the chart of a comparison, and the notes below them."""
 
 from collections.abc import Sequence
 
+from ingest.bench.panels import OTHER, OURS, PALETTE, Bars, Chart, Series
 from ingest.bench.pipeline.figures import Figures
-from ingest.bench.pipeline.plan import SERVICE, Plan
+from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
 from ingest.bench.report import Cell, Column, Table
 
 _CONTENDER = Column("contender", "contender")
@@ -35,6 +36,12 @@ _KILL = (
     Column("lost", "lost"),
     Column("duplicate_fetches", "duplicate fetches"),
 )
+_TITLES = {SERVICE: "service", BARE: "bare loop"}
+_COST_PARTS = (
+    ("own_cpu_us_per_order_without_startup", PALETTE[3], "own"),
+    ("redis_cpu_us_per_order", PALETTE[1], "Redis"),
+    ("postgres_cpu_us_per_order", PALETTE[2], "PostgreSQL"),
+)
 _RATIOS = (
     "orders_per_s",
     "own_cpu_us_per_order",
@@ -57,6 +64,31 @@ def tables(plan: Plan, rows: Sequence[Figures]) -> list[Table]:
     if len(rows) > 1:
         found.append(_ratios(rows))
     return found
+
+
+def comparison_chart(plan: Plan, rows: Sequence[Figures]) -> Chart:
+    """The speed of each contender, what it costs, and the servers on its behalf."""
+    names = [_TITLES[row["contender"]] for row in rows]
+    colours = [OURS if row["contender"] == SERVICE else OTHER for row in rows]
+
+    def series(key: str, colour: str | list[str], label: str = "") -> Series:
+        return Series(label, [row[key] or 0.0 for row in rows], colour)
+
+    service, *rivals = (row["latency_p99_ms" if plan.rate else "orders_per_s"] or 0.0 for row in rows)
+    if plan.rate:
+        key, label, unit = "latency_p99_ms", "announced to committed, p99, ms", " ms"
+        said = f"At {plan.rate:,.0f} orders a second, 99 % are stored within {service:,.0f} ms of their announcement"
+    else:
+        key, label, unit = "orders_per_s", "orders per second", ""
+        said = f"The service stores {service:,.0f} orders a second with {plan.in_flight:,} in flight"
+    compared = [f"{name}: {value:,.0f}{unit}" for name, value in zip(names[1:], rivals, strict=True)]
+    costs = [series(*part) for part in _COST_PARTS]
+    panels = [
+        Bars(label, names, [series(key, colours)]),
+        Bars("CPU time per order, \N{MICRO SIGN}s", names, costs),
+        Bars("peak memory (PSS), MB", names, [series("peak_pss_mb", colours)]),
+    ]
+    return Chart("; ".join([said, *compared]), [panels], (11.0, 1.75 + 0.55 * len(rows)))
 
 
 def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str]:

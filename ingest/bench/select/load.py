@@ -5,7 +5,6 @@ at the end a line of JSON (`Measured`). HTTP is written and parsed here, so that
 """
 
 import asyncio
-import sys
 import time
 from array import array
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ from typing import cast
 
 import msgspec
 import uvloop
+
+from ingest.lab.programs import receive, reply, say
 
 _CONNECT_AT_ONCE = 100
 # A server that starves some clients is measured all the same.
@@ -105,8 +106,7 @@ class Clients:
         self._all_served.clear()
 
     async def _measure(self) -> Measured:
-        sys.stdout.write("measuring\n")
-        sys.stdout.flush()
+        say("measuring")
         del self._latencies[:]
         self._errors = 0
         self._answered.clear()
@@ -241,10 +241,9 @@ async def _at_most(seconds: float, event: asyncio.Event) -> None:
             await event.wait()
 
 
-async def _main(load: Load) -> Measured:
-    return await Clients(load).run()
+async def _main() -> None:
+    reply(await Clients(receive(Load)).run())
 
 
 if __name__ == "__main__":
-    measured = uvloop.run(_main(msgspec.json.decode(sys.stdin.readline(), type=Load)))
-    sys.stdout.write(f"{msgspec.json.encode(measured).decode()}\n")
+    uvloop.run(_main())

@@ -10,6 +10,8 @@ import asyncpg
 import msgspec
 from psycopg_pool import ConnectionPool
 
+from ingest.store.columns import ORDER, named
+
 Row = tuple[Any, ...]
 Read = Callable[[str], Awaitable[Row | None]]
 """Reads the row of an order; None if there is none."""
@@ -22,13 +24,8 @@ KINDS = {
 }
 """What each is, by the name of its function below."""
 
-_SQL = """
-SELECT order_id, status, currency, customer_id, country, placed_at, updated_at, line_count, total, lines::text
-FROM orders WHERE order_id = {}
-"""
-_NAMES = (
-    "order_id", "status", "currency", "customer_id", "country", "placed_at", "updated_at", "line_count", "total", "lines",
-)  # fmt: skip
+_SQL = f"SELECT {named('{}', ORDER[:-1])}, lines::text FROM orders WHERE order_id = "  # noqa: S608  our own names
+_NAMES = [column.name for column in ORDER]
 
 
 def open_reader(kind: str, dsn: str, size: int) -> AbstractAsyncContextManager[Read]:
@@ -45,7 +42,7 @@ def encode(row: Row) -> bytes:
 @asynccontextmanager
 async def async_plain(dsn: str, size: int) -> AsyncIterator[Read]:
     """The event loop speaks to PostgreSQL itself, and waits in asyncpg's own pool."""
-    query = _SQL.format("$1")
+    query = f"{_SQL}$1"
     async with asyncpg.create_pool(dsn, min_size=size, max_size=size) as pool:
 
         async def read(order_id: str) -> Row | None:
@@ -76,7 +73,7 @@ async def async_in_turn(dsn: str, size: int) -> AsyncIterator[Read]:
 @asynccontextmanager
 async def threads(dsn: str, size: int) -> AsyncIterator[Read]:
     """Threads speak to PostgreSQL: psycopg, one thread for each connection of its pool."""
-    query = _SQL.format("%s")
+    query = f"{_SQL}%s"
     # Without autocommit each read would be three round trips, for which asyncpg needs one.
     pool = ConnectionPool(dsn, min_size=size, max_size=size, kwargs={"autocommit": True}, open=False)
     with ThreadPoolExecutor(size, "read") as executor, pool:

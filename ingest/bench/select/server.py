@@ -5,14 +5,14 @@ killed.
 """
 
 import asyncio
-import sys
 
 import msgspec
 import uvloop
 from aiohttp import web
 
 from ingest.bench.select.pausing import Pause
-from ingest.bench.select.readers import Read, encode, open_reader
+from ingest.bench.select.readers import encode, open_reader
+from ingest.lab.programs import receive, say
 
 _BACKLOG = 4096
 
@@ -43,28 +43,22 @@ async def serve(wanted: Serve) -> None:
     """Listen, say where, and serve until cancelled."""
     pause = Pause(wanted.pause, wanted.pause_every, wanted.pause_seconds)
     async with open_reader(wanted.kind, wanted.dsn, wanted.pool) as read:
+
+        async def get(request: web.Request) -> web.Response:
+            await pause()
+            row = await read(request.match_info["order_id"])
+            if row is None:
+                return web.Response(status=404)
+            return web.Response(body=encode(row), content_type="application/json")
+
         application = web.Application()
-        application.router.add_get("/orders/{order_id}", _Handler(read, pause).get)
+        application.router.add_get("/orders/{order_id}", get)
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", wanted.port, reuse_port=True, backlog=_BACKLOG).start()
-        sys.stdout.write(f"{runner.addresses[0][1]}\n")
-        sys.stdout.flush()
+        say(str(runner.addresses[0][1]))
         await asyncio.Event().wait()
 
 
-class _Handler:
-    def __init__(self, read: Read, pause: Pause) -> None:
-        self._read = read
-        self._pause = pause
-
-    async def get(self, request: web.Request) -> web.Response:
-        await self._pause()
-        row = await self._read(request.match_info["order_id"])
-        if row is None:
-            return web.Response(status=404)
-        return web.Response(body=encode(row), content_type="application/json")
-
-
 if __name__ == "__main__":
-    uvloop.run(serve(msgspec.json.decode(sys.stdin.readline(), type=Serve)))
+    uvloop.run(serve(receive(Serve)))

@@ -1,10 +1,11 @@
 """`ingest bench backpressure`: ways to keep a fixed number of calls in flight."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+from ingest.cli.bench.output import AsJson, Output, publish
 
 _LATENCIES = ("100-200", "100-110")
 
@@ -38,12 +39,10 @@ def backpressure(
     The calls are simulated: they sleep. No server is needed. Expected duration and progress go to stderr.
     """
     from ingest.bench.backpressure.calls import Latency
-    from ingest.bench.backpressure.compare import Plan
-    from ingest.bench.backpressure.summary import run
+    from ingest.bench.backpressure.compare import Plan, run
 
     try:
         latencies = [Latency.parse(text) for text in dict.fromkeys(latency or _LATENCIES)]
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--latency") from error
-    result = run(Plan(latencies, calls, limit, seed), command_line())
-    print_result(result, output, as_json=as_json)
+    publish(partial(run, Plan(latencies, calls, limit, seed)), output, as_json=as_json)

@@ -11,7 +11,9 @@ from ingest.cli.common import say
 from ingest.domain.masking import mask_urls
 
 if TYPE_CHECKING:
-    from ingest.bench.report import Result
+    from collections.abc import Callable
+
+    from ingest.bench.report import Findings
 
 Output = Annotated[
     Path | None,
@@ -20,14 +22,16 @@ Output = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
-def command_line() -> str:
-    """The command as it was typed, without passwords."""
-    return shlex.join(["ingest", *map(mask_urls, sys.argv[1:])])
+def publish(bench: "Callable[[], Findings]", output: Path | None, *, as_json: bool) -> None:
+    """Run a bench; print its report, and write it with its charts if a directory is given."""
+    from ingest.bench.machine import Machine
+    from ingest.bench.report import Report
 
-
-def print_result(result: "Result", output: Path | None, *, as_json: bool) -> None:
-    """Print the report, and write it with its charts if a directory is given."""
-    typer.echo(result.report.json() if as_json else result.report.markdown())
+    machine = Machine.here()
+    # As it was typed, without passwords.
+    command = shlex.join(["ingest", *map(mask_urls, sys.argv[1:])])
+    report = Report(bench(), command, machine)
+    typer.echo(report.json() if as_json else report.markdown())
     if output is not None:
-        result.write(output)
+        report.write(output)
         say(f"written to {output}")

@@ -1,11 +1,14 @@
 """`ingest bench patterns`: compares the service with usual ways of doing its work."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from ingest.bench.patterns.plan import Pattern, Plan
-from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+from ingest.cli.bench.output import AsJson, Output, publish
+from ingest.cli.progress import ProgressDisplay
+from ingest.telemetry.logs import setup_logs
 
 EPILOG = """
 Examples:
@@ -43,7 +46,9 @@ def patterns(
     plain Redis Streams workers. The sixth is `ingest worker`. All of them work on the same servers and the same
     simulated API, one after the other.
     """
-    from ingest.bench.patterns.compare import compare
+    from ingest.bench.patterns.compare import run
 
+    setup_logs("console", "info")
     chosen = tuple(pattern for pattern in Pattern if not only or pattern in only)
-    print_result(compare(Plan(orders, latency, throttle, kill, chosen), command_line()), output, as_json=as_json)
+    plan = Plan(orders, latency, throttle, kill, chosen)
+    publish(partial(run, plan, ProgressDisplay), output, as_json=as_json)

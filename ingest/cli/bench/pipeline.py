@@ -1,10 +1,11 @@
 """`ingest bench pipeline`: measures the service as a user runs it, against a simulated external API."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+from ingest.cli.bench.output import AsJson, Output, publish
 
 EPILOG = """
 Examples:
@@ -94,18 +95,18 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
 
-    if kill_at is not None and not 0 < kill_at < 1:
-        raise ConfigError("--kill-at is a share of the orders, above 0 and below 1")
-    if kill_at is None and kill != "worker":
-        raise ConfigError("--kill goes with --kill-at")
-    if kill_at is not None and vs:
-        raise ConfigError("--kill-at and --vs exclude each other: a bare loop that is killed never finishes")
-    if api_limit and vs:
-        raise ConfigError("--api-limit and --vs exclude each other: a bare loop ignores Retry-After")
-    if unknown := set(vs or []) - set(RIVALS):
-        raise ConfigError(f"--vs {unknown.pop()}: choose {' or '.join(RIVALS)}")
-    if sweep and (vs or kill_at is not None):
-        raise ConfigError("--sweep goes neither with --vs nor with --kill-at")
+    kills, rivals = kill_at is not None, list(dict.fromkeys(vs or []))
+    unknown = next((name for name in rivals if name not in RIVALS), None)
+    for is_wrong, problem in (
+        (kills and not 0 < (kill_at or 0) < 1, "--kill-at is a share of the orders, above 0 and below 1"),
+        (not kills and kill != "worker", "--kill goes with --kill-at"),
+        (kills and vs, "--kill-at and --vs exclude each other: a bare loop that is killed never finishes"),
+        (api_limit and vs, "--api-limit and --vs exclude each other: a bare loop ignores Retry-After"),
+        (unknown, f"--vs {unknown}: choose {' or '.join(RIVALS)}"),
+        (sweep and (vs or kills), "--sweep goes neither with --vs nor with --kill-at"),
+    ):
+        if is_wrong:
+            raise ConfigError(problem)
     plan = Plan(
         orders=orders,
         latency=latency,
@@ -123,9 +124,5 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         seed=seed,
     )
     servers = Servers(redis_url, postgres_dsn)
-    if sweep:
-        result = run_sweep(plan, Sweep.parse(sweep, plan), runs=runs, servers=servers, command=command_line())
-    else:
-        rivals = list(dict.fromkeys(vs or []))
-        result = compare(plan, rivals, runs=runs, servers=servers, command=command_line())
-    print_result(result, output, as_json=as_json)
+    bench = partial(run_sweep, plan, Sweep.parse(sweep, plan)) if sweep else partial(compare, plan, rivals)
+    publish(partial(bench, runs=runs, servers=servers), output, as_json=as_json)

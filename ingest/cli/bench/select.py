@@ -1,10 +1,11 @@
 """`ingest bench select`: an async pool against a sync pool in threads."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+from ingest.cli.bench.output import AsJson, Output, publish
 
 EPILOG = """
 Examples:
@@ -38,8 +39,7 @@ def select(
     Also shows what a single blocking call in async code does to all other requests. Starts a PostgreSQL of its own with real
     orders, and removes it at the end. Expected duration and progress go to stderr.
     """
-    from ingest.bench.select.compare import Plan
-    from ingest.bench.select.summary import run
+    from ingest.bench.select.compare import Plan, run
 
     plan = Plan(
         clients=clients,
@@ -50,7 +50,7 @@ def select(
         blocking_every=blocking_every,
         blocking_clients=blocking_clients,
     )
-    print_result(run(plan, command_line()), output, as_json=as_json)
+    publish(partial(run, plan), output, as_json=as_json)
 
 
 def numbers(option: str, text: str, *, most: int) -> list[int]:
