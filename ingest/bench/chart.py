@@ -43,6 +43,9 @@ def draw(chart: Chart, path: Path) -> None:
     with _figure(chart, path, sharey="row" if chart.shares_rows else False) as (drawn, axes):
         for axis, panel in zip(axes.flat, chain.from_iterable(chart.rows), strict=True):
             _draw_panel(axis, panel)
+        if chart.shares_rows:
+            for axis in axes[:, 1:].flat:
+                axis.tick_params(axis="y", left=False)
         if chart.has_legend:
             drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
 
@@ -146,7 +149,7 @@ def _draw_lines(axis: Any, panel: Lines) -> None:
     axis.legend(loc="upper left", fontsize=9)
     if panel.marked is not None:
         position, text = panel.marked
-        axis.axvline(position, color=WARN, linestyle="--", linewidth=1)
+        axis.axvline(position, color=WARN, linestyle=(0, (4, 3)), linewidth=1, zorder=1)
         axis.annotate(text, (position, 0), xytext=(5, 6), textcoords="offset points", color=WARN, fontsize=9.5,
                       fontweight="bold")  # fmt: skip
 

@@ -13,8 +13,6 @@ Everything runs under a watchdog: however this process ends, nothing of it stays
 """
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,14 +26,13 @@ import redis
 
 from ingest.bench.errors import BenchFailed
 from ingest.domain.errors import Unavailable
-from ingest.lab.commands import Command, Commands
-from ingest.lab.endpoints import ApiControl, ApiStats
+from ingest.lab.commands import Commands
 from ingest.lab.programs import Program
 from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.lab.servers.postgres import NO_SETTINGS
-from ingest.lab.session import allow_open_files, orderly_exit
+from ingest.lab.session import allow_open_files, orderly_exit, private_directory
+from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import cpu_seconds
-from ingest.lab.watchdog import Watchdog
 from ingest.queue.keys import Keys
 from ingest.store.schema import migrate, migrations
 
@@ -44,7 +41,6 @@ FOREIGN_STREAM = "ingest-bench"
 """The queue's name on a server that others use, too."""
 
 _IDS_FILE = "ids.txt"
-_API_SECONDS_TO_STOP = 30.0
 _LOCAL = {"127.0.0.1", "::1", "localhost"}
 _SERVER_ERRORS = (redis.RedisError, psycopg.Error, Unavailable, OSError)
 
@@ -89,14 +85,6 @@ def stage(
         raise BenchFailed(f"a server of the bench cannot be used: {error}") from error
 
 
-def private_directory(stack: ExitStack) -> Path:
-    """A directory that is removed at the end, whatever ends this process."""
-    home = Path(tempfile.mkdtemp(prefix="ingest-bench-"))
-    stack.enter_context(Watchdog(removes=home))
-    stack.callback(shutil.rmtree, home)
-    return home
-
-
 class Stage:
     """The parts that a bench works with; made by `stage`.
 
@@ -136,10 +124,9 @@ class Stage:
         """Make the service's tables."""
         asyncio.run(migrate(self.postgres_dsn, migrations()))
 
-    def api(self, *options: str) -> "Api":
+    def api(self, *options: str) -> RunningApi:
         """Start a simulated external API in a process of its own, with options of `ingest upstream`; any ID has an order."""
-        command = self.commands.start("upstream", "--port", "0", "--any-id", *options)
-        return Api(command.first_url(), command)
+        return RunningApi(self.commands, "--any-id", *options)
 
     def program(self, module: str, *arguments: str, **environment: str) -> Program:
         """Start `python -m MODULE` as a process of its own, with these environment variables."""
@@ -201,38 +188,6 @@ class Stage:
             raise BenchFailed(
                 "the table 'orders' of the given database is not empty: a bench empties it, so give it a database of its own"
             )
-
-
-class Api:
-    """A running simulated external API.
-
-    Attributes:
-        url: for INGEST_UPSTREAM_URL.
-        pid: of its process.
-    """
-
-    def __init__(self, url: str, command: Command) -> None:
-        self.url = url
-        self.pid = command.pid
-        self._command = command
-
-    def stats(self) -> ApiStats:
-        """What it has counted since the start or the last reset, requests by order included."""
-        with closing(ApiControl(self.url)) as control:
-            stats = control.stats_by_id()
-        if stats is None:
-            raise self._command.failed("does not answer")
-        return stats
-
-    def reset(self) -> None:
-        """Have it forget what it has counted."""
-        with closing(ApiControl(self.url)) as control:
-            if not control.reset():
-                raise self._command.failed("does not answer")
-
-    def stop(self) -> None:
-        """End it."""
-        self._command.stop(_API_SECONDS_TO_STOP)
 
 
 def _local_postmaster(dsn: str, connection: psycopg.Connection) -> int | None:

@@ -1,12 +1,16 @@
 """Surrounds a demo or a bench: an orderly end on Ctrl-C and SIGTERM, and enough open files."""
 
 import resource
+import shutil
 import signal
+import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from pathlib import Path
 
 from ingest.lab.servers import sigterm_raises
+from ingest.lab.watchdog import Watchdog
 
 OPEN_FILES = 16_384
 
@@ -25,6 +29,14 @@ def orderly_exit() -> Iterator[ExitStack]:
                     signal.signal(number, signal.SIG_IGN)
     finally:
         signal.signal(signal.SIGINT, on_interrupt)
+
+
+def private_directory(stack: ExitStack) -> Path:
+    """A directory that is removed at the end, whatever ends this process."""
+    home = Path(tempfile.mkdtemp(prefix="ingest-lab-"))
+    stack.enter_context(Watchdog(removes=home))
+    stack.callback(shutil.rmtree, home)
+    return home
 
 
 def allow_open_files(wanted: int = OPEN_FILES) -> None:

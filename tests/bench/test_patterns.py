@@ -74,11 +74,11 @@ def test_what_a_killed_naive_worker_had_read_stays_pending_and_is_lost(redis_url
     with prepared_runs(redis_url, dsn, 600, "--latency", "0.02") as runs:
         killed = runs.kill(Pattern.STREAMS, not_shown)
 
-    assert killed.process is not None
-    assert killed.lost > 0
+    assert killed["process"] is not None
+    assert killed["lost"] > 0
     # A worker may die between its row and its XACK.
-    assert killed.lost <= killed.pending <= killed.lost + WORKERS
-    assert (killed.stored, killed.waiting) == (600 - killed.lost, 0)
+    assert killed["lost"] <= killed["pending"] <= killed["lost"] + WORKERS
+    assert (killed["stored"], killed["waiting"]) == (600 - killed["lost"], 0)
 
 
 def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) -> None:
@@ -86,8 +86,8 @@ def test_a_killed_worker_of_the_service_loses_nothing(redis_url: str, dsn: str) 
     with prepared_runs(redis_url, dsn, 1500, "--latency", "0.05") as runs:
         killed = runs.kill(Pattern.SERVICE, not_shown)
 
-    assert killed.process is not None
-    assert (killed.stored, killed.lost, killed.waiting, killed.pending) == (1500, 0, 0, 0)
+    assert killed["process"] is not None
+    assert (killed["stored"], killed["lost"], killed["waiting"], killed["pending"]) == (1500, 0, 0, 0)
 
 
 def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: str) -> None:
@@ -95,18 +95,18 @@ def test_a_killed_program_loses_all_that_it_had_not_stored(redis_url: str, dsn: 
         alone, pool = (runs.kill(pattern, not_shown) for pattern in (Pattern.SEMAPHORE, Pattern.PROCESSES))
 
     for killed in (alone, pool):
-        assert killed.process is not None
-        assert 120 <= killed.stored_before <= killed.stored < 240
-        assert killed.lost == 240 - killed.stored
+        assert killed["process"] is not None
+        assert 120 <= killed["stored_before"] <= killed["stored"] < 240
+        assert killed["lost"] == 240 - killed["stored"]
 
 
 def test_what_the_api_refuses_is_an_error_of_a_pattern_that_does_not_try_again(redis_url: str, dsn: str) -> None:
     with prepared_runs(redis_url, dsn, 100, "--latency", "0.3", "--concurrency-limit", "10") as runs:
         measured = runs.measure(Pattern.GATHER, not_shown)
 
-    assert 0 < measured.refused < 100
-    assert measured.stored == 100 - measured.refused
-    assert measured.requests == 100
+    assert 0 < measured["refused"] < 100
+    assert measured["stored"] == 100 - measured["refused"]
+    assert measured["requests"] == 100
 
 
 def test_a_program_that_breaks_is_no_result(redis_url: str, dsn: str) -> None:

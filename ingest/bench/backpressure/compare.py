@@ -15,10 +15,9 @@ from ingest.bench.errors import BenchFailed
 from ingest.bench.panels import OTHER, Bars, Chart, Series
 from ingest.bench.panels import OURS as OUR_COLOUR
 from ingest.bench.report import Column, Findings, Row, Table
-from ingest.bench.stage import private_directory
 from ingest.bench.trial import STALLED_AFTER, announce, run_trials
 from ingest.lab.programs import Program
-from ingest.lab.session import orderly_exit
+from ingest.lab.session import orderly_exit, private_directory
 from ingest.lab.watchdog import Watchdog
 
 # For a machine that is busy with something else.

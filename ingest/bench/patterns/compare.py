@@ -7,7 +7,7 @@ from dataclasses import asdict
 from ingest.bench.panels import OTHER, OURS, Bars, Chart, Series
 from ingest.bench.patterns.notes import notes_of
 from ingest.bench.patterns.plan import PROFILES, Pattern, Plan
-from ingest.bench.patterns.run import Killed, Measured, Runs
+from ingest.bench.patterns.run import Runs
 from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.stage import stage
 from ingest.bench.trial import Progress, announce, run_trials, say
@@ -60,18 +60,19 @@ def run(plan: Plan, progress: Progress) -> Findings:
         on.migrate()
         trials = Runs(on, on.api(*plan.api_options), order_ids(plan.orders, sample_orders(), "BENCH"))
 
-        def measure(pattern: Pattern) -> Measured:
+        def measure(pattern: Pattern) -> Row:
             with shown(PROFILES[pattern].title, plan.expected(pattern)) as show:
                 return trials.measure(pattern, show)
 
-        def kill(pattern: Pattern) -> Killed:
-            title = f"{PROFILES[pattern].title}, one process killed half-way"
-            with shown(title, plan.expected_killed(pattern)) as show:
+        def kill(pattern: Pattern) -> Row:
+            with shown(
+                f"{PROFILES[pattern].title}, one process killed half-way", plan.expected_killed(pattern)
+            ) as show:
                 return trials.kill(pattern, show)
 
-        measured = run_trials(plan.patterns, measure, lambda _, run: f"{run.pattern}: {run.stored:,} stored")
+        measured = run_trials(plan.patterns, measure, lambda pattern, run: f"{pattern}: {run['stored']:,} stored")
         killed = run_trials(
-            plan.patterns if plan.kill else (), kill, lambda _, run: f"{run.pattern}, killed: {run.lost:,} lost"
+            plan.patterns if plan.kill else (), kill, lambda pattern, run: f"{pattern}, killed: {run['lost']:,} lost"
         )
     tables = [Table("Undisturbed", _MEASURED, [_measured_row(plan, run) for run in measured])]
     if killed:
@@ -82,33 +83,34 @@ def run(plan: Plan, progress: Progress) -> Findings:
         tables=tables,
         charts=[_chart(plan, tables)],
         notes=notes_of(plan),
-        runs=[*map(asdict, measured), *map(asdict, killed)],
+        runs=[*measured, *killed],
     )
 
 
-def _measured_row(plan: Plan, run: Measured) -> Row:
-    profile = PROFILES[run.pattern]
+def _measured_row(plan: Plan, run: Row) -> Row:
+    pattern, seconds = Pattern(run["pattern"]), run["seconds"]
+    profile = PROFILES[pattern]
     return {
-        **asdict(run),
-        "name": run.pattern.value,
+        **run,
+        "name": pattern.value,
         "pattern": profile.title,
-        "waiting_seconds": plan.ideal(run.pattern),
-        "memory_mb": run.memory / 1e6,
-        "errors_percent": 100 * (plan.orders - run.stored) / plan.orders,
-        "cpu_percent": 100 * run.cpu_seconds / run.seconds if run.seconds else None,
+        "waiting_seconds": plan.ideal(pattern),
+        "memory_mb": run["memory"] / 1e6,
+        "errors_percent": 100 * (plan.orders - run["stored"]) / plan.orders,
+        "cpu_percent": 100 * run["cpu_seconds"] / seconds if seconds else None,
         **dict(zip(_PUBLISHED, profile.published or (), strict=False)),
     }
 
 
-def _killed_row(run: Killed) -> Row:
-    profile = PROFILES[run.pattern]
+def _killed_row(run: Row) -> Row:
+    profile = PROFILES[Pattern(run["pattern"])]
     return {
-        **asdict(run),
-        "name": run.pattern.value,
+        **run,
+        "name": run["pattern"],
         "pattern": profile.title,
-        "killed": run.process or "nothing: it was done before",
-        "seconds_after": run.seconds_after if profile.survives else None,
-        "why": profile.why if run.process else "",
+        "killed": run["process"] or "nothing: it was done before",
+        "seconds_after": run["seconds_after"] if profile.survives else None,
+        "why": profile.why if run["process"] else "",
     }
 
 

@@ -138,12 +138,8 @@ class Service(ServiceContender, PatternContender):
     """`ingest worker`, with a /metrics that is not scraped."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
-        settings = {
-            "INGEST_PROCESSES": SERVICE_PROCESSES,
-            "INGEST_CONCURRENCY": SERVICE_CONCURRENCY,
-            "INGEST_METRICS_PORT": free_port(),
-        }
-        super().__init__(stage, url, {name: str(value) for name, value in settings.items()})
+        sizes = {"PROCESSES": SERVICE_PROCESSES, "CONCURRENCY": SERVICE_CONCURRENCY}
+        super().__init__(stage, url, {**sizes, "METRICS_PORT": free_port()})
         stage.enqueue(order_ids)
 
     def has_finished(self) -> bool:

@@ -5,11 +5,14 @@ what has been fetched but not stored, is in this process alone.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 import asyncpg
 
 from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
+
+Process = Callable[[str, aiohttp.ClientSession, asyncpg.Pool], Awaitable[None]]
 
 
 async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
@@ -20,13 +23,12 @@ async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.P
     await pool.execute(INSERT_ASYNCPG, *row_of(body, order_id))
 
 
-async def main() -> None:
-    """Fetch and store all orders."""
+async def gather(process: Process, connections: int) -> None:
+    """Fetch and store all orders, over so many connections to the API at the most; 0: no limit."""
     ids = order_ids()
-    unbounded = aiohttp.TCPConnector(limit=0)  # aiohttp's own limit is 100
-    timeout = aiohttp.ClientTimeout(TIMEOUT)
+    connector, timeout = aiohttp.TCPConnector(limit=connections), aiohttp.ClientTimeout(TIMEOUT)
     async with (
-        aiohttp.ClientSession(connector=unbounded, timeout=timeout) as session,
+        aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
         asyncpg.create_pool(postgres_dsn()) as pool,
     ):
         results = await asyncio.gather(*(process(order_id, session, pool) for order_id in ids), return_exceptions=True)
@@ -36,4 +38,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(gather(process, connections=0))

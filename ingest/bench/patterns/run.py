@@ -4,70 +4,20 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from ingest.bench.patterns.contenders import PatternContender, contender
 from ingest.bench.patterns.plan import Pattern
-from ingest.bench.stage import Api, Stage
+from ingest.bench.report import Row
+from ingest.bench.stage import Stage
 from ingest.bench.trial import wait_until
+from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import PeakMemory
 
 Show = Callable[[int], None]
 """Told now and then how many orders are stored."""
 
-
 _SAMPLE_EVERY = 0.25
 _SAMPLE_EVERY_BEFORE_KILL = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """An undisturbed run.
-
-    Attributes:
-        seconds: from the start of its first process to its last row; None without a row.
-        cpu_seconds: of all its processes, from start to end.
-        memory: most bytes at a time, of all its processes.
-        stored: orders that have a row in the end.
-        requests: that the API got.
-        refused: those that it answered otherwise than with 200.
-        peak_concurrency: most requests that it had at a time.
-    """
-
-    pattern: Pattern
-    seconds: float | None
-    cpu_seconds: float
-    memory: int
-    stored: int
-    requests: int
-    refused: int
-    peak_concurrency: int
-
-
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """A run of which a process was killed half-way.
-
-    Attributes:
-        process: what was killed; None if all was stored before it could be.
-        stored_before: orders stored when it was killed.
-        stored: orders that have a row in the end.
-        seconds_after: from the kill to the last row; None if there was none, or no kill.
-        waiting: of the rest, those that the same program would take from a queue.
-        lost: of the rest, those that nothing would take.
-        pending: entries of its queue that were delivered and never acked.
-        requests: that the API got.
-    """
-
-    pattern: Pattern
-    process: str | None
-    stored_before: int
-    stored: int
-    seconds_after: float | None
-    waiting: int
-    lost: int
-    pending: int
-    requests: int
 
 
 class Runs:
@@ -79,13 +29,16 @@ class Runs:
         order_ids: what each run fetches.
     """
 
-    def __init__(self, stage: Stage, api: Api, order_ids: Sequence[str]) -> None:
+    def __init__(self, stage: Stage, api: RunningApi, order_ids: Sequence[str]) -> None:
         self._stage = stage
         self._api = api
         self._ids = order_ids
 
-    def measure(self, pattern: Pattern, show: Show) -> Measured:
+    def measure(self, pattern: Pattern, show: Show) -> Row:
         """Run a pattern undisturbed.
+
+        Time is from the start of its first process to its last row, None without a row; memory is the most bytes at a time
+        of all its processes, and CPU theirs from start to end. What the API answered otherwise than with 200 is refused.
 
         Raises:
             LabFailed: it fails, or makes no progress.
@@ -97,20 +50,30 @@ class Runs:
                 self._wait_until_finished(running, pattern, show)
             # Its children's times are known when it has been waited for.
             running.close()
-            stats, last = self._api.stats(), self._last_row()
-            return Measured(
-                pattern=pattern,
-                seconds=last - started if last is not None else None,
-                cpu_seconds=_cpu_of_children() - cpu_before,
-                memory=memory.peak,
-                stored=self._stored(),
-                requests=stats.requests,
-                refused=stats.refusals,
-                peak_concurrency=stats.peak_concurrency,
+            cpu, stats, last, stored = (
+                _cpu_of_children() - cpu_before,
+                self._api.stats(),
+                self._last_row(),
+                self._stored(),
             )
+        seconds = last - started if last is not None else None
+        return {
+            "pattern": pattern.value,
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "memory": memory.peak,
+            "stored": stored,
+            "requests": stats.requests,
+            "refused": stats.refusals,
+            "peak_concurrency": stats.peak_concurrency,
+        }
 
-    def kill(self, pattern: Pattern, show: Show) -> Killed:
+    def kill(self, pattern: Pattern, show: Show) -> Row:
         """Run a pattern, and kill a process of it when half of the orders are stored.
+
+        Of the orders without a row in the end, waiting are those that the same program would take from a queue, and lost
+        those that nothing would take. Pending are entries of its queue that were delivered and never acked. The time of the
+        last row is counted from the kill; None if there was none after it, or no kill.
 
         Raises:
             LabFailed: as `measure`.
@@ -128,17 +91,17 @@ class Runs:
             self._wait_until_finished(running, pattern, show)
             waiting, last = running.waiting(), self._last_row()
             missing = set(self._ids) - {order_id for (order_id,) in self._stage.sql("SELECT order_id FROM orders")}
-            return Killed(
-                pattern=pattern,
-                process=process,
-                stored_before=before,
-                stored=len(self._ids) - len(missing),
-                seconds_after=last - killed_at if process and last is not None and last > killed_at else None,
-                waiting=len(missing & waiting),
-                lost=len(missing - waiting),
-                pending=running.pending(),
-                requests=self._api.stats().requests,
-            )
+            return {
+                "pattern": pattern.value,
+                "process": process,
+                "stored_before": before,
+                "stored": len(self._ids) - len(missing),
+                "seconds_after": last - killed_at if process and last is not None and last > killed_at else None,
+                "waiting": len(missing & waiting),
+                "lost": len(missing - waiting),
+                "pending": running.pending(),
+                "requests": self._api.stats().requests,
+            }
 
     @contextmanager
     def _prepared(self, pattern: Pattern) -> Iterator[PatternContender]:

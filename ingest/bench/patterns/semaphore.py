@@ -9,35 +9,20 @@ import asyncio
 import aiohttp
 import asyncpg
 
-from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, log_failure, order_ids, postgres_dsn, row_of, url_of
+from ingest.bench.patterns.gather import gather, process
 
 AT_ONCE = 100
 
 
-async def process(
-    order_id: str, semaphore: asyncio.Semaphore, session: aiohttp.ClientSession, pool: asyncpg.Pool
-) -> None:
-    """Fetch and store one order when it is its turn."""
-    async with semaphore:
-        async with session.get(url_of(order_id)) as response:
-            response.raise_for_status()
-            body = await response.read()
-        await pool.execute(INSERT_ASYNCPG, *row_of(body, order_id))
-
-
 async def main() -> None:
-    """Fetch and store all orders."""
-    ids = order_ids()
+    """Fetch and store all orders, each when it is its turn."""
     semaphore = asyncio.Semaphore(AT_ONCE)
-    async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(TIMEOUT)) as session,
-        asyncpg.create_pool(postgres_dsn()) as pool,
-    ):
-        tasks = (process(order_id, semaphore, session, pool) for order_id in ids)
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for order_id, result in zip(ids, results, strict=True):
-        if result is not None:
-            log_failure(order_id, result)
+
+    async def process_in_turn(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
+        async with semaphore:
+            await process(order_id, session, pool)
+
+    await gather(process_in_turn, connections=AT_ONCE)
 
 
 if __name__ == "__main__":

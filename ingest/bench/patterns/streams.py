@@ -16,7 +16,8 @@ import asyncpg
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.bench.patterns.job import INSERT_ASYNCPG, TIMEOUT, log_failure, postgres_dsn, redis_url, row_of, url_of
+from ingest.bench.patterns.gather import process
+from ingest.bench.patterns.job import TIMEOUT, log_failure, postgres_dsn, redis_url
 
 STREAM = "bench:orders"
 GROUP = "workers"
@@ -24,14 +25,6 @@ PROCESSES = 4
 WORKERS = 5  # in each process
 COUNT = 10
 BLOCK = 500  # ms
-
-
-async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:
-    """Fetch and store one order."""
-    async with session.get(url_of(order_id)) as response:
-        response.raise_for_status()
-        body = await response.read()
-    await pool.execute(INSERT_ASYNCPG, *row_of(body, order_id))
 
 
 async def work(consumer: str, queue: Redis, session: aiohttp.ClientSession, pool: asyncpg.Pool) -> None:

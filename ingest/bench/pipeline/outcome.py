@@ -44,6 +44,11 @@ class Outcome:
     report: ReconciliationReport
     sample: ReconciliationReport
 
+    @property
+    def last_commit(self) -> float | None:
+        """Unix time; None without a row."""
+        return max((row.committed for row in self.rows.values()), default=None)
+
 
 def find_outcome(stage: Stage, group: str, enqueued: Sequence[str], documents: Mapping[str, bytes]) -> Outcome:
     """Look for every announced order; `documents` are those of the bundled orders."""

@@ -1,6 +1,6 @@
 """Describes what a run is asked to do."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from ingest.bench.pipeline.latency import check_latency, mean_of
@@ -12,8 +12,6 @@ RIVALS = (BARE,)
 """What the service can be compared with."""
 
 Kill = Literal["worker", "command"]
-
-_LEAST_PER_PROCESS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,26 +84,19 @@ class Plan:
 
     def api_options(self) -> list[str]:
         """The options of `ingest upstream`."""
-        options: dict[str, Any] = {
-            "latency": self.latency,
-            "concurrency-limit": self.api_limit,
-            "retry-after": self.api_retry_after,
-            "seed": self.seed,
-        }
-        if self.order_bytes:
-            options["any-bytes"] = self.order_bytes
-        return [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        options = [
+            f"--latency={self.latency}",
+            f"--concurrency-limit={self.api_limit}",
+            f"--retry-after={self.api_retry_after}",
+            f"--seed={self.seed}",
+        ]
+        return [*options, f"--any-bytes={self.order_bytes}"] if self.order_bytes else options
 
-    def worker_settings(self) -> dict[str, str]:
-        """The settings of `ingest worker` that differ from their defaults."""
-        settings: dict[str, Any] = {
-            "INGEST_PROCESSES": self.processes // self.commands,
-            "INGEST_CONCURRENCY": self.concurrency,
-            "INGEST_BATCH_ROWS": self.batch_rows,
-            "INGEST_UPSTREAM_CLIENT": self.client,
+    def worker_settings(self) -> dict[str, Any]:
+        """The settings of `ingest worker`, without INGEST_; None for the default."""
+        return {
+            "PROCESSES": self.processes // self.commands,
+            "CONCURRENCY": self.concurrency,
+            "BATCH_ROWS": self.batch_rows,
+            "UPSTREAM_CLIENT": self.client,
         }
-        return {name: str(value) for name, value in settings.items() if value is not None}
-
-    def as_dict(self) -> dict[str, Any]:
-        """By option name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -7,7 +7,8 @@ from typing import Any
 import psutil
 
 from ingest.bench.contender import Contender
-from ingest.bench.stage import Api, Stage
+from ingest.bench.stage import Stage
+from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import cpu_seconds
 
 
@@ -20,7 +21,7 @@ class Reading:
         api: of the external API.
         bench: of this very process.
         machine: of all processes on the machine.
-        reads: how often Redis has read from a socket: one for each round trip, more for large ones.
+        reads: how often Redis has read from a socket of others: one for each round trip, more for large ones.
     """
 
     contender: float
@@ -43,23 +44,19 @@ class Reading:
 
 
 class Readings:
-    """Reads Redis over one connection, and counts its own round trips, so that they can be subtracted.
+    """Reads Redis over one connection, and counts its own round trips, so that they can be subtracted."""
 
-    Attributes:
-        asked: round trips to Redis so far.
-    """
-
-    def __init__(self, stage: Stage, contender: Contender, api: Api) -> None:
+    def __init__(self, stage: Stage, contender: Contender, api: RunningApi) -> None:
         self._api = api
         self._stage = stage
         self._contender = contender
         self._keys = stage.keys()
-        self.asked = 0
+        self._asked = 0
 
     def read(self) -> Reading:
         """All of it now."""
         redis, postgres = self._stage.cpu()
-        self.asked += 2  # for its CPU time, too
+        self._asked += 2  # for its CPU time, too
         said: Any = self._stage.redis.info("stats")
         times = psutil.cpu_times()
         busy = sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
@@ -70,16 +67,16 @@ class Readings:
             api=cpu_seconds(self._api.pid),
             bench=time.process_time(),
             machine=busy,
-            reads=int(said["total_reads_processed"]),
+            reads=int(said["total_reads_processed"]) - self._asked,
         )
 
     def left(self) -> tuple[int, int]:
         """How many entries are in the stream, and how many wait for a retry, at one moment."""
-        self.asked += 1
+        self._asked += 1
         return self._stage.queued()
 
     def added(self) -> int:
         """How many entries the stream has ever had."""
-        self.asked += 1
+        self._asked += 1
         said: Any = self._stage.redis.xinfo_stream(self._keys.stream)
         return int(said["entries-added"])

@@ -9,18 +9,19 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 
 from ingest.bench.pipeline.contenders import CONTENDERS, PipelineContender, Service, wait_until_ready
+from ingest.bench.pipeline.figures import Figures, Sent, cost, latencies, reconciled, recovery, speed, surroundings
 from ingest.bench.pipeline.load import Announced, Load
-from ingest.bench.pipeline.outcome import Outcome, find_outcome
+from ingest.bench.pipeline.outcome import find_outcome
 from ingest.bench.pipeline.plan import Plan
-from ingest.bench.pipeline.readings import Reading, Readings
-from ingest.bench.stage import Api, Stage
+from ingest.bench.pipeline.readings import Readings
+from ingest.bench.stage import Stage
 from ingest.bench.trial import wait_until
-from ingest.lab.endpoints import ApiStats
 from ingest.lab.programs import Program
 from ingest.lab.session import order_ids
+from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import PeakMemory
 
 # Each sample costs Redis some 30 us.
@@ -30,48 +31,6 @@ _SAMPLE_SELDOM = 0.1  # while orders arrive one by one, and Redis has little els
 _MEMORY_EVERY = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """When an order was announced, and when it was due; Unix time."""
-
-    planned: float
-    sent: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """All that one run has measured.
-
-    Attributes:
-        load_before: length of the machine's run queue before the run.
-        startup_cpu: CPU seconds of the contender until all of it had begun to read.
-        used: from then until the queue was empty.
-        seconds: that this took.
-        own_reads: of Redis' reads in this time, how many the bench and its load caused.
-        load_cpu: CPU seconds of the load in this time.
-        sent: by order.
-        killed_at: Unix time of the kill, None without one.
-        peak_memory: bytes.
-        api: what the external API has counted.
-        exit_codes: of the contender's parts; None for one that had to be killed.
-    """
-
-    plan: Plan
-    contender: str
-    load_before: float
-    startup_cpu: float
-    used: Reading
-    seconds: float
-    own_reads: int
-    load_cpu: float
-    sent: Mapping[str, Sent]
-    killed_at: float | None
-    peak_memory: int
-    api: ApiStats
-    outcome: Outcome
-    exit_codes: list[int | None]
-
-
 class Run:
     """One contender at one plan.
 
@@ -79,7 +38,7 @@ class Run:
         documents: of the bundled orders, by ID.
     """
 
-    def __init__(self, stage: Stage, api: Api, plan: Plan, name: str, documents: Mapping[str, bytes]) -> None:
+    def __init__(self, stage: Stage, api: RunningApi, plan: Plan, name: str, documents: Mapping[str, bytes]) -> None:
         self._stage = stage
         self._api = api
         self._plan = plan
@@ -88,48 +47,48 @@ class Run:
         self._ids = order_ids(plan.orders, documents, "BENCH")
         self._notes = stage.home / "notes.txt"
 
-    def measure(self) -> Record:
+    def measure(self) -> Figures:
         """Run it.
 
         Raises:
             LabFailed: a part of it ended by itself, or makes no progress.
         """
-        self._stage.clear()
+        plan, stage = self._plan, self._stage
+        stage.clear()
         self._api.reset()
         load_before = os.getloadavg()[0]
-        load, is_backlog = self._load(), not self._plan.rate
-        if is_backlog:
+        load = self._load()
+        if not plan.rate:
             load.tell("go")
             load.answer(Announced)
-        with closing(CONTENDERS[self._name](self._stage, self._plan, self._api.url)) as running:
+        with closing(CONTENDERS[self._name](stage, plan, self._api.url)) as running:
             running.start()
             with PeakMemory(running.pids, every=_MEMORY_EVERY) as memory:
-                wait_until_ready(self._stage, running)
-                readings = Readings(self._stage, running, self._api)
-                ready, began, asked = readings.read(), time.monotonic(), readings.asked
-                if not is_backlog:
+                wait_until_ready(stage, running)
+                readings = Readings(stage, running, self._api)
+                ready, began = readings.read(), time.monotonic()
+                if plan.rate:
                     load.tell("go")
                 killed_at = self._wait(running, readings, load)
-                seconds, asked, done = time.monotonic() - began, readings.asked - asked, readings.read()
+                seconds, done = time.monotonic() - began, readings.read()
             exit_codes = running.stop()
-        meanwhile = Announced(0, 0.0) if is_backlog else load.answer(Announced)
+        meanwhile = load.answer(Announced) if plan.rate else Announced(0, 0.0)
         load.kill()
-        return Record(
-            plan=self._plan,
-            contender=self._name,
-            load_before=load_before,
-            startup_cpu=ready.contender,
-            used=done - ready,
-            seconds=seconds,
-            own_reads=asked + meanwhile.batches,
-            load_cpu=meanwhile.cpu_seconds,
-            sent=self._sent(),
-            killed_at=killed_at,
-            peak_memory=memory.peak,
-            api=self._api.stats(),
-            outcome=find_outcome(self._stage, running.group, self._ids, self._documents),
-            exit_codes=exit_codes,
-        )
+        used = replace(done - ready, reads=done.reads - ready.reads - meanwhile.batches)
+        api, outcome = self._api.stats(), find_outcome(stage, running.group, self._ids, self._documents)
+        return {
+            "contender": self._name,
+            "in_flight": plan.in_flight,
+            **speed(plan, api, outcome),
+            **cost(ready.contender, used, len(outcome.rows)),
+            "peak_pss_mb": round(memory.peak / 1e6, 1),
+            **latencies(plan, self._sent(), outcome),
+            **reconciled(api, outcome),
+            "exit_codes": exit_codes,
+            **({} if killed_at is None else recovery(killed_at, api, outcome)),
+            **surroundings(used, meanwhile.cpu_seconds, seconds),
+            "load_before": round(load_before, 2),
+        }
 
     def _load(self) -> Program:
         """The load, ready to announce orders."""
@@ -165,9 +124,9 @@ class Run:
         wait_until(is_done, sample, name=self._name, every=_SAMPLE_SELDOM if plan.rate else _SAMPLE_EVERY)
         return killed_at
 
-    def _sent(self) -> dict[str, Sent]:
+    def _sent(self) -> Sent:
         lines = (line.split() for line in self._notes.read_text().splitlines())
-        return {order_id: Sent(float(planned), float(sent)) for order_id, planned, sent in lines}
+        return {order_id: (float(planned), float(sent)) for order_id, planned, sent in lines}
 
 
 def _kill(running: PipelineContender, plan: Plan) -> None:

@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from ingest.bench.pipeline.figures import Figures, figures_of, medians
+from ingest.bench.pipeline.figures import Figures, medians
 from ingest.bench.pipeline.plan import SERVICE, Plan
 from ingest.bench.pipeline.run import Run
 from ingest.bench.pipeline.sweep import Sweep, sweep_chart, sweep_notes, sweep_table
 from ingest.bench.pipeline.tables import comparison_chart, notes, tables
 from ingest.bench.report import Findings
-from ingest.bench.stage import FOREIGN_STREAM, Api, Servers, Stage, stage
+from ingest.bench.stage import FOREIGN_STREAM, Servers, Stage, stage
 from ingest.bench.trial import run_trials, say
 from ingest.lab.session import order_ids
+from ingest.lab.simulated_api import RunningApi
 from ingest.lab.upstream.samples import sample_orders
 
 _POSTGRES = {"track_commit_timestamp": "on"}
@@ -36,7 +37,7 @@ class Session:
     def __init__(self, on: Stage) -> None:
         self._stage = on
         self._documents = sample_orders()
-        self._api: Api | None = None
+        self._api: RunningApi | None = None
         self._api_options: list[str] = []
 
     def run(self, cases: Sequence[Case], runs: int) -> tuple[list[Figures], list[Figures]]:
@@ -54,14 +55,14 @@ class Session:
 
     def _run_once(self, case: Case) -> Figures:
         api = self._api_for(case.plan)
-        figures = figures_of(Run(self._stage, api, case.plan, case.contender, self._documents).measure())
+        figures = Run(self._stage, api, case.plan, case.contender, self._documents).measure()
         return figures if case.swept is None else {"swept": case.swept, **figures}
 
     def _used_memory(self) -> int:
         said: Any = self._stage.redis.info("memory")
         return int(said["used_memory"])
 
-    def _api_for(self, plan: Plan) -> Api:
+    def _api_for(self, plan: Plan) -> RunningApi:
         options = plan.api_options()
         if self._api is None or options != self._api_options:
             if self._api is not None:
@@ -96,7 +97,7 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -
         done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)
     return Findings(
         name="pipeline",
-        settings={**plan.as_dict(), "runs": runs, "redis_bytes_per_queued_order": queued},
+        settings={**asdict(plan), "runs": runs, "redis_bytes_per_queued_order": queued},
         tables=tables(plan, rows),
         charts=[comparison_chart(plan, rows)],
         notes=notes(plan, done, queued),
@@ -112,7 +113,7 @@ def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers) -> Findi
     knee = sweep.knee([row["orders_per_s"] or 0.0 for row in rows])
     return Findings(
         name="pipeline-sweep",
-        settings={**plan.as_dict(), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
+        settings={**asdict(plan), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
         tables=[sweep_table(sweep, plan, rows)],
         charts=[sweep_chart(sweep, plan, rows, knee)],
         notes=sweep_notes(sweep, plan, done, knee),

@@ -1,0 +1,44 @@
+"""A simulated external API in a process of its own, by the command of a user: `ingest upstream`."""
+
+from contextlib import closing
+
+from ingest.lab.commands import Command, Commands
+from ingest.lab.endpoints import ApiControl, ApiStats
+
+_SECONDS_TO_STOP = 30.0
+
+
+class RunningApi:
+    """The API, from when it listens until it is stopped.
+
+    Attributes:
+        url: for INGEST_UPSTREAM_URL.
+        pid: of its process.
+
+    Args:
+        commands: start it, and end it at the latest.
+        options: of `ingest upstream`.
+    """
+
+    def __init__(self, commands: Commands, *options: str) -> None:
+        self._command: Command = commands.start("upstream", "--port", "0", *options)
+        self.url = self._command.first_url()
+        self.pid = self._command.pid
+
+    def stats(self) -> ApiStats:
+        """What it has counted since the start or the last reset, requests by order included."""
+        with closing(ApiControl(self.url)) as control:
+            stats = control.stats_by_id()
+        if stats is None:
+            raise self._command.failed("does not answer")
+        return stats
+
+    def reset(self) -> None:
+        """Have it forget what it has counted."""
+        with closing(ApiControl(self.url)) as control:
+            if not control.reset():
+                raise self._command.failed("does not answer")
+
+    def stop(self) -> None:
+        """End it."""
+        self._command.stop(_SECONDS_TO_STOP)
