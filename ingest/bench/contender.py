@@ -73,14 +73,14 @@ class ServiceContender(Contender):
     """The service as a user runs it: `ingest worker`, once or several times.
 
     Args:
-        settings: of the workers, by name without INGEST_; None for the default.
+        settings: of the workers, as INGEST_… variables; None for the default.
         commands: how many.
     """
 
     def __init__(self, stage: Stage, api_url: str, settings: Mapping[str, Any], commands: int = 1) -> None:
         super().__init__(stage, api_url)
-        given = {"UPSTREAM_URL": api_url, **settings}
-        self._settings = {f"INGEST_{name}": str(value) for name, value in given.items() if value is not None}
+        given = {"INGEST_UPSTREAM_URL": api_url, **settings}
+        self._settings = {name: str(value) for name, value in given.items() if value is not None}
         self._commands = commands
         self._cpu_of_killed = 0.0
 

@@ -44,22 +44,19 @@ def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callab
     return results
 
 
-def wait_until(is_done: Callable[[], bool], sample: Callable[[], object], *, name: str, every: float) -> None:
+def wait_until_done(sample: Callable[[], str | None], *, name: str, every: float) -> None:
     """Sample a trial until it is done.
 
     Args:
-        is_done: asked before each sample.
-        sample: says how far it is, in any form.
+        sample: says how far it is; None when it is done.
         name: of what runs, for people.
         every: seconds between samples.
 
     Raises:
         BenchFailed: the sample has not changed for `STALLED_AFTER` seconds.
     """
-    before: object = None
-    moved = time.monotonic()
-    while not is_done():
-        now = sample()
+    before, moved = "", time.monotonic()
+    while (now := sample()) is not None:
         if now != before:
             before, moved = now, time.monotonic()
         elif time.monotonic() - moved > STALLED_AFTER:

@@ -138,8 +138,8 @@ class Service(ServiceContender, PatternContender):
     """`ingest worker`, with a /metrics that is not scraped."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
-        sizes = {"PROCESSES": SERVICE_PROCESSES, "CONCURRENCY": SERVICE_CONCURRENCY}
-        super().__init__(stage, url, {**sizes, "METRICS_PORT": free_port()})
+        sizes = {"INGEST_PROCESSES": SERVICE_PROCESSES, "INGEST_CONCURRENCY": SERVICE_CONCURRENCY}
+        super().__init__(stage, url, {**sizes, "INGEST_METRICS_PORT": free_port()})
         stage.enqueue(order_ids)
 
     def has_finished(self) -> bool:

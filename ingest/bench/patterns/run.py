@@ -9,7 +9,7 @@ from ingest.bench.patterns.contenders import PatternContender, contender
 from ingest.bench.patterns.plan import Pattern
 from ingest.bench.report import Row
 from ingest.bench.stage import Stage
-from ingest.bench.trial import wait_until
+from ingest.bench.trial import wait_until_done
 from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import PeakMemory
 
@@ -82,10 +82,11 @@ class Runs:
             running.start()
             half = (len(self._ids) + 1) // 2
 
-            def is_time() -> bool:
-                return self._stored() >= half or running.has_finished()
+            def until_half() -> str | None:
+                is_time = self._stored() >= half or running.has_finished()
+                return None if is_time else self._shown(show)
 
-            wait_until(is_time, lambda: self._shown(show), name=pattern, every=_SAMPLE_EVERY_BEFORE_KILL)
+            wait_until_done(until_half, name=pattern, every=_SAMPLE_EVERY_BEFORE_KILL)
             before, killed_at = self._stored(), time.time()
             process = running.kill_one() if before < len(self._ids) and not running.has_finished() else None
             self._wait_until_finished(running, pattern, show)
@@ -115,7 +116,10 @@ class Runs:
             running.close()
 
     def _wait_until_finished(self, running: PatternContender, pattern: Pattern, show: Show) -> None:
-        wait_until(running.has_finished, lambda: self._shown(show), name=pattern, every=_SAMPLE_EVERY)
+        def sample() -> str | None:
+            return None if running.has_finished() else self._shown(show)
+
+        wait_until_done(sample, name=pattern, every=_SAMPLE_EVERY)
 
     def _shown(self, show: Show) -> str:
         stored = self._stored()

@@ -8,7 +8,7 @@ from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
 from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
 from ingest.bench.stage import Stage
-from ingest.bench.trial import wait_until
+from ingest.bench.trial import wait_until_done
 from ingest.queue.keys import DEFAULT_GROUP
 
 
@@ -52,18 +52,13 @@ def wait_until_ready(stage: Stage, contender: PipelineContender) -> None:
     Raises:
         LabFailed: they do not.
     """
-    reading = 0
 
-    def is_ready() -> bool:
-        nonlocal reading
-        reading = _reading(stage, contender.group)
-        return reading >= contender.consumers
-
-    def sample() -> str:
+    def sample() -> str | None:
         contender.check()
-        return f"{reading} of {contender.consumers} processes read from the queue"
+        reading = _reading(stage, contender.group)
+        return f"{reading} of {contender.consumers} read" if reading < contender.consumers else None
 
-    wait_until(is_ready, sample, name=contender.parts[0].name, every=0.01)
+    wait_until_done(sample, name=contender.parts[0].name, every=0.01)
 
 
 def _bulk(plan: Plan, api_url: str) -> dict[str, str]:

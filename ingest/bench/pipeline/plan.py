@@ -93,10 +93,10 @@ class Plan:
         return [*options, f"--any-bytes={self.order_bytes}"] if self.order_bytes else options
 
     def worker_settings(self) -> dict[str, Any]:
-        """The settings of `ingest worker`, without INGEST_; None for the default."""
+        """The settings of `ingest worker`; None for the default."""
         return {
-            "PROCESSES": self.processes // self.commands,
-            "CONCURRENCY": self.concurrency,
-            "BATCH_ROWS": self.batch_rows,
-            "UPSTREAM_CLIENT": self.client,
+            "INGEST_PROCESSES": self.processes // self.commands,
+            "INGEST_CONCURRENCY": self.concurrency,
+            "INGEST_BATCH_ROWS": self.batch_rows,
+            "INGEST_UPSTREAM_CLIENT": self.client,
         }

@@ -18,7 +18,7 @@ from ingest.bench.pipeline.outcome import find_outcome
 from ingest.bench.pipeline.plan import Plan
 from ingest.bench.pipeline.readings import Readings
 from ingest.bench.stage import Stage
-from ingest.bench.trial import wait_until
+from ingest.bench.trial import wait_until_done
 from ingest.lab.programs import Program
 from ingest.lab.session import order_ids
 from ingest.lab.simulated_api import RunningApi
@@ -103,25 +103,22 @@ class Run:
         """Wait until all is sent and nothing is left, killing on the way if the plan says so; the time of the kill."""
         plan = self._plan
         killed_at: float | None = None
-        left = (-1, -1)
 
-        def is_done() -> bool:
-            nonlocal left
-            is_sent = not plan.rate or load.has_written()
-            left = readings.left()
-            return is_sent and not any(left)
-
-        def sample() -> str:
+        def sample() -> str | None:
             nonlocal killed_at
+            is_sent = not plan.rate or load.has_written()
+            queued, retrying = readings.left()
+            if is_sent and not queued and not retrying:
+                return None
             if plan.kill_at is not None and killed_at is None:
-                stored = readings.added() - sum(left)
+                stored = readings.added() - queued - retrying
                 if stored >= plan.kill_at * plan.orders:
                     killed_at = time.time()
                     _kill(running, plan)
             running.check()
-            return f"{left[0]:,} entries queued, {left[1]:,} waiting for a retry"
+            return f"{queued:,} entries queued, {retrying:,} waiting for a retry"
 
-        wait_until(is_done, sample, name=self._name, every=_SAMPLE_SELDOM if plan.rate else _SAMPLE_EVERY)
+        wait_until_done(sample, name=self._name, every=_SAMPLE_SELDOM if plan.rate else _SAMPLE_EVERY)
         return killed_at
 
     def _sent(self) -> Sent:
