@@ -22,11 +22,11 @@ class Display(Protocol):
     """Shows how far a trial is."""
 
     def update(self, done: int) -> None:
-        """So many items are done."""
+        """This number of items is done."""
 
 
 Progress = Callable[[str, int], AbstractContextManager[Display]]
-"""Opens a display of an activity with so many items."""
+"""Opens a display of an activity with that number of items."""
 
 
 def run_trials(cases: Sequence[Case], run: Callable[[Case], Found], line: Callable[[Case, Found], str]) -> list[Found]:

@@ -24,7 +24,7 @@ async def process(order_id: str, session: aiohttp.ClientSession, pool: asyncpg.P
 
 
 async def gather(process: Process, connections: int) -> None:
-    """Fetch and store all orders, over so many connections to the API at the most; 0: no limit."""
+    """Fetch and store all orders, over at most `connections` to the API; 0: no limit."""
     ids = order_ids()
     connector, timeout = aiohttp.TCPConnector(limit=connections), aiohttp.ClientTimeout(TIMEOUT)
     async with (

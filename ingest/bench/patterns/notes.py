@@ -1,7 +1,5 @@
 """Notes for the reader of the figures."""
 
-from collections.abc import Iterator
-
 from ingest.bench.patterns.plan import Pattern, Plan
 
 _PUBLISHED = (
@@ -34,25 +32,21 @@ _LOST = (
 
 def notes_of(plan: Plan) -> list[str]:
     """One or two sentences each."""
-    return list(_notes(plan))
-
-
-def _notes(plan: Plan) -> Iterator[str]:
-    yield (
+    job = (
         f"The same job for all: one request to the simulated API, which answers after {plan.latency:g} s; its answer decoded and "
         "checked; one row of a real PostgreSQL. The same servers for all, one pattern after the other."
     )
-    yield _PUBLISHED
-    if {Pattern.PROCESSES, Pattern.STREAMS} <= set(plan.patterns):
-        yield _DOUBT
-    yield _TIME
-    yield _USAGE
-    if Pattern.GATHER in plan.patterns:
-        yield _GATHER
-    if plan.throttle:
-        yield (
-            f"The API answers 429 to what would be more than {plan.throttle:,} requests at a time. The patterns, as they are "
-            "usually shown, do not try again; the service waits as told."
-        )
-    if plan.kill:
-        yield _LOST
+    throttled = (
+        f"The API answers 429 to what would be more than {plan.throttle:,} requests at a time. The patterns, as they are "
+        "usually shown, do not try again; the service waits as told."
+    )
+    return [
+        job,
+        _PUBLISHED,
+        *([_DOUBT] if {Pattern.PROCESSES, Pattern.STREAMS} <= set(plan.patterns) else []),
+        _TIME,
+        _USAGE,
+        *([_GATHER] if Pattern.GATHER in plan.patterns else []),
+        *([throttled] if plan.throttle else []),
+        *([_LOST] if plan.kill else []),
+    ]

@@ -1,14 +1,9 @@
 """The contenders of the pipeline bench: the service by its own command, and the bare loop."""
 
-from typing import Any
-
-from redis.exceptions import ResponseError
-
 from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
 from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
 from ingest.bench.stage import Stage
-from ingest.bench.trial import wait_until_done
 from ingest.queue.keys import DEFAULT_GROUP
 
 
@@ -46,31 +41,8 @@ PipelineContender = Service | Bare
 CONTENDERS: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare}
 
 
-def wait_until_ready(stage: Stage, contender: PipelineContender) -> None:
-    """Wait until every process reads from the queue.
-
-    Raises:
-        LabFailed: they do not.
-    """
-
-    def sample() -> str | None:
-        contender.check()
-        reading = _reading(stage, contender.group)
-        return f"{reading} of {contender.consumers} read" if reading < contender.consumers else None
-
-    wait_until_done(sample, name=contender.parts[0].name, every=0.01)
-
-
 def _bulk(plan: Plan, api_url: str) -> dict[str, str]:
     if not plan.bulk:
         return {}
     list_url = api_url.replace("/{order_id}", "?ids={order_ids}")
     return {"INGEST_UPSTREAM_BULK_URL": list_url, "INGEST_UPSTREAM_BULK_SIZE": str(plan.bulk)}
-
-
-def _reading(stage: Stage, group: str) -> int:
-    try:
-        consumers: Any = stage.redis.xinfo_consumers(stage.keys().stream, group)
-    except ResponseError:  # no stream or no group yet
-        return 0
-    return len(consumers)

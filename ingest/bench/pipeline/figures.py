@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 """Rounded to the precision of the measurement; None where something could not be measured."""
 
 Sent = Mapping[str, tuple[float, float]]
-"""When each order was due to be announced, and when it was; Unix time."""
+"""When each order was due to be announced, and when it was; Unix time; empty where all were announced at once."""
 
 SHARES = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
 _REFUSED = ("429", "503")
@@ -29,6 +29,11 @@ def medians(runs: Sequence[Figures]) -> Figures:
         if values and isinstance(first, (int, float)):
             found[name] = max(values) if name in _WORST else median(values)
     return found
+
+
+def worst(runs: Sequence[Figures], name: str) -> float:
+    """The largest value of a figure in any run; 0 where it was not measured."""
+    return max(run[name] or 0.0 for run in runs)
 
 
 def speed(plan: Plan, api: ApiStats, outcome: Outcome) -> Figures:
@@ -46,7 +51,7 @@ def speed(plan: Plan, api: ApiStats, outcome: Outcome) -> Figures:
 
 
 def cost(startup_cpu: float, used: Reading, orders: int) -> Figures:
-    """CPU time and round trips of so many orders.
+    """CPU time and round trips per order.
 
     Args:
         startup_cpu: CPU seconds of the contender until all of it had begun to read.
@@ -67,9 +72,7 @@ def cost(startup_cpu: float, used: Reading, orders: int) -> Figures:
 def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
     """From the announcement to the commit, and from the last request for the order to the commit, in milliseconds."""
     rows = outcome.rows
-    whole = sorted(
-        row.committed - (sent[name][1] if plan.rate else row.enqueued) for name, row in rows.items() if name in sent
-    )
+    whole = sorted(row.committed - (sent[name][1] if sent else row.enqueued) for name, row in rows.items())
     request = sorted(row.committed - row.asked for row in rows.values())
     found: Figures = {}
     for kind, values in (("latency", whole), ("request_to_commit", request)):
@@ -78,8 +81,8 @@ def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
             found[f"{kind}_{name}_ms"] = _rounded(value and value * 1000, 2)
             above = None if value is None else value - quantile_of(plan.latency, share)
             found[f"{kind}_{name}_above_api_ms"] = _rounded(above and above * 1000, 2)
-    late = quantile(sorted(moment - due for due, moment in sent.values()), 0.99)
-    return {**found, "load_late_p99_ms": _rounded(late and late * 1000, 2), "commit_clock": outcome.commit_clock}
+    late = quantile(sorted(moment - due for due, moment in sent.values()), 0.99) or 0.0
+    return {**found, "load_late_p99_ms": round(late * 1000, 2), "commit_clock": outcome.commit_clock}
 
 
 def reconciled(api: ApiStats, outcome: Outcome) -> Figures:

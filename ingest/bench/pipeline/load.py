@@ -1,4 +1,4 @@
-"""The load: a program that announces orders, all at once or as they would arrive.
+"""The load: a program that announces orders as they would arrive.
 
 `python -m ingest.bench.pipeline.load` reads a line of JSON (`Load`), writes `ready` when everything is imported and Redis
 answers, waits for a line, and writes a line of JSON (`Announced`). Arrivals are a Poisson process on a schedule made beforehand:
@@ -31,7 +31,7 @@ class Load(msgspec.Struct, frozen=True):
         ids_file: an order ID on each line.
         notes_file: written at the end.
         stream: the queue's name.
-        rate: orders per second; 0 for all of them at once.
+        rate: orders per second.
         seed: of the arrivals.
     """
 
@@ -43,10 +43,6 @@ class Load(msgspec.Struct, frozen=True):
 
     async def send(self, producer: Producer, ids: list[str]) -> tuple[int, list[str]]:
         """Announce all of them; return in how many batches, and the notes."""
-        if not self.rate:
-            sent = time.time()
-            await producer.enqueue(ids)
-            return _batches(len(ids)), [f"{order_id} {sent} {sent}\n" for order_id in ids]
         draw = random.Random(self.seed)
         begin = time.time()
         arrivals = [begin + gaps for gaps in accumulate(draw.expovariate(self.rate) for _ in ids)]
@@ -59,7 +55,7 @@ class Load(msgspec.Struct, frozen=True):
             if due > taken:
                 moments += [now] * (due - taken)
                 await producer.enqueue(ids[taken:due])
-                batches += _batches(due - taken)
+                batches += -(-(due - taken) // BATCH)
         lines = zip(ids, arrivals, moments, strict=True)
         return batches, [f"{order_id} {planned} {sent}\n" for order_id, planned, sent in lines]
 
@@ -69,10 +65,6 @@ class Announced(msgspec.Struct, frozen=True):
 
     batches: int
     cpu_seconds: float
-
-
-def _batches(count: int) -> int:
-    return -(-count // BATCH)
 
 
 async def _main(load: Load, ids: list[str]) -> None:

@@ -5,6 +5,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 import psutil
+from redis.exceptions import ResponseError
 
 from ingest.bench.contender import Contender
 from ingest.bench.stage import Stage
@@ -80,3 +81,12 @@ class Readings:
         self._asked += 1
         said: Any = self._stage.redis.xinfo_stream(self._keys.stream)
         return int(said["entries-added"])
+
+    def consumers(self, group: str) -> int:
+        """How many consumers have begun to read."""
+        self._asked += 1
+        try:
+            consumers: Any = self._stage.redis.xinfo_consumers(self._keys.stream, group)
+        except ResponseError:  # no stream or no group yet
+            return 0
+        return len(consumers)

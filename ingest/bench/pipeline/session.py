@@ -1,23 +1,42 @@
-"""Runs contenders, or the values of a sweep, on the same servers, and reports the medians."""
+"""Runs cases on the same servers, one run after the other, each run in the same way.
 
+clear ──▶ orders are queued ──▶ contender starts, until all of it reads ──▶ (sample until the queue is empty) ──▶ stop ──▶ reconcile
+
+With a rate, orders arrive only when the contender is ready.
+"""
+
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ingest.bench.pipeline.figures import Figures, medians
-from ingest.bench.pipeline.plan import SERVICE, Plan
-from ingest.bench.pipeline.run import Run
-from ingest.bench.pipeline.sweep import Sweep, sweep_chart, sweep_notes, sweep_table
-from ingest.bench.pipeline.tables import comparison_chart, notes, tables
-from ingest.bench.report import Findings
+from ingest.bench.pipeline.contenders import CONTENDERS
+from ingest.bench.pipeline.figures import (
+    Figures,
+    Sent,
+    cost,
+    latencies,
+    medians,
+    reconciled,
+    recovery,
+    speed,
+    surroundings,
+)
+from ingest.bench.pipeline.load import Announced, Load
+from ingest.bench.pipeline.outcome import find_outcome
+from ingest.bench.pipeline.plan import Plan
+from ingest.bench.pipeline.readings import Readings
+from ingest.bench.pipeline.run import observe
 from ingest.bench.stage import FOREIGN_STREAM, Servers, Stage, stage
 from ingest.bench.trial import run_trials, say
+from ingest.lab.programs import Program
 from ingest.lab.session import order_ids
 from ingest.lab.simulated_api import RunningApi
 from ingest.lab.upstream.samples import sample_orders
 
 _POSTGRES = {"track_commit_timestamp": "on"}
+_NOTES = "notes.txt"
 
 Item = TypeVar("Item")
 
@@ -29,6 +48,18 @@ class Case:
     contender: str
     plan: Plan
     swept: Any = None
+
+
+@contextmanager
+def session(servers: Servers) -> "Iterator[Session]":
+    """Start the servers, with tables."""
+    if None in (servers.redis_url, servers.postgres_dsn):
+        say("starting PostgreSQL and Redis ...")
+    if servers.redis_url is not None:
+        say(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
+    with stage(servers, postgres_settings=_POSTGRES) as on:
+        on.migrate()
+        yield Session(on)
 
 
 class Session:
@@ -54,9 +85,52 @@ class Session:
         return round((self._used_memory() - before) / plan.orders, 1)
 
     def _run_once(self, case: Case) -> Figures:
-        api = self._api_for(case.plan)
-        figures = Run(self._stage, api, case.plan, case.contender, self._documents).measure()
-        return figures if case.swept is None else {"swept": case.swept, **figures}
+        """Run a case.
+
+        Raises:
+            LabFailed: a part of it ended by itself, or makes no progress.
+        """
+        plan, stage, api = case.plan, self._stage, self._api_for(case.plan)
+        stage.clear()
+        api.reset()
+        load_before = os.getloadavg()[0]
+        ids = order_ids(plan.orders, self._documents, "BENCH")
+        load = self._load(plan, ids)
+        with closing(CONTENDERS[case.contender](stage, plan, api.url)) as running:
+            seen = observe(plan, running, Readings(stage, running, api), load)
+        meanwhile = load.answer(Announced) if load else Announced(0, 0.0)
+        used = replace(seen.used, reads=seen.used.reads - meanwhile.batches)
+        stats, outcome = api.stats(), find_outcome(stage, running.group, ids, self._documents)
+        return {
+            **({} if case.swept is None else {"swept": case.swept}),
+            "contender": case.contender,
+            "in_flight": plan.in_flight,
+            **speed(plan, stats, outcome),
+            **cost(seen.startup_cpu, used, len(outcome.rows)),
+            "peak_pss_mb": round(seen.peak_memory / 1e6, 1),
+            **latencies(plan, self._sent() if load else {}, outcome),
+            **reconciled(stats, outcome),
+            "exit_codes": seen.exit_codes,
+            **({} if seen.killed_at is None else recovery(seen.killed_at, stats, outcome)),
+            **surroundings(used, meanwhile.cpu_seconds, seen.seconds),
+            "load_before": round(load_before, 2),
+        }
+
+    def _load(self, plan: Plan, ids: Sequence[str]) -> Program | None:
+        """Announce all orders at once, or return what is ready to announce them at the plan's rate."""
+        stage = self._stage
+        if not plan.rate:
+            stage.enqueue(ids)
+            return None
+        load = stage.program("ingest.bench.pipeline.load", INGEST_REDIS_URL=stage.redis_url)
+        load.send(Load(stage.write_ids(ids), _NOTES, stage.stream, plan.rate, plan.seed))
+        if load.read_line() != "ready":
+            raise load.failed("did not start")
+        return load
+
+    def _sent(self) -> Sent:
+        lines = (line.split() for line in (self._stage.home / _NOTES).read_text().splitlines())
+        return {order_id: (float(planned), float(sent)) for order_id, planned, sent in lines}
 
     def _used_memory(self) -> int:
         said: Any = self._stage.redis.info("memory")
@@ -69,56 +143,6 @@ class Session:
                 self._api.stop()
             self._api, self._api_options = self._stage.api(*options), options
         return self._api
-
-
-@contextmanager
-def session(servers: Servers) -> Iterator[Session]:
-    """Start the servers, with tables."""
-    if None in (servers.redis_url, servers.postgres_dsn):
-        say("starting PostgreSQL and Redis ...")
-    if servers.redis_url is not None:
-        say(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
-    with stage(servers, postgres_settings=_POSTGRES) as on:
-        on.migrate()
-        yield Session(on)
-
-
-def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -> Findings:
-    """Run the service, and each rival beside it, in turn; report the medians.
-
-    Args:
-        plan: for all of them.
-        rivals: names of other contenders.
-        runs: of each.
-        servers: where.
-    """
-    with session(servers) as on:
-        queued = None if plan.rate else on.bytes_per_queued_order(plan)
-        done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)
-    return Findings(
-        name="pipeline",
-        settings={**asdict(plan), "runs": runs, "redis_bytes_per_queued_order": queued},
-        tables=tables(plan, rows),
-        charts=[comparison_chart(plan, rows)],
-        notes=notes(plan, done, queued),
-        runs=done,
-    )
-
-
-def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers) -> Findings:
-    """Run the service at each value; report a row each, the medians of `runs` runs."""
-    cases = [Case(SERVICE, at_value, value) for value, at_value in zip(sweep.values, sweep.plans, strict=True)]
-    with session(servers) as on:
-        done, rows = on.run(cases, runs)
-    knee = sweep.knee([row["orders_per_s"] or 0.0 for row in rows])
-    return Findings(
-        name="pipeline-sweep",
-        settings={**asdict(plan), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
-        tables=[sweep_table(sweep, plan, rows)],
-        charts=[sweep_chart(sweep, plan, rows, knee)],
-        notes=sweep_notes(sweep, plan, done, knee),
-        runs=done,
-    )
 
 
 def in_turn(cases: Sequence[Item], runs: int) -> list[Item]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ingest.bench.panels import OTHER, OURS, WARN, Chart, Lines, Series
-from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.figures import Figures, worst
 from ingest.bench.pipeline.plan import Plan
 from ingest.bench.report import Column, Table
 from ingest.domain.errors import ConfigError
@@ -120,7 +120,7 @@ def sweep_notes(sweep: Sweep, plan: Plan, runs: Sequence[Figures], knee: Any) ->
     return [
         f"The knee is at --{sweep.option} {knee}: {_RULE}.",
         f"{plan.orders:,} orders a run{medians}.",
-        f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in runs):.2f} cores in the worst run.",
+        f"Others on the machine used {worst(runs, 'other_busy_cores'):.2f} cores in the worst run.",
     ]
 
 

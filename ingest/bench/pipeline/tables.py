@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ingest.bench.panels import OTHER, OURS, PALETTE, Bars, Chart, Series
-from ingest.bench.pipeline.figures import Figures
+from ingest.bench.pipeline.figures import Figures, worst
 from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
 from ingest.bench.report import Cell, Column, Table
 
@@ -99,30 +99,21 @@ def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str
         else "ingested_at, which is a little earlier"
     )
     count = sum(run["contender"] == SERVICE for run in runs)
-    found = [
-        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}.",
-        f"The service: {', '.join(_service(plan))}.",
-        f"Moments of commits are {clock}.",
-        "Start-up is the CPU time that the contender used until all of it had begun to read; the servers' is counted from there.",
-        f"Others on the machine used {max(run['other_busy_cores'] or 0.0 for run in runs):.2f} cores in the worst run.",
-    ]
-    if count > 1:
-        found.insert(
-            0, f"Medians of {count} runs each, contenders in turn; of lost, dead letters and wrong rows the worst."
-        )
-    if plan.ideal is not None:
-        found.append(f"The ideal, every slot fetching without a pause, is {plan.ideal:.2f} s.")
-    if plan.rate:
-        found.append(
-            "Latency counts from the moment at which the announcement was sent; the load was late by "
-            f"{max(run['load_late_p99_ms'] or 0.0 for run in runs):.1f} ms at p99 in the worst run."
-        )
-    if queued is not None:
-        found.append(f"An order that waits takes {queued:.0f} bytes in Redis.")
     stopped = {code for run in runs for code in run["exit_codes"]} - {0}
-    if stopped:
-        found.append(f"Not every process stopped with exit code 0: {sorted(map(str, stopped))}.")
-    return found
+    found = {
+        f"Medians of {count} runs each, contenders in turn; of lost, dead letters and wrong rows the worst.": count > 1,
+        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}.": True,
+        f"The service: {', '.join(_service(plan))}.": True,
+        f"Moments of commits are {clock}.": True,
+        "Start-up is the CPU time that the contender used until all of it had begun to read; the servers' is counted from there.": True,
+        f"Others on the machine used {worst(runs, 'other_busy_cores'):.2f} cores in the worst run.": True,
+        f"The ideal, every slot fetching without a pause, is {plan.ideal or 0:.2f} s.": plan.ideal is not None,
+        "Latency counts from the moment at which the announcement was sent; the load was late by "
+        f"{worst(runs, 'load_late_p99_ms'):.1f} ms at p99 in the worst run.": plan.rate > 0,
+        f"An order that waits takes {queued or 0:.0f} bytes in Redis.": queued is not None,
+        f"Not every process stopped with exit code 0: {sorted(map(str, stopped))}.": bool(stopped),
+    }
+    return [note for note, holds in found.items() if holds]
 
 
 def _latency_columns(plan: Plan) -> tuple[Column, ...]:

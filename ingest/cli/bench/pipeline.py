@@ -89,8 +89,8 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
 
     Reports orders per second, CPU, memory and Redis round trips per order, latency, and what became of every order.
     """
+    from ingest.bench.pipeline.compare import compare, run_sweep
     from ingest.bench.pipeline.plan import RIVALS, Plan
-    from ingest.bench.pipeline.session import compare, run_sweep
     from ingest.bench.pipeline.sweep import Sweep
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
