@@ -15,7 +15,7 @@ from ingest.bench.backpressure.trial import Finding, Trial
 from ingest.bench.backpressure.ways import WAYS
 from ingest.bench.errors import BenchFailed
 
-CALLS, LIMIT = 2_000, 40
+CALLS, LIMIT = 1_000, 20
 
 
 @pytest.fixture

@@ -91,6 +91,7 @@ def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_every_order_i
         assert 0 < run["redis_round_trips_per_order"] < 10
         assert run["commit_clock"] == "pg_xact_commit_timestamp(xmin)"
         assert 0 < run["request_to_commit_p50_ms"] <= run["request_to_commit_p99_ms"]
+        assert 0 < run["redis_bytes_per_queued_order"] < 1_000
     assert json.loads((tmp_path / "pipeline.json").read_text()) == said
     assert "| service   |" in (tmp_path / "pipeline.md").read_text()
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
@@ -175,10 +176,10 @@ def test_a_table_that_is_not_empty_is_left_alone(cli: Cli, given: tuple[str, ...
     assert sql(dsn, "SELECT order_id FROM orders") == ["1"]
 
 
-def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, tmp_path: Path) -> None:
+def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, given: tuple[str, ...], tmp_path: Path) -> None:
     swept = ("--sweep", "in-flight=2,40", "--processes", "1", "--orders", "100", "--latency", "0.01")
 
-    said = report(cli.run("bench", "pipeline", *swept, "--json", "--output", str(tmp_path), timeout=110))
+    said = report(cli.run("bench", "pipeline", *given, *swept, "--json", "--output", str(tmp_path), timeout=110))
 
     (table,) = said["tables"]
     assert [(row["swept"], row["peak_concurrency"] <= row["swept"]) for row in table["rows"]] == [(2, True), (40, True)]

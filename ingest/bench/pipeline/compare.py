@@ -21,8 +21,8 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -
         servers: where.
     """
     with session(servers) as on:
-        queued = None if plan.rate else on.bytes_per_queued_order(plan)
         done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)
+    queued = rows[0]["redis_bytes_per_queued_order"]
     return Findings(
         name="pipeline",
         settings={**asdict(plan), "runs": runs, "redis_bytes_per_queued_order": queued},

@@ -77,13 +77,6 @@ class Session:
         done = run_trials(order, self._run_once, _line)
         return done, [medians([run for of, run in zip(order, done, strict=True) if of is case]) for case in cases]
 
-    def bytes_per_queued_order(self, plan: Plan) -> float:
-        """What an order takes in Redis while it waits, with all of the plan's orders queued."""
-        self._stage.clear()
-        before = self._used_memory()
-        self._stage.enqueue(order_ids(plan.orders, self._documents, "BENCH"))
-        return round((self._used_memory() - before) / plan.orders, 1)
-
     def _run_once(self, case: Case) -> Figures:
         """Run a case.
 
@@ -95,7 +88,9 @@ class Session:
         api.reset()
         load_before = os.getloadavg()[0]
         ids = order_ids(plan.orders, self._documents, "BENCH")
+        empty = self._used_memory()
         load = self._load(plan, ids)
+        queued = None if load else round((self._used_memory() - empty) / plan.orders, 1)
         with closing(CONTENDERS[case.contender](stage, plan, api.url)) as running:
             seen = observe(plan, running, Readings(stage, running, api), load)
         meanwhile = load.answer(Announced) if load else Announced(0, 0.0)
@@ -113,6 +108,7 @@ class Session:
             "exit_codes": seen.exit_codes,
             **({} if seen.killed_at is None else recovery(seen.killed_at, stats, outcome)),
             **surroundings(used, meanwhile.cpu_seconds, seen.seconds),
+            "redis_bytes_per_queued_order": queued,
             "load_before": round(load_before, 2),
         }
 
