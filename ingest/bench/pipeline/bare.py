@@ -2,7 +2,7 @@
 
 It reads through a consumer group, fetches, decodes the same document, stores batches in the same table, acks and deletes.
 It has no retries, leases, reclaims, dead letters, versions, limits or metrics, and does not wait for servers. One process has
-everything in flight. It shares no code with the service but the order's type.
+everything in flight. It shares no code with the service but the order's type and the columns of the table.
 
     python -m ingest.bench.pipeline.bare STREAM_KEY IN_FLIGHT
 """
