@@ -106,7 +106,7 @@ class Stage:
         self.redis = stack.enter_context(closing(redis.Redis.from_url(self.redis_url)))
         self._postgres = stack.enter_context(psycopg.connect(self.postgres_dsn, autocommit=True))
         if given.postgres_dsn is not None:
-            self._refuse_if_used()
+            _refuse_if_used(self._postgres)
             self._postgres_pid = _local_postmaster(given.postgres_dsn, self._postgres)
         if given != EMBEDDED:
             stack.callback(self._leave_clean)
@@ -182,12 +182,13 @@ class Stage:
         with suppress(psycopg.errors.UndefinedTable):
             self.clear()
 
-    def _refuse_if_used(self) -> None:
-        exists = self.sql("SELECT to_regclass('orders') IS NOT NULL")[0][0]
-        if exists and self.sql("SELECT EXISTS (SELECT FROM orders)")[0][0]:
-            raise BenchFailed(
-                "the table 'orders' of the given database is not empty: a bench empties it, so give it a database of its own"
-            )
+
+def _refuse_if_used(connection: psycopg.Connection) -> None:
+    (exists,) = connection.execute("SELECT to_regclass('orders') IS NOT NULL").fetchone() or (False,)
+    if exists and connection.execute("SELECT FROM orders LIMIT 1").fetchone() is not None:
+        raise BenchFailed(
+            "the table 'orders' of the given database is not empty: a bench empties it, so give it a database of its own"
+        )
 
 
 def _local_postmaster(dsn: str, connection: psycopg.Connection) -> int | None:

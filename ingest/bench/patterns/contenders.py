@@ -5,8 +5,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from redis import Redis
-
 from ingest.bench.contender import Contender, ServiceContender, kill
 from ingest.bench.patterns import streams
 from ingest.bench.patterns.plan import SERVICE_CONCURRENCY, SERVICE_PROCESSES, Pattern
@@ -17,7 +15,13 @@ from ingest.lab.usage import descendants
 
 
 class PatternContender(Contender):
-    """One pattern, on a cleared stage with its orders where it expects them."""
+    """One pattern, on a cleared stage with its orders where it expects them.
+
+    Attributes:
+        stream: of its queue; empty where it has none.
+    """
+
+    stream = ""
 
     @abstractmethod
     def has_finished(self) -> bool:
@@ -28,12 +32,21 @@ class PatternContender(Contender):
         """Kill one of its processes; say which, None if all have ended. A program that ends with it is not started again."""
 
     def waiting(self) -> set[str]:
-        """The orders that the same program, if it ran on or was started again, would take from a queue."""
-        return set()
+        """The orders that the same program, if it ran on or was started again, would take from its queue."""
+        entries: Any = self._stage.redis.xrange(self.stream, min=self._first_waiting()) if self.stream else []
+        return {fields[b"order_id"].decode() for _, fields in entries}
 
     def pending(self) -> int:
-        """Entries of its queue that were delivered and not acked."""
-        return 0
+        """Entries of its queue that were delivered to any consumer, dead or alive, and not acked."""
+        return sum(int(group["pending"]) for group in self._groups())
+
+    def _first_waiting(self) -> str:
+        """From which entry on those of its queue wait: from the first."""
+        return "-"
+
+    def _groups(self) -> list[dict[str, Any]]:
+        redis: Any = self._stage.redis
+        return list(redis.xinfo_groups(self.stream)) if self.stream and redis.exists(self.stream) else []
 
 
 def contender(pattern: Pattern, stage: Stage, url: str, order_ids: Sequence[str]) -> PatternContender:
@@ -96,6 +109,8 @@ class Pool(Single):
 class Streams(Single):
     """Several equal programs on one stream."""
 
+    stream = streams.STREAM
+
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
         super().__init__(stage, url, order_ids, Pattern.STREAMS, streams.PROCESSES)
         self._redis = stage.redis
@@ -113,20 +128,15 @@ class Streams(Single):
         self._start_one()
         return f"1 of {streams.PROCESSES} processes, replaced"
 
-    def waiting(self) -> set[str]:
-        """What was never delivered."""
-        (group,) = _groups(self._redis, streams.STREAM)
-        last = group["last-delivered-id"].decode()
-        return _order_ids(self._redis.xrange(streams.STREAM, min=f"({last}"))
-
-    def pending(self) -> int:
-        """What was delivered to any consumer, dead or alive, and not acked."""
-        return _pending(self._redis, streams.STREAM)
-
     def close(self) -> None:
         """End the programs and remove the stream."""
         super().close()
         self._redis.delete(streams.STREAM)
+
+    def _first_waiting(self) -> str:
+        """What was delivered is not asked for again."""
+        (group,) = self._groups()
+        return f"({group['last-delivered-id'].decode()}"
 
     def _held_by(self, program: LoggedProcess) -> int:
         consumers: Any = self._redis.xinfo_consumers(streams.STREAM, streams.GROUP)
@@ -135,11 +145,12 @@ class Streams(Single):
 
 
 class Service(ServiceContender, PatternContender):
-    """`ingest worker`, with a /metrics that is not scraped."""
+    """`ingest worker`, with a /metrics that is not scraped. When it has finished nothing waits: a dead letter counts as lost."""
 
     def __init__(self, stage: Stage, url: str, order_ids: Sequence[str]) -> None:
         sizes = {"INGEST_PROCESSES": SERVICE_PROCESSES, "INGEST_CONCURRENCY": SERVICE_CONCURRENCY}
         super().__init__(stage, url, {**sizes, "INGEST_METRICS_PORT": free_port()})
+        self.stream = stage.keys().stream
         stage.enqueue(order_ids)
 
     def has_finished(self) -> bool:
@@ -151,28 +162,8 @@ class Service(ServiceContender, PatternContender):
         """Kill a worker process."""
         return f"1 of {SERVICE_PROCESSES} worker processes" if self.kill_worker() else None
 
-    def waiting(self) -> set[str]:
-        """What is queued or pending; when it has finished, nothing is. A dead letter counts as lost."""
-        return _order_ids(self._stage.redis.xrange(self._stage.keys().stream))
-
-    def pending(self) -> int:
-        """What is delivered and not acked."""
-        return _pending(self._stage.redis, self._stage.keys().stream)
-
     def close(self) -> None:
         """Stop it as a user would."""
         running = [part for part in self.parts if not part.has_ended()]
         if any(code != 0 for code in self.stop()) and running:
             raise running[0].failed("did not stop when asked")
-
-
-def _order_ids(entries: Any) -> set[str]:
-    return {fields[b"order_id"].decode() for _, fields in entries}
-
-
-def _pending(redis: Redis, stream: str) -> int:
-    return sum(int(group["pending"]) for group in _groups(redis, stream))
-
-
-def _groups(redis: Redis, stream: str) -> list[dict[str, Any]]:
-    return list(redis.xinfo_groups(stream)) if redis.exists(stream) else []
