@@ -1,17 +1,11 @@
 """Draws charts, in one style for all benches: units in the axis titles, values at the bars; as SVG and PNG."""
 
-from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
 from typing import Any, assert_never
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
-from collections.abc import Iterator
-from itertools import chain
-from pathlib import Path
-
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from ingest.bench.panels import WARN, Bars, Chart, GroupedBars, Lines, Panel
@@ -40,30 +34,26 @@ _STYLE: Any = {
 
 def draw(chart: Chart, path: Path) -> None:
     """Write a chart as `PATH.svg` and `PATH.png`, with its suffix before the dot; the directory is made."""
-    with _figure(chart, path, sharey="row" if chart.shares_rows else False) as (drawn, axes):
-        for axis, panel in zip(axes.flat, chain.from_iterable(chart.rows), strict=True):
-            _draw_panel(axis, panel)
-        if chart.shares_rows:
-            for axis in axes[:, 1:].flat:
-                axis.tick_params(axis="y", left=False)
-        if chart.has_legend:
-            drawn.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
-
-
-@contextmanager
-def _figure(chart: Chart, path: Path, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """The figure and its axes, written when the block is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path.with_name(f"{path.name}{chart.suffix}")
     with mpl.rc_context(_STYLE):
-        drawn, axes = plt.subplots(len(chart.rows), len(chart.rows[0]), figsize=chart.size, squeeze=False, **options)
-        drawn.suptitle(chart.title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
-        try:
-            yield drawn, axes
-            drawn.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-            drawn.savefig(path.with_suffix(".png"), dpi=150)
-        finally:
-            plt.close(drawn)
+        figure = Figure(figsize=chart.size)
+        figure.suptitle(chart.title, x=0.01, ha="left", fontsize=12.5, fontweight="bold")
+        _draw_panels(figure, chart)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        figure.savefig(path.with_suffix(".png"), dpi=150)
+
+
+def _draw_panels(figure: Figure, chart: Chart) -> None:
+    sharey: Any = "row" if chart.shares_rows else False
+    axes = figure.subplots(len(chart.rows), len(chart.rows[0]), squeeze=False, sharey=sharey)
+    for axis, panel in zip(axes.flat, chain.from_iterable(chart.rows), strict=True):
+        _draw_panel(axis, panel)
+    if chart.shares_rows:
+        for axis in axes[:, 1:].flat:
+            axis.tick_params(axis="y", left=False)
+    if chart.has_legend:
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
 
 
 def _draw_panel(axis: Any, panel: Panel) -> None:
