@@ -4,6 +4,7 @@ import asyncio
 import gc
 import re
 import signal
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ import uvloop
 from ingest.domain.errors import ConfigError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
+from ingest.lab.upstream.tls import server_tls
 
 _DEFAULT = Behaviour()
 
@@ -19,6 +21,7 @@ _LISTENING = "Address"
 _SPEED = "Latency"
 _FAULTS = "Faults, as shares of all requests (0 to 1, together at most 1)"
 _LIMITS = "Limits and outages"
+_ACCESS = "Credentials and TLS"
 _ORDERS = "Orders"
 
 
@@ -76,7 +79,24 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     down: Annotated[
         str | None, _option(_LIMITS, "An outage: each request gets a 503 or a reset.", metavar="503|reset")
     ] = _DEFAULT.down,
-    token: Annotated[str | None, _option(_LIMITS, "401 without this bearer token.")] = _DEFAULT.token,
+    token: Annotated[str | None, _option(_ACCESS, "401 without this bearer token.")] = _DEFAULT.token,
+    basic: Annotated[
+        str | None, _option(_ACCESS, "401 without this user and password.", metavar="USER:PASSWORD")
+    ] = _DEFAULT.basic,
+    key: Annotated[str | None, _option(_ACCESS, "401 without this header.", metavar="NAME: VALUE")] = _DEFAULT.key,
+    client: Annotated[
+        str | None, _option(_ACCESS, "401 without a token from POST /token for this client.", metavar="ID:SECRET")
+    ] = _DEFAULT.client,
+    token_lifetime: Annotated[float, _option(_ACCESS, "Seconds that such a token lasts.")] = _DEFAULT.token_lifetime,
+    token_latency: Annotated[float, _option(_ACCESS, "Seconds until it is issued.")] = _DEFAULT.token_latency,
+    authority_down: Annotated[
+        str | None, _option(_ACCESS, "How POST /token fails.", metavar="503|401|reset|hang")
+    ] = _DEFAULT.authority_down,
+    tls_cert: Annotated[Path | None, _option(_ACCESS, "Serve HTTPS with this certificate (PEM).")] = None,
+    tls_key: Annotated[Path | None, _option(_ACCESS, "Its private key, if it is in another file.")] = None,
+    client_ca: Annotated[
+        Path | None, _option(_ACCESS, "Accept only clients with a certificate of this authority (PEM).")
+    ] = None,
     updated_at: Annotated[
         str | None, _option(_ORDERS, "The updated_at of every order, with a time zone.", metavar="RFC 3339")
     ] = None,
@@ -107,7 +127,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
 
-    Everything but host, port and seed can be changed while it runs: GET, PUT and PATCH /behaviour take the
+    Everything but host, port, seed and certificates can be changed while it runs: GET, PUT and PATCH /behaviour take the
     same names with underscores. GET /stats returns counts, DELETE /stats resets them. PUT /orders/{id} replaces an
     order's document, DELETE removes it.
     """
@@ -117,8 +137,9 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         behaviour = changed(_DEFAULT, fields)
     except ValueError as error:
         raise ConfigError(_naming_options(str(error))) from error
+    tls = server_tls(tls_cert, tls_key, client_ca)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(SimulatedApi(behaviour, host=host, port=port, seed=seed)))
+        runner.run(_serve(SimulatedApi(behaviour, host=host, port=port, seed=seed, tls=tls)))
 
 
 EPILOG = """

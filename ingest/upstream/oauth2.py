@@ -87,10 +87,10 @@ class OAuth2Credential:
 
     async def obtain(self) -> Mapping[str, str]:
         """See `Credential`."""
-        if (usable := self._usable()) is not None:
+        if self.headers is None:
             self._start()
+        if (usable := self._usable()) is not None:
             return usable
-        self._start()
         if self._requesting is not None:
             # Cancelling one order does not cancel the request that others wait for.
             await asyncio.shield(self._requesting)

@@ -83,10 +83,13 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
 def _trusting(ca: bytes | None) -> ssl.SSLContext:
     if ca is None:
         return ssl.create_default_context()
-    try:
-        return ssl.create_default_context(cadata=ca.decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        raise UnusableFile("INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format") from None
+    # Without an authority, the context would trust the system's, and libcurl would as well.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with suppress(ssl.SSLError, ValueError):
+        context.load_verify_locations(cadata=ca.decode("ascii"))
+    if not context.cert_store_stats()["x509"]:
+        raise UnusableFile("INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format")
+    return context
 
 
 def _why_not(error: Exception) -> str:

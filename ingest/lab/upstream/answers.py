@@ -90,7 +90,7 @@ class FaultyAnswers:
             Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"),
             Fault.DOWN_RESET: RESET,
             Fault.UNAUTHORIZED: problem(
-                HTTPStatus.UNAUTHORIZED, "the bearer token is missing or wrong", WWW_Authenticate="Bearer"
+                HTTPStatus.UNAUTHORIZED, "the credential is missing or wrong", WWW_Authenticate="Bearer"
             ),
         }
         if behaviour.oversize_rate:

@@ -60,7 +60,13 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         retry_after: seconds to wait that a 429 or 503 demands.
         retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
         down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
-        token: requests without `Authorization: Bearer TOKEN` get 401; null accepts all requests.
+        token: requests without `Authorization: Bearer TOKEN` get 401. Without this and the next three, all are accepted.
+        basic: `USER:PASSWORD`; requests without them in `Authorization: Basic` get 401.
+        key: `NAME: VALUE`; requests without this header get 401.
+        client: `ID:SECRET`; requests without a token that `POST /token` has issued to this client get 401.
+        token_lifetime: seconds that such a token lasts.
+        token_latency: seconds until it is issued.
+        authority_down: how `POST /token` fails: `503`, `401`, `reset`, or `hang`.
         updated_at: the `updated_at` of every bundled order; null leaves it out.
         shape: serve the orders as this shop does: its path, the header of its credential, its documents; null for ours.
         list_limit: orders for which one request to the list endpoint may ask; above, 422 is the answer.
@@ -91,6 +97,12 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     retry_after_format: Literal["seconds", "date", "none"] = "seconds"
     down: Literal["503", "reset"] | None = None
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    basic: Annotated[str, msgspec.Meta(pattern="^[^:]+:.")] | None = None
+    key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]+: *[^ ]")] | None = None
+    client: Annotated[str, msgspec.Meta(pattern="^[^:]+:.")] | None = None
+    token_lifetime: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 3600.0
+    token_latency: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.0
+    authority_down: Literal["503", "401", "reset", "hang"] | None = None
     updated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     shape: Literal["shopify", "woocommerce", "amazon"] | None = None
     list_limit: Annotated[int, msgspec.Meta(ge=1)] = 250

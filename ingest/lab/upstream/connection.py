@@ -21,6 +21,7 @@ from ingest.lab.upstream.answers import Answer, Ending, problem, uncounted, with
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.listing import LIST
+from ingest.lab.upstream.credentials import TOKEN
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
@@ -109,6 +110,7 @@ class Connection(Protocol):
         """Reset the state of the previous request."""
         self._url = b""
         self._authorization: bytes | None = None
+        self._credential_header = self._site.credentials.header
         self._names_connection = False
         self._body = bytearray()
         self._in_head = self._began = True
@@ -119,12 +121,12 @@ class Connection(Protocol):
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep the headers that matter here."""
-        size, shape = len(name), self._site.shape
+        """Keep the headers that matter here: the one with the credential, and Connection."""
+        size, shape, credential = len(name), self._site.shape, self._credential_header
         if shape is not None and name.lower() == shape.credential:
             self._authorization = shape.bearer(value)
             return
-        if size == 13 and name.lower() == b"authorization":
+        if size == len(credential) and name.lower() == credential:
             self._authorization = value
         elif size == 10 and name.lower() == b"connection":
             self._names_connection = True
@@ -152,6 +154,8 @@ class Connection(Protocol):
             answer, latency = self._site.order(path, self._authorization)
         elif path == LIST and method in {b"GET", b"HEAD"}:
             answer, latency = self._site.list_orders(query, self._authorization)
+        elif path == TOKEN and method == b"POST":
+            answer, latency = self._site.authority.answer(self._authorization, bytes(self._body))
         else:
             answer, latency = self._control.answer(method, path, query, bytes(self._body)), 0.0
         if answer is not None and method == b"HEAD":

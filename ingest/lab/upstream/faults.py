@@ -1,12 +1,15 @@
 """Decides which fault one request for an order gets; pure, given a random generator and the time."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import accumulate
 from random import Random
 
 from ingest.lab.upstream.behaviour import SHARES, Behaviour, parse_latency
+
+Accepts = Callable[[bytes | None], bool]
+"""Whether a request with this credential is let in."""
 
 
 class Fault(Enum):
@@ -52,21 +55,21 @@ class TokenBucket:
 class FaultPlan:
     """One behaviour, prepared to be evaluated once per request."""
 
-    def __init__(self, behaviour: Behaviour, random: Random) -> None:
+    def __init__(self, behaviour: Behaviour, random: Random, accepts: Accepts | None) -> None:
         shares = [getattr(behaviour, share) for share in SHARES]
         self._drawn = [Fault(share) for share in SHARES]
         self._thresholds = list(accumulate(shares))
         self._random = random
         self._latency = parse_latency(behaviour.latency)
         self._down = {None: None, "503": Fault.DOWN, "reset": Fault.DOWN_RESET}[behaviour.down]
-        self._credential = None if behaviour.token is None else f"Bearer {behaviour.token}".encode()
+        self._accepts = accepts
         self._bucket = self._bucket_of(behaviour)
         self._concurrency = behaviour.concurrency_limit
         self._fail_first = behaviour.fail_first
         self._tries: dict[bytes, int] = {}
-        self.guarded = bool(self._down or self._credential or self._bucket or self._concurrency)
         self._breaking = None if behaviour.breaking_id is None else f"/{behaviour.breaking_id}".encode()
         self.faulty = self._thresholds[-1] > 0 or self._breaking is not None
+        self.guarded = bool(self._down or self._accepts or self._bucket or self._concurrency)
 
     @staticmethod
     def _bucket_of(behaviour: Behaviour) -> TokenBucket | None:
@@ -81,7 +84,7 @@ class FaultPlan:
         """
         if self._down:
             return self._down
-        if self._credential and authorization != self._credential:
+        if self._accepts and not self._accepts(authorization):
             return Fault.UNAUTHORIZED
         if self._concurrency and concurrency > self._concurrency:
             return Fault.THROTTLED

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import secrets
+import ssl
 import time
 from random import Random
 from types import TracebackType
@@ -14,6 +15,7 @@ from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.connection import Connection, Roster
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.listing import LIST
+from ingest.lab.upstream.credentials import TOKEN, Authority
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.stats import SAMPLE_INTERVAL, StatsReport
@@ -37,6 +39,7 @@ class SimulatedApi:
         seed: of the random generator; the same seed draws the same faults.
         url_template: where the orders are, with `{order_id}`, by the shape at the start; known once started.
         list_template: where several orders are found with one request, with `{order_ids}`; known once started.
+        token_url: of its authorization server; known once started.
         base_url: where the control routes are; known once started.
     """
 
@@ -47,9 +50,11 @@ class SimulatedApi:
         host: str = "127.0.0.1",
         port: int = 0,
         seed: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.seed = secrets.randbits(32) if seed is None else seed
         self._host = host
+        self._tls = tls
         self._port = port
         self._site = Site(sample_orders(), checked(behaviour or Behaviour()), Random(self.seed))
         self._control = Control(self._site)
@@ -68,12 +73,14 @@ class SimulatedApi:
             return Connection(self._site, self._control, wheel, roster)
 
         try:
-            self._server = await loop.create_server(connection, self._host, self._port, backlog=BACKLOG)
+            self._server = await loop.create_server(connection, self._host, self._port, backlog=BACKLOG, ssl=self._tls)
         except OSError as error:
             raise UserError(_cannot_listen(self._host, self._port, error)) from error
         # The first address as the system reports it: a name may stand for two, with a free port each.
         host, port, *_ = self._server.sockets[0].getsockname()
-        self.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        self.base_url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self.token_url = f"{self.base_url}{TOKEN.decode()}"
         shape = self._site.shape
         self.url_template = self.base_url + (f"{ORDERS.decode()}{{order_id}}" if shape is None else shape.template)
         self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
@@ -89,6 +96,11 @@ class SimulatedApi:
         self._wheel.stop()
         await self._roster.close()
         await self._server.wait_closed()
+
+    @property
+    def authority(self) -> Authority:
+        """Its authorization server."""
+        return self._site.authority
 
     @property
     def behaviour(self) -> Behaviour:
@@ -111,6 +123,7 @@ class SimulatedApi:
     def reset_stats(self) -> None:
         """Reset the counts."""
         self._site.stats.reset()
+        self._site.authority.reset()
 
     def put_order(self, order_id: str, document: bytes) -> None:
         """Serve exactly these bytes for an order from now on."""

@@ -8,6 +8,7 @@ from random import Random
 from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
+from ingest.lab.upstream.credentials import Authority, Credentials
 from ingest.lab.upstream.faults import FaultPlan
 from ingest.lab.upstream.listing import listed_keys, listing
 from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
@@ -23,12 +24,17 @@ class Site:
         self._random = random
         self.catalogue = Catalogue(samples, behaviour)
         self.stats = Stats()
+        self.authority = Authority(behaviour)
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
         """Behave so from the next request on; those in flight keep the previous behaviour."""
         self.behaviour = behaviour
-        self._plan = FaultPlan(behaviour, self._random)
+        self.authority.behave(behaviour)
+        self.credentials = Credentials(behaviour, self.authority)
+        self._plan = FaultPlan(
+            behaviour, self._random, self.credentials.accepts if self.credentials.is_needed else None
+        )
         self._faulty = FaultyAnswers(behaviour)
         self.catalogue.behave(behaviour)
         self.shape = None if behaviour.shape is None else SHAPES[behaviour.shape]

@@ -64,6 +64,17 @@ def authority() -> trustme.CA:
 
 
 @pytest.fixture
+async def https_api(server_tls: ssl.SSLContext) -> AsyncIterator[SimulatedApi]:
+    """The API on HTTPS, at localhost."""
+    async with SimulatedApi(Behaviour(), host="localhost", seed=1, tls=server_tls) as api:
+        # The certificate is for the name.
+        api.base_url = api.base_url.replace("127.0.0.1", "localhost")
+        api.url_template = api.url_template.replace("127.0.0.1", "localhost")
+        api.token_url = api.token_url.replace("127.0.0.1", "localhost")
+        yield api
+
+
+@pytest.fixture
 def server_tls(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
     """What a server called localhost needs; clients are told to trust its authority as a user would tell them."""
     authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))

@@ -1,0 +1,132 @@
+"""Who is let in: a bearer token, a user and password, a key in a header, or a token of our own authorization server.
+
+The authorization server is part of the simulated API: `POST /token` issues tokens to the configured client, for as long as they are
+configured to last, and can fail in the ways that such a server fails.
+"""
+
+import base64
+import secrets
+import time
+from http import HTTPStatus
+from urllib.parse import parse_qs, unquote
+
+import msgspec
+
+from ingest.lab.upstream.answers import RESET, Answer, answer, problem, uncounted
+from ingest.lab.upstream.behaviour import Behaviour
+
+TOKEN = b"/token"
+"""The path of the authorization server."""
+
+_AUTHORIZATION = b"authorization"
+_NEVER = 3600.0
+_HANGS = 5.0
+
+
+class Authority:
+    """The authorization server.
+
+    Attributes:
+        requests: requests for tokens so far.
+        peak: the most that were being answered at once; a request that hangs counts for some seconds, until its client gives up.
+    """
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._tokens: dict[bytes, float] = {}
+        self._running: list[float] = []
+        self.requests = 0
+        self.peak = 0
+        self.behave(behaviour)
+
+    def behave(self, behaviour: Behaviour) -> None:
+        """Behave so from the next request on; issued tokens last as long as they were issued for."""
+        self._behaviour = behaviour
+
+    def knows(self, authorization: bytes | None) -> bool:
+        """Return whether a request has a token that has not expired."""
+        return self._tokens.get((authorization or b"").removeprefix(b"Bearer "), 0.0) > time.monotonic()
+
+    def revoke(self) -> None:
+        """Refuse all tokens issued so far."""
+        self._tokens.clear()
+
+    def reset(self) -> None:
+        """Reset the counts."""
+        self._running = []
+        self.requests = self.peak = 0
+
+    def answer(self, authorization: bytes | None, body: bytes) -> tuple[Answer, float]:
+        """Return the answer to a request for a token, and the seconds to wait before it."""
+        now, behaviour = time.monotonic(), self._behaviour
+        latency = _NEVER if behaviour.authority_down == "hang" else behaviour.token_latency
+        self.requests += 1
+        self._running = [end for end in self._running if end > now]
+        self._running.append(now + min(latency, _HANGS))
+        self.peak = max(self.peak, len(self._running))
+        return self._answer(authorization, body, now), latency
+
+    def _answer(self, authorization: bytes | None, body: bytes, now: float) -> Answer:
+        match self._behaviour.authority_down:
+            case "reset":
+                return uncounted(RESET)
+            case "503" | "hang":
+                return uncounted(problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"))
+            case "401":
+                return _error(HTTPStatus.UNAUTHORIZED, "invalid_client")
+            case None:
+                pass
+        form = {name: values[-1] for name, values in parse_qs(body.decode("latin-1")).items()}
+        if form.get("grant_type") != "client_credentials":
+            return _error(HTTPStatus.BAD_REQUEST, "unsupported_grant_type")
+        if self._behaviour.client is None or _client_of(authorization, form) != self._behaviour.client:
+            return _error(HTTPStatus.UNAUTHORIZED, "invalid_client")
+        return uncounted(self._issue(now))
+
+    def _issue(self, now: float) -> Answer:
+        token, lifetime = secrets.token_urlsafe(16), self._behaviour.token_lifetime
+        self._tokens = {known: end for known, end in self._tokens.items() if end > now}
+        self._tokens[token.encode()] = now + lifetime
+        body = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
+        return answer(HTTPStatus.OK, msgspec.json.encode(body), Cache_Control="no-store")
+
+
+class Credentials:
+    """The credential that requests for orders need.
+
+    Attributes:
+        header: the name of the header that has it, in lower case.
+    """
+
+    def __init__(self, behaviour: Behaviour, authority: Authority) -> None:
+        self._authority = authority if behaviour.client is not None else None
+        self.header = _AUTHORIZATION
+        self._wanted: bytes | None = None
+        if behaviour.token is not None:
+            self._wanted = f"Bearer {behaviour.token}".encode()
+        elif behaviour.basic is not None:
+            self._wanted = b"Basic " + base64.b64encode(behaviour.basic.encode())
+        elif behaviour.key is not None:
+            name, _, value = behaviour.key.partition(":")
+            self.header, self._wanted = name.strip().lower().encode(), value.strip().encode()
+        self.is_needed = self._wanted is not None or self._authority is not None
+
+    def accepts(self, given: bytes | None) -> bool:
+        """Return whether a request with this value in the header is let in."""
+        if self._wanted is not None:
+            return given == self._wanted
+        return self._authority is None or self._authority.knows(given)
+
+
+def _client_of(authorization: bytes | None, form: dict[str, str]) -> str:
+    """Return `ID:SECRET` of a request for a token, from its header or its form."""
+    scheme, _, encoded = (authorization or b"").partition(b" ")
+    if scheme == b"Basic":
+        try:
+            return ":".join(unquote(part) for part in base64.b64decode(encoded).decode().split(":", 1))
+        except ValueError:
+            return ""
+    return f"{form.get('client_id', '')}:{form.get('client_secret', '')}"
+
+
+def _error(status: int, error: str) -> Answer:
+    return uncounted(answer(status, msgspec.json.encode({"error": error})))

@@ -1,0 +1,33 @@
+"""TLS for the simulated API: its certificate, and whether clients need one of their own."""
+
+import ssl
+from pathlib import Path
+
+from ingest.domain.errors import ConfigError
+
+
+def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
+    """Return the TLS settings of a server, or None for plain HTTP.
+
+    Args:
+        cert: PEM file of its certificate.
+        key: PEM file of the key, if `cert` has none.
+        client_ca: PEM file of the authority whose certificates clients need; None if they need none.
+
+    Raises:
+        ConfigError: a file cannot be used, or there is no certificate.
+    """
+    if cert is None:
+        if key or client_ca:
+            raise ConfigError("--tls-key and --client-ca need --tls-cert")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "they are no PEM files"
+        raise ConfigError(f"--tls-cert, --tls-key, --client-ca: cannot be used: {reason}") from None
+    return context
