@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 from ingest.bulk_requests import answer_limit, requested_url
 from ingest.domain.errors import ConfigError
@@ -101,7 +101,7 @@ def _access(settings: Settings, environ: Mapping[str, str]) -> Access:
     roles = {"headers": "upstream_headers", **needed}
     secrets = {role: _secret(settings, role, name) for role, name in roles.items() if getattr(settings, name)}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
-    _check_authorization(access)
+    _check_authorization(access, settings.upstream_url)
     return access
 
 
@@ -117,13 +117,16 @@ def _secret(settings: Settings, role: str, name: str) -> Secret:
     return Secret(f"{PREFIX}{name.upper()}", value, settings.file_of(name), check)
 
 
-def _check_authorization(access: Access) -> None:
-    own = (
-        {name.lower() for name in parse_headers(access.secrets["headers"].value)} if "headers" in access.secrets else ()
-    )
+def _check_authorization(access: Access, url: str) -> None:
+    headers = access.secrets.get("headers")
+    own = {name.lower() for name in parse_headers(headers.value)} if headers is not None else set()
     given = {"none": "", "header": access.header.lower()}.get(access.kind, "authorization")
     if given in own:
         raise ConfigError(f"{PREFIX}UPSTREAM_HEADERS: {given} is set by {PREFIX}UPSTREAM_AUTH={access.kind}")
+    if "@" in urlsplit(url).netloc and "authorization" in {given, *own}:
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_URL: contains a user, which is a credential of its own: remove one of them"
+        )
 
 
 def _oauth2(settings: Settings, kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:

@@ -232,11 +232,20 @@ class Settings(BaseSettings):
     def _secret(cls, value: SecretStr | None) -> SecretStr | None:
         return SecretStr(check_secret(value.get_secret_value())) if value is not None else None
 
+    @field_validator("upstream_user")
+    @classmethod
+    def _user(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and ":" in value.get_secret_value():
+            raise ValueError("contains a colon, which ends the user name in HTTP Basic")
+        return value
+
     @field_validator("upstream_oauth2_url")
     @classmethod
     def _token_url(cls, value: str | None) -> str | None:
         if value is not None:
             _require_scheme(value, ("https", "http"), "https://login.example/oauth2/token")
+            if not urlsplit(value).hostname or "@" in value or "#" in value:
+                raise ValueError("must name a host, without a user, such as https://login.example/oauth2/token")
         return value
 
     @field_validator("upstream_status")

@@ -57,9 +57,10 @@ class FixedCredential:
 
 def headers_with(own: Mapping[str, str], authorization: Mapping[str, str]) -> Mapping[str, str]:
     """Return all headers of a request: the usual ones, the user's own in their place, and those of the credential."""
-    given = {name.lower() for name in own}
-    usual = {name: value for name, value in HEADERS.items() if name.lower() not in given}
-    return {**usual, **own, **authorization}
+    headers: dict[str, tuple[str, str]] = {}
+    for given in (HEADERS, own, authorization):
+        headers |= {name.lower(): (name, value) for name, value in given.items()}
+    return dict(headers.values())
 
 
 def bearer(token: str) -> Mapping[str, str]:

@@ -9,7 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault, TransportFault
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TokenFault,
+    TokenRefused,
+    TransientFault,
+    TransportFault,
+)
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
@@ -171,12 +181,18 @@ async def test_a_pushed_document_that_breaks_off_is_dead_lettered() -> None:
     assert outcome.reason is DeadReason.INVALID_ORDER
 
 
-async def test_a_failure_of_our_own_client_uses_up_no_attempt() -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (TransportFault("our HTTP client failed"), RetryReason.CLIENT),
+        (TokenFault("no token"), RetryReason.CREDENTIAL),
+        (TokenRefused("no token"), RetryReason.CREDENTIAL),
+    ],
+)
+async def test_a_failure_before_the_request_uses_up_no_attempt(fault: Fault, reason: RetryReason) -> None:
     circuit = a_circuit(hold=3600.0)
     failing = asyncio.create_task(
-        handler(Answering(TransportFault("our HTTP client failed")), circuit=circuit).handle(
-            replace(DELIVERY, order_id="bad", attempt=3)
-        )
+        handler(Answering(fault), circuit=circuit).handle(replace(DELIVERY, order_id="bad", attempt=3))
     )
     for _ in range(5):
         await asyncio.sleep(0)
@@ -184,7 +200,19 @@ async def test_a_failure_of_our_own_client_uses_up_no_attempt() -> None:
     await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
 
     async with asyncio.timeout(5):
-        assert await failing == Retry(7.5, 3, RetryReason.CLIENT, "our HTTP client failed")
+        assert await failing == Retry(7.5, 3, reason, str(fault))
+
+
+async def test_an_order_that_is_not_ready_waits_as_configured_and_uses_up_an_attempt() -> None:
+    circuit = a_circuit(hold=3600.0)
+    postponing = handler(Answering(PostponedFault("HTTP 404", 3600.0)), circuit=circuit)
+
+    async with asyncio.timeout(5):  # it needs no evidence: the API has answered
+        assert await postponing.handle(DELIVERY) == Retry(3600.0, 2, RetryReason.HTTP_STATUS, "HTTP 404")
+        last = await postponing.handle(replace(DELIVERY, attempt=3))
+
+    assert last == DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, "HTTP 404")
+    assert not circuit.is_open
 
 
 @pytest.mark.parametrize("reason", [DeadReason.NOT_FOUND, DeadReason.REJECTED, DeadReason.INVALID_ORDER])
@@ -278,6 +306,8 @@ async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others(
         TransientFault("refused", reached=False),
         CredentialFault("HTTP 401: refuses our credential"),
         TransportFault("our HTTP client failed"),
+        TokenFault("no token"),
+        TokenRefused("no token"),
     ],
 )
 async def test_what_only_the_api_can_be_to_blame_for_is_no_outcome(fault: Fault) -> None:

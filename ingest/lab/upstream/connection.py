@@ -20,8 +20,8 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 from ingest.lab.upstream.answers import Answer, Ending, problem, uncounted, with_connection, without_body
 from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
-from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.credentials import TOKEN
+from ingest.lab.upstream.listing import LIST
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 

@@ -20,7 +20,7 @@ TOKEN = b"/token"
 
 _AUTHORIZATION = b"authorization"
 _NEVER = 3600.0
-_HANGS = 5.0
+_HANGS = 1.0
 
 
 class Authority:
