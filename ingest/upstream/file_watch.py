@@ -15,6 +15,8 @@ _log = get_logger("upstream")
 
 # Seconds between two checks; a change is in use after at most three of them.
 CHECK_EVERY = 1.0
+# Seconds without checks after an unexpected failure.
+_AFTER_FAILURE = 30.0
 # What tells one content of a file from another; None if there is no such file.
 _Identity = tuple[tuple[int, ...] | None, ...]
 
@@ -88,8 +90,12 @@ async def watching(files: Sequence[WatchedFiles], every: float = CHECK_EVERY) ->
 async def _check_regularly(files: Sequence[WatchedFiles], every: float) -> None:
     while True:
         await asyncio.sleep(every)
-        for watched in files:
-            await watched.check()
+        try:
+            for watched in files:
+                await watched.check()
+        except Exception:  # noqa: BLE001  such as a thread that cannot be started: rotation goes on when that is over
+            _log.exception("secret_not_reloaded")
+            await asyncio.sleep(_AFTER_FAILURE)
 
 
 def _identity_of(path: Path) -> tuple[int, ...] | None:

@@ -123,7 +123,7 @@ class Connection(Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep the headers that matter here: the one with the credential, and Connection."""
         size, shape, credential = len(name), self._site.shape, self._credential_header
-        if shape is not None and name.lower() == shape.credential:
+        if shape is not None and self._site.behaviour.token is not None and name.lower() == shape.credential:
             self._authorization = shape.bearer(value)
             return
         if size == len(credential) and name.lower() == credential:

@@ -63,6 +63,14 @@ def test_the_name_of_the_client_may_be_in_upper_case() -> None:
             {"HTTPS_PROXY": "socks5://p", "INGEST_UPSTREAM_URL": "https://shop.example/{order_id}"},
             "HTTPS_PROXY: must start with http:// or https://, such as http://proxy.example:3128",
         ),
+        (
+            {"INGEST_UPSTREAM_AUTH": "oauth2"},
+            "INGEST_UPSTREAM_OAUTH2_CLIENT_ID is missing: INGEST_UPSTREAM_AUTH=oauth2 needs it",
+        ),
+        (
+            {"INGEST_UPSTREAM_URL": "https://shop.example/{order_id}", "INGEST_UPSTREAM_CA_FILE": "/nowhere/ca.pem"},
+            "INGEST_UPSTREAM_CA_FILE: cannot read /nowhere/ca.pem: No such file or directory",
+        ),
     ],
 )
 def test_a_worker_without_a_usable_client_exits_with_one_line(variables: dict[str, str], problem: str) -> None:
