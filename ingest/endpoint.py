@@ -101,7 +101,7 @@ def _access(settings: Settings, environ: Mapping[str, str]) -> Access:
     roles = {"headers": "upstream_headers", **needed}
     secrets = {role: _secret(settings, role, name) for role, name in roles.items() if getattr(settings, name)}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
-    _check_authorization(access, settings.upstream_url)
+    _check_authorization(access, requested_url(settings))
     return access
 
 
