@@ -19,6 +19,7 @@ from ingest.endpoint import check_endpoint
 from ingest.flow.availability import until_ready
 from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
+from ingest.mapping.process_pool import check_function
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor
@@ -47,6 +48,9 @@ def run_worker(settings: Settings) -> int:
     require(settings.upstream_client)
     check_endpoint(settings, os.environ)
     decode_of(settings)
+    if settings.transform is not None:
+        # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
+        asyncio.run(check_function(settings.transform, settings.transform_memory))
     listener = _listen(settings.metrics_host, settings.metrics_port) if settings.metrics_port else None
     if not asyncio.run(_prepare_unless_stopped(settings)):
         return 0

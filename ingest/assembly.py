@@ -33,10 +33,14 @@ from ingest.flow.request_pace import RequestPace, SharedPacing
 from ingest.flow.settlement import Settlement
 from ingest.flow.slots import Slots
 from ingest.flow.worker import Parts, Worker
+from ingest.mapping.functions import load_function
+from ingest.mapping.process_pool import ProcessPool
+from ingest.mapping.transform import InLoop, Runner, Transform
 from ingest.queue.consumer import Consumer
 from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
+from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
 
@@ -181,7 +185,34 @@ async def open_ports(
         )
         if settings.upstream_bulk_url:
             upstream = await stack.enter_async_context(BulkUpstream.open(upstream, bulk_options(settings)))
-        yield Ports(consumer, store, upstream, decode_of(settings), clock)
+        decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
+        yield Ports(consumer, store, upstream, decode, clock)
+
+
+@asynccontextmanager
+async def open_decode(settings: Settings, transform_seconds: Histogram) -> AsyncIterator[Decode]:
+    """What makes orders of documents, by the settings.
+
+    Raises:
+        ConfigError: if the mapping or the transform cannot be used.
+    """
+    decode = decode_of(settings)
+    if settings.transform is None:
+        yield decode
+        return
+    async with _open_runner(settings, settings.transform) as runner:
+        yield Transform(decode, runner, transform_seconds)
+
+
+@asynccontextmanager
+async def _open_runner(settings: Settings, function: str) -> AsyncIterator[Runner]:
+    if not settings.transform_processes:
+        yield InLoop(load_function(function), settings.transform_timeout)
+        return
+    async with ProcessPool.open(
+        function, settings.transform_processes, settings.transform_timeout, settings.transform_memory
+    ) as pool:
+        yield pool
 
 
 @asynccontextmanager

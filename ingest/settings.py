@@ -28,6 +28,7 @@ _DOT_ENV = ".env"
 _URLS = ("_url", "_dsn")
 # Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
+_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Positive = Annotated[int, Field(gt=0)]
@@ -155,6 +156,18 @@ class Settings(BaseSettings):
     batch_bytes: Positive = Field(
         64 * 1024 * 1024, description="Maximum size of the documents between fetch and commit in each process, in bytes"
     )
+    transform: str | None = Field(
+        None, description="Your own function between fetching and storing an order, `package.module:function`"
+    )
+    transform_processes: Annotated[int, Field(ge=0, le=64)] = Field(
+        0, description="Processes that run the transform, for each worker process; 0: it runs in the event loop"
+    )
+    transform_timeout: Seconds = Field(
+        10.0, description="Time limit for one call of the transform: of an async function, or in a process of its own"
+    )
+    transform_memory: Annotated[int, Field(ge=0)] = Field(
+        1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux); 0: no limit"
+    )
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(
         0, description="Producers wait while the backlog is larger; 0: no limit"
@@ -252,6 +265,13 @@ class Settings(BaseSettings):
     @classmethod
     def _statuses(cls, value: str | None) -> str | None:
         parse_status_overrides(value or "")
+        return value
+
+    @field_validator("transform")
+    @classmethod
+    def _function(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(_FUNCTION, value):
+            raise ValueError("must name a function, such as package.module:function")
         return value
 
     @field_validator("loop_block_warning")

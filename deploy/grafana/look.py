@@ -23,7 +23,7 @@ _QUIET = "#8e949c"
 
 # By the name of a series in the legend. Green: succeeded. Orange: will be retried. Red: failed. Blue: a measurement.
 COLOURS = {
-    "stored": GOOD, "unchanged": "blue", "erased": "light-purple", "retried": WARN, "dead": BAD,
+    "stored": GOOD, "unchanged": "blue", "erased": "light-purple", "skipped": "light-blue", "retried": WARN, "dead": BAD,
     "waiting": "blue", "pending": GOOD, "to be retried": WARN,
     "main": "blue", "express": "purple",
     "2xx": GOOD, "4xx": "yellow", "429": "purple", "5xx": BAD, "timeout": "dark-red", "error": WARN,

@@ -34,7 +34,7 @@ _OLDEST = Levels(warn=900, bad=3600)
 _RESTARTS = Levels(warn=3)
 _ANY_IS_A_WARNING = Levels(warn=1)
 
-_OUTCOMES = ("stored", "unchanged", "erased", "retried", "dead")
+_OUTCOMES = ("stored", "unchanged", "erased", "skipped", "retried", "dead")
 _CODES = ("2xx", "4xx", "429", "5xx", "timeout", "error")
 _REASONS = ("idle", "dead_consumer", "restart")
 _LANES = ("main", "express")

@@ -29,6 +29,7 @@ class DeadReason(StrEnum):
     UNSTORABLE = "unstorable"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     MAX_DELIVERIES = "max_deliveries"
+    TRANSFORM_FAILED = "transform_failed"
 
 
 class EntryRef(NamedTuple):

@@ -120,6 +120,10 @@ class PermanentFault(Fault):
         self.reason = reason
 
 
+class TransformFailed(Exception):
+    """A user's own function has failed for one order; the message tells what and where, and no value of the order."""
+
+
 class Unavailable(Exception):
     """A server is unreachable, restarting, full or failing over: wait, then try the same again.
 

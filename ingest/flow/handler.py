@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
-from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TransformFailed,
+    TransientFault,
+)
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
@@ -108,6 +116,8 @@ class Handler:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
         except InvalidDocument as error:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
+        except TransformFailed as error:
+            return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except _FAULTS as fault:
             return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at))
 

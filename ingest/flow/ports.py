@@ -102,13 +102,14 @@ class Upstream(Protocol):
 
 
 class Decode(Protocol):
-    """From a document to orders: `ingest.flow.decoding`; mappings and user code go here."""
+    """From a document to orders: `ingest.flow.decoding`, and `ingest.mapping` for mappings and user code."""
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
         """The orders in a document: none, one or several.
 
         Raises:
             InvalidDocument: if it is not a valid document of the order requested.
+            TransformFailed: if a user's own function failed for it.
         """
 
 

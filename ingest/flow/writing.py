@@ -133,6 +133,8 @@ class Writer:
             self._metrics.last_success.set(now)
         for effect, count in Counter(effects).items():
             self._metrics.orders[_OUTCOME[effect]].inc(count)
+        if skipped := sum([not item.rows for item in ours]):
+            self._metrics.orders["skipped"].inc(skipped)
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])
 
     async def _attempt(self, items: Sequence[Item]) -> tuple[list[Item], list[Effect]]:

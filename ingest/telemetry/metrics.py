@@ -18,13 +18,16 @@ _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 
 ORDERS = Spec(
     "ingest_orders_total", "counter", "Deliveries settled, by outcome.", "outcome",
-    ("stored", "unchanged", "erased", "retried", "dead"),
+    ("stored", "unchanged", "erased", "skipped", "retried", "dead"),
 )  # fmt: skip
 ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
 UPSTREAM_REQUEST = Spec(
     "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
     ("2xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
 )  # fmt: skip
+TRANSFORM = Spec(
+    "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS
+)
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = Spec(
@@ -53,7 +56,7 @@ LOOP_LAG = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS,
 )  # fmt: skip
 
@@ -65,6 +68,7 @@ class WorkerMetrics:
     orders: dict[str, Counter]
     order_latency: Histogram
     upstream_request: dict[str, Histogram]
+    transform: Histogram
     store: Histogram
     store_rows: Histogram
     last_success: Gauge
@@ -84,6 +88,7 @@ class WorkerMetrics:
             orders=row.counter(ORDERS),
             order_latency=row.histogram(ORDER_LATENCY)[""],
             upstream_request=row.histogram(UPSTREAM_REQUEST),
+            transform=row.histogram(TRANSFORM)[""],
             store=row.histogram(STORE)[""],
             store_rows=row.histogram(STORE_ROWS)[""],
             last_success=row.gauge(LAST_SUCCESS),

@@ -605,3 +605,13 @@ def test_status_with_watch_ends_when_its_pipe_is_closed(cli: Cli) -> None:
     eventually_sync(lambda: process.poll() is not None)
     assert (process.returncode, process.stderr.read()) == (0, "")
     process.stdout = None
+
+
+def test_a_worker_whose_transform_cannot_be_loaded_ends_with_one_line(cli: Cli) -> None:
+    done = cli.run("worker", env={"INGEST_TRANSFORM": "nowhere_at_all:transform"})
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "ingest: INGEST_TRANSFORM: nowhere_at_all:transform cannot be used: no module nowhere_at_all in the working directory or"
+        " among the packages\n"
+    )

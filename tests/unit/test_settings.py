@@ -155,6 +155,10 @@ MISTAKES = [
     ("INGEST_CLAIM_IDLE", "0.5", "greater than or equal to 1"),
     ("INGEST_BATCH_ROWS", "5001", "5000"),
     ("INGEST_BACKLOG_LIMIT", "-1", "greater than or equal to 0"),
+    ("INGEST_TRANSFORM", "shop.transform", "package.module:function"),
+    ("INGEST_TRANSFORM", "shop:transform()", "package.module:function"),
+    ("INGEST_TRANSFORM_PROCESSES", "65", "64"),
+    ("INGEST_TRANSFORM_TIMEOUT", "0", "greater than 0"),
     ("INGEST_METRICS_PORT", "65536", "65535"),
     ("INGEST_LOG_FORMAT", "xml", "'json'"),
     ("INGEST_LOG_LEVEL", "loud", "'debug'"),
@@ -251,6 +255,7 @@ def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Values of settings that have no default, and may not be anything.
 EXAMPLES = {
+    "transform": "package.module:function",
     "upstream_headers": "X-Key: 1",
     "upstream_oauth2_url": "https://login.example/token",
     "upstream_status": "404=retry",

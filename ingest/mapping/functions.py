@@ -1,0 +1,151 @@
+"""A user's own function for orders: how it is loaded, what it may return, and how its failures are described.
+
+A failure is described without any value of the order: by the type of the exception and its place, not by its text.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from itertools import islice
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ingest.domain.errors import ConfigError, TransformFailed
+from ingest.domain.order import InvalidDocument, InvalidOrderId, Order, decode_order, parse_order_id
+
+# Orders that one call may return: all are stored in one transaction.
+MOST_ORDERS = 1_000
+
+Function = Callable[[Order, bytes], Any]
+
+
+class Returned(NamedTuple):
+    """One order that the function returned.
+
+    Attributes:
+        order_id: its ID.
+        body: the order as JSON; empty for the very order that the function was given.
+    """
+
+    order_id: str
+    body: bytes
+
+
+def load_function(name: str) -> Function:
+    """The function that `package.module:function` names; the working directory is searched after installed packages.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # noqa: PTH109  text, as in sys.path
+        sys.path.append(os.getcwd())  # noqa: PTH109
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise _unusable(name, f"no module {error.name} in the working directory or among the packages") from error
+        raise _unusable(name, f"importing it failed: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _unusable(name, f"importing it failed: {type(error).__name__}: {error}") from error
+    function: Any = getattr(module, attribute, None)
+    if function is None:
+        raise _unusable(name, f"the module has no {attribute}")
+    if not callable(function) or inspect.isasyncgenfunction(function):
+        raise _unusable(name, "it is not a function, or an async generator")
+    _require_two_arguments(name, function)
+    loaded: Function = function
+    return loaded
+
+
+def _require_two_arguments(name: str, function: Function) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise _unusable(name, "it does not take two arguments, an order and its document") from error
+    except ValueError:
+        return  # a function in C that does not tell
+
+
+def _unusable(name: str, why: str) -> ConfigError:
+    return ConfigError(" ".join(f"INGEST_TRANSFORM: {name} cannot be used: {why}".split()))
+
+
+def returned_orders(given: Order, value: object) -> list[Returned]:
+    """What the function returned for an order, ready to be checked by `checked_order`.
+
+    Raises:
+        TransformFailed: it is neither an order, nor several, nor nothing.
+    """
+    orders = _as_list(value)
+    # An order cannot be changed, but its attributes can.
+    returned = [Returned(each.id, b"" if each is given and not each.attributes else _encoded(each)) for each in orders]
+    if len({each.order_id for each in returned}) < len(returned):
+        raise TransformFailed("returned two orders with the same ID")
+    return returned
+
+
+def _as_list(value: object) -> list[Order]:
+    if value is None:
+        return []
+    if isinstance(value, Order):
+        return [value]
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise TransformFailed(f"returned neither an order nor orders, but `{type(value).__name__}`")
+    orders = list(islice(value, MOST_ORDERS + 1))
+    if len(orders) > MOST_ORDERS:
+        raise TransformFailed(f"returned more than {MOST_ORDERS:,} orders")
+    for each in orders:
+        if not isinstance(each, Order):
+            raise TransformFailed(f"returned something that is not an order: `{type(each).__name__}`")
+    return orders
+
+
+def _encoded(order: Order) -> bytes:
+    try:
+        parse_order_id(order.id)
+    except (InvalidOrderId, TypeError) as error:
+        raise TransformFailed("returned an order without a valid ID") from error
+    try:
+        return msgspec.json.encode(order)
+    except Exception as error:
+        raise TransformFailed(f"returned an order that is not JSON: `{type(error).__name__}`") from error
+
+
+def checked_order(given: Order, returned: Returned) -> Order:
+    """An order that the function returned, checked like any document.
+
+    Raises:
+        TransformFailed: it is not valid; the message tells where.
+    """
+    if not returned.body:
+        return given
+    try:
+        return decode_order(returned.body, returned.order_id)
+    except InvalidDocument as error:
+        raise TransformFailed(f"returned an order that is not valid: {error}") from error
+
+
+def described(error: BaseException, function: Function) -> str:
+    """What went wrong in the function, and where, without the exception's text, which may quote the order."""
+    name = type(error).__name__
+    place = _place(error.__traceback__, function)
+    return f"`{name}` at {place}" if place else f"`{name}`"
+
+
+def _place(trace: TracebackType | None, function: Function) -> str:
+    """The innermost line of the function's own package, or else of any code that it called."""
+    package = getattr(function, "__module__", "").partition(".")[0]
+    innermost = own = ""
+    while trace is not None:
+        frame = trace.tb_frame
+        module = str(frame.f_globals.get("__name__", "?"))
+        innermost = f"{module}:{trace.tb_lineno} in {frame.f_code.co_name}"
+        if module.partition(".")[0] == package:
+            own = innermost
+        trace = trace.tb_next
+    return own or innermost

@@ -1,0 +1,87 @@
+"""What a worker and a transform process send each other over a socket: frames of MessagePack, each after its length.
+
+What the worker sends is read by the same release of this code. What the process sends holds what a user's function has made, and
+is only data to the worker.
+"""
+
+import pickle
+import struct
+from typing import Any
+
+import msgspec
+
+from ingest.domain.order import Order
+from ingest.mapping.functions import Returned
+
+HEADER = struct.Struct(">I")
+# More than a thousand orders of usual size, or one made of the largest document.
+LARGEST_REPLY = 64 * 1024 * 1024
+
+
+class Start(msgspec.Struct, frozen=True):
+    """The first frame: what the process is for.
+
+    Attributes:
+        function: the user's, `package.module:function`.
+        memory: bytes that the process may use; 0: no limit.
+        path: where modules are searched.
+    """
+
+    function: str
+    memory: int
+    path: list[str]
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One call of the function.
+
+    Attributes:
+        order: its first argument, but for the attributes.
+        attributes: those of the order, pickled: MessagePack has no decimals.
+        body: its second argument.
+    """
+
+    order: Order
+    attributes: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, order: Order, body: bytes) -> "Task":
+        """The call for an order and its document."""
+        if not order.attributes:
+            return cls(order, b"", body)
+        return cls(msgspec.structs.replace(order, attributes={}), pickle.dumps(order.attributes), body)
+
+    def whole_order(self) -> Order:
+        """The order as it was given."""
+        if not self.attributes:
+            return self.order
+        # Written by `of`, in the worker that has started this process.
+        attributes: dict[str, Any] = pickle.loads(self.attributes)  # noqa: S301
+        return msgspec.structs.replace(self.order, attributes=attributes)
+
+
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a call, or of the start.
+
+    Attributes:
+        returned: what the function returned.
+        error: why it failed; empty if it has not.
+        ends: whether the process ends now.
+    """
+
+    returned: list[Returned] = []
+    error: str = ""
+    ends: bool = False
+
+
+encode = msgspec.msgpack.encode
+decode_start = msgspec.msgpack.Decoder(Start).decode
+decode_task = msgspec.msgpack.Decoder(Task).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode
+
+
+def frame(message: Start | Task | Reply) -> bytes:
+    """A message with its length before it."""
+    payload = encode(message)
+    return HEADER.pack(len(payload)) + payload

@@ -1,0 +1,115 @@
+"""Lets a user's own function change, split or skip each order between decoding and storing."""
+
+import asyncio
+import inspect
+import time
+from typing import Protocol
+
+from ingest.domain.errors import TransformFailed
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import Order
+from ingest.mapping.functions import Function, Returned, checked_order, described, returned_orders
+from ingest.telemetry.shared_metrics import Histogram
+
+# As in `ingest.flow.decoding`: checking a large order is done in a thread.
+_LARGE = 1024 * 1024
+
+
+class Decoder(Protocol):
+    """What makes orders of documents: the port `Decode`."""
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """The orders in a document."""
+
+
+class Runner(Protocol):
+    """Calls the function: in the event loop, or in another process."""
+
+    async def run(self, order: Order, body: bytes) -> list[Returned]:
+        """What the function returns for an order.
+
+        Raises:
+            TransformFailed: if it fails.
+        """
+
+
+class InLoop:
+    """Calls the function in the event loop, where it should take no longer than a millisecond.
+
+    Args:
+        function: the user's.
+        timeout: seconds that an async function may take. Nothing can end a function that is not async.
+    """
+
+    def __init__(self, function: Function, timeout: float) -> None:
+        self._function = function
+        self._timeout = timeout
+
+    async def run(self, order: Order, body: bytes) -> list[Returned]:
+        """What the function returns for an order.
+
+        Raises:
+            TransformFailed: if it fails, or takes too long.
+        """
+        limit = asyncio.timeout(self._timeout)
+        try:
+            value = self._function(order, body)
+            if inspect.isawaitable(value):
+                async with limit:
+                    value = await value
+            return returned_orders(order, value)
+        except TransformFailed:
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise TransformFailed(described(error, self._function)) from error
+        except (Exception, SystemExit) as error:
+            if limit.expired():
+                raise TransformFailed(f"took longer than {self._timeout:g} s") from error
+            raise TransformFailed(described(error, self._function)) from error
+
+
+class Transform:
+    """Keeps the port `Decode`: what another decoder finds in a document goes through the function.
+
+    Args:
+        decoder: makes orders of documents.
+        runner: calls the function.
+        seconds: how long the calls take.
+    """
+
+    def __init__(self, decoder: Decoder, runner: Runner, seconds: Histogram) -> None:
+        self._decoder = decoder
+        self._runner = runner
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """The orders that the function makes of a document: none if it skips them all.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+            TransformFailed: if the function fails.
+        """
+        orders: list[Order] = []
+        for order in await self._decoder.decode(body, request):
+            orders += await self._transformed(order, body)
+        if len({order.id for order in orders}) < len(orders):
+            raise TransformFailed("returned the same ID for two orders of the document")
+        return tuple(orders)
+
+    async def _transformed(self, order: Order, body: bytes) -> list[Order]:
+        started = time.monotonic()
+        try:
+            returned = await self._runner.run(order, body)
+        finally:
+            self._seconds.observe(time.monotonic() - started)
+        return [await self._checked(order, each) for each in returned]
+
+    async def _checked(self, order: Order, returned: Returned) -> Order:
+        if len(returned.body) < _LARGE:
+            return checked_order(order, returned)
+        async with self._turn:
+            return await asyncio.to_thread(checked_order, order, returned)

@@ -1,0 +1,212 @@
+"""A user's function in processes of its own: what it does there harms the order that it was called for, and nothing else."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes.upstream import document
+from fakes.workers import metrics
+from msgspec.structs import replace
+from support import eventually
+
+from ingest.domain.errors import ConfigError, TransformFailed
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import Order, decode_order
+from ingest.flow.decoding import OrderDecoder
+from ingest.mapping.process_pool import ProcessPool, check_function
+from ingest.mapping.transform import Transform
+
+MEMORY = 512 * 1024 * 1024
+
+
+@asynccontextmanager
+async def opened(function: str = "hostile", processes: int = 2, within: float = 30.0) -> AsyncIterator[Transform]:
+    async with ProcessPool.open(f"own_code:{function}", processes, within, MEMORY) as pool:
+        yield Transform(OrderDecoder(), pool, metrics().transform)
+    assert children() == []
+
+
+def children() -> list[psutil.Process]:
+    """The transform processes of this one, zombies too."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if child.status() == psutil.STATUS_ZOMBIE or "ingest.mapping.transform_process" in child.cmdline()
+    ]
+
+
+async def made(transform: Transform, order_id: str) -> tuple[Order, ...]:
+    return await transform.decode(document(order_id), FetchRequest(order_id))
+
+
+async def failure(transform: Transform, order_id: str) -> str:
+    with pytest.raises(TransformFailed) as failed:
+        await made(transform, order_id)
+    return str(failed.value)
+
+
+async def test_orders_are_transformed_in_other_processes() -> None:
+    async with opened() as transform:
+        made_orders = await asyncio.gather(*(made(transform, f"order-{number}") for number in range(20)))
+
+    pids = {order.attributes["pid"] for [order] in made_orders}
+    assert 1 <= len(pids) <= 2
+    assert os.getpid() not in pids
+    assert {order.attributes["bytes"] for [order] in made_orders} == {len(document(f"order-{n}")) for n in range(20)}
+
+
+async def test_an_order_may_be_skipped_split_or_stay_as_it_is() -> None:
+    async with opened() as transform:
+        assert await made(transform, "skip-1") == ()
+        assert [order.id for order in await made(transform, "split-1")] == ["split-1", "split-1-2"]
+        assert await made(transform, "same-1") == (decode_order(document("same-1"), "same-1"),)
+
+
+async def test_an_async_function_has_a_loop_of_its_own() -> None:
+    async with opened("slow") as transform:
+        for number in range(3):
+            [order] = await made(transform, f"order-{number}")
+            assert order.status == "slow"
+
+
+async def test_attributes_keep_their_types() -> None:
+    order = replace(decode_order(document("a1"), "a1"), attributes={"price": Decimal("1.50")})
+    async with ProcessPool.open("own_code:typed", 1, 30.0, 0) as pool:
+        [returned] = await pool.run(order, b"")
+
+    assert decode_order(returned.body, "a1").attributes == {"type": "Decimal"}
+
+
+@pytest.mark.parametrize(
+    ("order_id", "problem"),
+    [
+        ("exit-1", "ended its process (exit code 3), twice"),
+        ("killed-1", "ended its process (signal 9), twice"),
+        ("eat-1", "`MemoryError` at own_code:"),
+        ("leave-1", "`SystemExit` at own_code:"),
+        ("raise-1", "`ValueError` at own_code:"),
+        ("wrong-1", "returned an order that is not valid: Expected `str`, got `int` - at `$.status`"),
+        ("huge-1", "returned more than 33,554,432 bytes"),
+    ],
+)
+async def test_only_the_order_that_fails_is_at_fault(order_id: str, problem: str) -> None:
+    async with opened() as transform:
+        others = [made(transform, f"order-{number}") for number in range(30)]
+        told, *rest = await asyncio.gather(failure(transform, order_id), *others)
+
+    assert told.startswith(problem)
+    assert len(rest) == 30
+
+
+async def test_a_call_that_hangs_ends_with_its_process() -> None:
+    async with opened(within=0.5) as transform:
+        others = [made(transform, f"order-{number}") for number in range(30)]
+        told, *rest = await asyncio.gather(failure(transform, "hang-1"), *others)
+
+    assert told == "took longer than 0.5 s, twice"
+    assert len(rest) == 30
+
+
+async def test_an_order_whose_process_died_once_is_not_at_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OWN_CODE_MARKERS", str(tmp_path))
+    async with opened("dies_once") as transform:
+        made_orders = await asyncio.gather(*(made(transform, f"order-{number}") for number in range(5)))
+
+    assert [order.id for [order] in made_orders] == [f"order-{number}" for number in range(5)]
+
+
+async def test_a_process_that_was_killed_between_two_calls_is_replaced() -> None:
+    async with opened(processes=1) as transform:
+        [first] = await made(transform, "order-1")
+        os.kill(first.attributes["pid"], signal.SIGKILL)
+        [second] = await made(transform, "order-2")
+
+    assert first.attributes["pid"] != second.attributes["pid"]
+
+
+async def test_a_call_that_is_cancelled_leaves_nothing_for_the_next() -> None:
+    async with opened(processes=1) as transform:
+        call = asyncio.create_task(made(transform, "hang-1"))
+        [child] = children()
+        await eventually(lambda: _burns(child))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+        [order] = await made(transform, "order-1")
+
+        assert order.id == "order-1"
+        assert order.attributes["pid"] != child.pid
+
+
+async def _burns(child: psutil.Process) -> bool:
+    before = sum(child.cpu_times()[:2])
+    await asyncio.sleep(0.05)
+    return sum(child.cpu_times()[:2]) > before
+
+
+async def test_signals_are_for_the_worker_and_output_goes_to_its_standard_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async with opened("prints") as transform:
+        [order] = await made(transform, "a1")
+
+    assert order.status == "printed"
+    written = capfd.readouterr()
+    assert (written.out, written.err) == ("", f"{document('a1')!r}\n")
+
+
+async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
+    with pytest.raises(
+        ConfigError, match="INGEST_TRANSFORM: own_code:nothing cannot be used: the module has no nothing"
+    ):
+        await check_function("own_code:nothing", MEMORY)
+    with pytest.raises(ConfigError, match="the module has no nothing"):
+        async with ProcessPool.open("own_code:nothing", 2, 1.0, MEMORY):
+            raise AssertionError("opened")
+
+    assert children() == []
+
+
+_PARENT = """
+import asyncio, sys
+from ingest.domain.order import decode_order
+from ingest.mapping.process_pool import ProcessPool
+
+async def main():
+    async with ProcessPool.open("own_code:hostile", 2, 60.0, 0) as pool:
+        call = asyncio.create_task(pool.run(decode_order({document!r}, "hang-1"), b""))
+        await asyncio.sleep(0)
+        print("open", flush=True)
+        await call
+
+asyncio.run(main())
+"""
+
+
+async def test_the_processes_end_with_a_worker_that_is_killed() -> None:
+    program = _PARENT.format(document=document("hang-1"))
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=env) as parent:  # noqa: ASYNC220  once
+        assert parent.stdout is not None
+        assert await asyncio.to_thread(parent.stdout.readline) == b"open\n"
+        found = psutil.Process(parent.pid).children()
+        assert len(found) == 2
+
+        parent.kill()
+
+    await eventually(lambda: _none_runs(found))
+
+
+async def _none_runs(found: list[psutil.Process]) -> bool:
+    return not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in found)

@@ -1,0 +1,69 @@
+"""A worker with a user's own function: its orders are stored, split, skipped or dead-lettered as the function says."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from integration.scene import Scene, document, ids
+from support import eventually
+
+HOSTILE = "own_code:hostile"
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+async def test_what_the_function_returns_is_stored(scene: Scene, processes: int) -> None:
+    await scene.enqueue("order-1", "split-1", "skip-1", "raise-1", "wrong-1")
+    await scene.add(order_id="order-2", document=document("order-2"))
+
+    async with scene.worker(transform=HOSTILE, transform_processes=processes) as worker:
+        await scene.finished()
+
+        assert set(await scene.rows()) == {"order-1", "order-2", "split-1", "split-1-2"}
+        assert worker.metric("ingest_orders_total", outcome="skipped") == 1
+        assert worker.metric("ingest_orders_total", outcome="stored") == 4
+        assert worker.metric("ingest_transform_seconds_count") == 6
+    dead = {letter["order_id"]: (letter["reason"], letter["error"]) for letter in await scene.dead()}
+    assert set(dead) == {"raise-1", "wrong-1"}
+    assert dead["wrong-1"] == (
+        "transform_failed",
+        "returned an order that is not valid: Expected `str`, got `int` - at `$.status`",
+    )
+    assert dead["raise-1"][0] == "transform_failed"
+    assert dead["raise-1"][1].startswith("`ValueError` at own_code:")
+
+
+async def test_of_many_orders_only_those_are_dead_lettered_that_spoil_their_process(scene: Scene) -> None:
+    good = ids(497)
+    await scene.enqueue(*good[:200], "exit-1", *good[200:300], "hang-1", *good[300:400], "eat-1", *good[400:])
+
+    async with scene.worker(
+        transform=HOSTILE, transform_processes=2, transform_timeout=1.0, transform_memory=400 * 1024 * 1024
+    ):
+        await scene.finished(within=60.0)
+
+    assert sorted(await scene.rows()) == sorted(good)
+    assert {(letter["order_id"], letter["reason"]) for letter in await scene.dead()} == {
+        ("exit-1", "transform_failed"),
+        ("hang-1", "transform_failed"),
+        ("eat-1", "transform_failed"),
+    }
+
+
+async def test_a_worker_that_stops_ends_the_calls_and_releases_their_orders(scene: Scene) -> None:
+    await scene.enqueue("hang-1", "hang-2")
+
+    async with scene.worker(transform=HOSTILE, transform_processes=2, shutdown_grace=0.2) as worker:
+        await eventually(lambda: _are_pending(scene, 2))
+        await worker.stop()
+
+    assert (await scene.state()).dead == 0
+    assert await scene.pending_count() == 2
+
+
+async def _are_pending(scene: Scene, count: int) -> bool:
+    return await scene.pending_count() == count
