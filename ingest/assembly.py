@@ -172,7 +172,14 @@ async def open_ports(
         async def open_consumer() -> Consumer:
             url = settings.redis_url.get_secret_value()
             return await stack.enter_async_context(
-                classes.consumer.open(url, settings.stream, settings.group, name, BLOCK)
+                classes.consumer.open(
+                    url,
+                    settings.stream,
+                    settings.group,
+                    name,
+                    BLOCK,
+                    settings.results_age if settings.results == "on" else 0.0,
+                )
             )
 
         store = await until_ready("postgres", open_store)

@@ -44,6 +44,9 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
+OnOff = Annotated[Literal["on", "off"], BeforeValidator(_lower)]
+
+
 class Settings(BaseSettings):
     """The effective settings. Durations are seconds.
 
@@ -168,6 +171,8 @@ class Settings(BaseSettings):
     transform_memory: Annotated[int, Field(ge=0)] = Field(
         1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux); 0: no limit"
     )
+    results: OnOff = Field("off", description="Tell what has become of each order, in the results stream: on or off")
+    results_age: Seconds = Field(86_400.0, description="How long results are kept")
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
     backlog_limit: Annotated[int, Field(ge=0)] = Field(
         0, description="Producers wait while the backlog is larger; 0: no limit"

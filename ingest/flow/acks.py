@@ -8,6 +8,7 @@ from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
 from ingest.flow.items import Item, Written
 from ingest.flow.ports import Settling
+from ingest.flow.results import finished
 
 
 class Acks:
@@ -31,7 +32,15 @@ class Acks:
         await self._heartbeats.confirm()
         ours = [item.delivery for item in written.stored if self._in_flight.holds(item.delivery)]
         if ours:
-            await until_available("redis", self._queue.ack, [delivery.entry for delivery in ours])
+            if self._queue.keeps_results:
+                results = [
+                    each
+                    for delivery, each in finished(written.stored, written.effects)
+                    if self._in_flight.holds(delivery)
+                ]
+                await until_available("redis", self._queue.ack_with_results, results)
+            else:
+                await until_available("redis", self._queue.ack, [delivery.entry for delivery in ours])
             for delivery in ours:
                 self._in_flight.remove(delivery)
         self.free(written.stored)

@@ -38,6 +38,7 @@ class Written:
 
     Attributes:
         stored: committed.
+        effects: what their rows did, in their order.
         refused: each was refused alone.
         untried: all that is known is that they, or others with them, were refused or too slow.
         lost: others have claimed the entry.
@@ -46,6 +47,7 @@ class Written:
 
     stored: list[Item] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
     untried: list[Item] = field(default_factory=list)
     lost: list[Item] = field(default_factory=list)
     fresh: Item | None = None

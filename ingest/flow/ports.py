@@ -11,6 +11,7 @@ from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, Entr
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import Order
 from ingest.domain.outage import Outage
+from ingest.domain.result import Finished
 
 
 class Source(Protocol):
@@ -35,10 +36,19 @@ class Settling(Protocol):
 
     A move changes nothing, and says so, if another consumer has claimed the entry. An entry that has been lost with its pending
     record (a failover, FLUSHALL) is moved all the same, from what the delivery holds of it.
+
+    Attributes:
+        keeps_results: whether other programs are told what has become of each order. Then entries are finished by
+            `ack_with_results`, and each dead letter is told by itself.
     """
+
+    keeps_results: bool
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Finish entries that are still ours, after the commit; returns how many."""
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """As `ack`, and tell in the same step what has become of the orders of those that are still ours."""
 
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         """Move an entry to the retry set, due `after` seconds from now."""

@@ -8,8 +8,8 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
-from ingest.domain.delivery import Effect
-from ingest.domain.errors import RowsRefused, StoreTooSlow
+from ingest.domain.delivery import Effect, EntryRef
+from ingest.domain.errors import RowsRefused, StoreTooSlow, StoreUnavailable
 from ingest.flow.availability import until_available
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
@@ -65,6 +65,8 @@ class Writer:
         self._most = rows
         self._limit = rows
         self._now = now
+        # Entries of which a statement has failed that may have been executed.
+        self._uncertain: set[EntryRef] = set()
 
     def fitting(self, items: Sequence[Item]) -> int:
         """How many of the items, from the first on, one statement takes: at least one."""
@@ -126,6 +128,7 @@ class Writer:
             kept = {item.delivery.entry for item in ours}
             written.lost += (item for item in part if item.delivery.entry not in kept)
         written.stored += ours
+        written.effects += self._reported(ours, effects) if self._uncertain else effects
         written.fresh = fresh_item(ours, effects) or written.fresh
         self._limit = min(self._most, 2 * self._limit)
         now = self._now()
@@ -147,10 +150,23 @@ class Writer:
         started = time.monotonic()
         try:
             effects = await self._store.upsert(rows)
-        except StoreTooSlow as error:
+        except StoreUnavailable as error:
+            held = {delivery.entry for delivery in self._in_flight.held()}
+            self._uncertain = held & (self._uncertain | {item.delivery.entry for item in ours})
+            if not isinstance(error, StoreTooSlow):
+                raise
             if len(ours) == 1:
                 raise
             raise _TooMuchAtOnce from error
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))
         return ours, effects
+
+    def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:
+        """The effects, of which those that nobody can be certain of count as changes: their first statement may have made them."""
+        uncertain = [item.delivery.entry in self._uncertain for item in ours for _ in item.rows]
+        self._uncertain -= {item.delivery.entry for item in ours}
+        return [
+            Effect.CHANGED if is_uncertain and effect is Effect.UNCHANGED else effect
+            for effect, is_uncertain in zip(effects, uncertain, strict=True)
+        ]

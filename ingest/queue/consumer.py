@@ -27,7 +27,9 @@ class Consumer(ReadingMember, LiveMember, MaintainingMember):
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, queue: str, group: str, name: str, block: float) -> AsyncIterator[Self]:
+    async def open(
+        cls, url: str, queue: str, group: str, name: str, block: float, results_age: float = 0.0
+    ) -> AsyncIterator[Self]:
         """A consumer with its connections: one that blocks in reads, one for acks, some for all else."""
         keys = Keys.of(queue, group)
         closing: list[Callable[[], Awaitable[None]]] = []
@@ -43,4 +45,5 @@ class Consumer(ReadingMember, LiveMember, MaintainingMember):
             DirectConnection.open(url, COMMAND_TIMEOUT, close_idle_ones) as acking,
         ):
             closing += [partial(close_idle, control), reading.close_if_idle, acking.close_if_idle]
-            yield cls(control, reading, acking, keys, group, name, capabilities=await probe(control, keys.probe))
+            capabilities = await probe(control, keys.probe)
+            yield cls(control, reading, acking, keys, group, name, capabilities=capabilities, results_age=results_age)

@@ -38,6 +38,7 @@ class Keys:
         retry_entries: hash with the fields of those entries.
         retry_announced: sorted set of those entries by the time (ms) at which their order was first announced.
         dead: the group's dead-letter stream.
+        results: the group's stream of what has become of orders.
         alive: the group's sorted set of consumers by the time (ms) until which they count as alive.
         standing: the group's sorted set of consumers by the time (ms) from which they may reclaim from others.
         released: the group's sorted set of entries of the main lane that anybody may claim at once.
@@ -57,6 +58,7 @@ class Keys:
     retry_entries: str
     retry_announced: str
     dead: str
+    results: str
     alive: str
     standing: str
     released: str
@@ -70,7 +72,7 @@ class Keys:
     def of(cls, queue: str, group: str = DEFAULT_GROUP) -> "Keys":
         """The keys of the queue with that name, and of one of its groups."""
         base = f"ingest:{{{queue}}}"
-        # The default group's retries and dead letters have the plain names.
+        # The default group's retries, dead letters and results have the plain names.
         suffix = "" if group == DEFAULT_GROUP else f":{group}"
         return cls(
             stream=f"{base}:stream",
@@ -82,6 +84,7 @@ class Keys:
             retry_entries=f"{base}:retry-entries{suffix}",
             retry_announced=f"{base}:retry-announced{suffix}",
             dead=f"{base}:dead{suffix}",
+            results=f"{base}:results{suffix}",
             alive=f"{base}:alive:{group}",
             standing=f"{base}:standing:{group}",
             released=f"{base}:released:{group}",

@@ -34,6 +34,10 @@ class Member:
         group: the consumer group.
         name: the consumer.
         capabilities: what the server can do beyond Redis 7.0.
+        results_age: seconds for which results are kept; 0: they are not kept.
+
+    Attributes:
+        keeps_results: whether they are.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Member:
         name: str,
         *,
         capabilities: Capabilities = Capabilities(),  # noqa: B008  immutable
+        results_age: float = 0.0,
     ) -> None:
         self._scripts = Scripts.on(control, capabilities)
         self._control = control
@@ -55,6 +60,8 @@ class Member:
         self._lanes = keys.lanes
         self._group = group
         self._claims_as_it_reads = capabilities.claims_as_it_reads
+        self._results_age = int(results_age * 1000)
+        self.keeps_results = results_age > 0
         self.name = name
 
     async def ensure_group(self) -> bool:

@@ -14,7 +14,8 @@ _PARTS = {
     "enqueue": ("added_once",),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
     "reschedule": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
-    "dead_letter": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
+    "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),
+    "dead_letter": ("now", "released", "padded", "owned", "gone", "results", "finish_alone", "finish"),
     "move_due": ("now", "others", "wide"),
     "heartbeat": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
@@ -35,6 +36,7 @@ class Scripts:
     """All scripts of a consumer, bound to one client; Redis is sent a script's text only when it does not know it yet."""
 
     ack: AsyncScript
+    ack_results: AsyncScript
     reschedule: AsyncScript
     dead_letter: AsyncScript
     move_due: AsyncScript

@@ -4,10 +4,13 @@ Every move is one script, so it happens whole or not at all, and every script ma
 what was done already is not done twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.result import Finished, ResultKind
 from ingest.queue.connection import NoGroup, all_translated, translated
 from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat
 from ingest.queue.keys import Lane
@@ -41,6 +44,28 @@ class SettlingMember(Member):
             await self._restore_group()  # with everything that it has to finish
             return 0
 
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """As `ack`, and tell in the same step what has become of the orders; return how many this consumer still owned."""
+        acked = 0
+        for lane in self._lanes:
+            own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
+            for page in _pages(own):
+                acked += await self._ack_results_page(lane, page)
+        return acked
+
+    async def _ack_results_page(self, lane: Lane, page: Sequence[Finished]) -> int:
+        told: list[str | bytes | int] = []
+        for each in page:
+            told += (each.entry.id, _events(each))
+        arguments = [self._group, self.name, self._results_age, *told]
+        keys = [lane.stream, lane.settled, self._keys.results]
+        try:
+            with translated():
+                return int(await self._acking.run(self._scripts.ack_results, keys, arguments))
+        except NoGroup:
+            await self._restore_group()
+            return 0
+
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
 
@@ -70,7 +95,11 @@ class SettlingMember(Member):
         }
         fields = flat({**_without_group(delivery), **about})
         keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead]
-        arguments: list[Any] = [self._group, self.name, delivery.entry.id, *fields]
+        event = b""
+        if self.keeps_results:
+            keys.append(self._keys.results)
+            event = _dead_letter_event(delivery, reason)
+        arguments: list[Any] = [self._group, self.name, delivery.entry.id, self._results_age, event, *fields]
         moved = await self._call_group(self._scripts.dead_letter, keys, arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
@@ -103,6 +132,41 @@ class SettlingMember(Member):
         # failover its ID may be another's.
         name = f"{self._group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
         return [lane.stream, lane.settled, self._keys.clock, self._keys.records + name]
+
+
+def _entry_id(finished: Finished) -> str:
+    return finished.entry.id
+
+
+def _pages(finished: Sequence[Finished]) -> Iterator[list[Finished]]:
+    """As many for one script as it finishes, and adds events, within milliseconds."""
+    page: list[Finished] = []
+    events = 0
+    for each in finished:
+        events += len(each.results)
+        if page and (len(page) == MOST_IDS or events > MOST_IDS):
+            yield page
+            page, events = [], len(each.results)
+        page.append(each)
+    if page:
+        yield page
+
+
+def _events(finished: Finished) -> bytes:
+    events = []
+    for result in finished.results:
+        event = ["order_id", result.order_id, "outcome", result.kind.value]
+        if result.announced_as is not None:
+            event += ("announced_as", result.announced_as)
+        events.append(event)
+    return msgspec.msgpack.encode(events)
+
+
+def _dead_letter_event(delivery: Delivery, reason: DeadReason) -> bytes:
+    event = ["outcome", ResultKind.DEAD_LETTERED.value, "reason", reason.value]
+    if delivery.order_id is not None:
+        event = ["order_id", delivery.order_id, *event]
+    return msgspec.msgpack.encode([event])
 
 
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:

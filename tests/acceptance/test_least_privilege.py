@@ -117,7 +117,8 @@ async def command(place: Location, *arguments: str) -> str:
 async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Location) -> None:
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")
-    settings = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600, "shutdown_grace": 1}
+    settings: dict[str, object] = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600}
+    settings |= {"shutdown_grace": 1, "results": "on"}
 
     async def requests(count: int) -> bool:
         return scene.api.stats().requests >= count
@@ -161,6 +162,9 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     assert PASSWORD not in await command(place, "config", "--json")
 
     assert place.refused() == []
+    outcomes = [fields["outcome"] for _, fields in admin.xrange(scene.keys.results)]
+    assert outcomes.count("inserted") == 31
+    assert outcomes.count("dead_lettered") == 7
 
 
 FORBIDDEN = [

@@ -62,6 +62,7 @@ class MemoryGroup:
         heard_since: from when on each consumer may judge the silence of others.
         seen: when each member of the group has called last.
         leader: who does the maintenance, and until when.
+        results: order and outcome of what other programs are told.
         outages: what each consumer has reported, and until when.
         is_available: while it is false, every call fails.
         lost_replies: how many replies to a method are to be lost; the call itself is made.
@@ -78,6 +79,7 @@ class MemoryGroup:
     has_others: bool = False
     waiting: list[Waiting] = field(default_factory=list)
     dead: list[DeadEntry] = field(default_factory=list)
+    results: list[tuple[str, str]] = field(default_factory=list)
     moved: set[tuple[EntryRef, str | None]] = field(default_factory=set)
     heard_until: dict[str, float] = field(default_factory=dict)
     heard_since: dict[str, float] = field(default_factory=dict)

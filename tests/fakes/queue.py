@@ -10,6 +10,7 @@ from fakes.group import DeadEntry, MemoryGroup, Pending
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, Sweep
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
+from ingest.domain.result import Finished
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,9 +48,10 @@ class MemoryQueue:
         name: its name.
     """
 
-    def __init__(self, group: MemoryGroup, name: str) -> None:
+    def __init__(self, group: MemoryGroup, name: str, *, keeps_results: bool = False) -> None:
         self.group = group
         self.name = name
+        self.keeps_results = keeps_results
 
     # -- source -------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,14 @@ class MemoryQueue:
         return len(ours)
 
     @_over_the_network
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        ours = [each for each in finished if self.group.owns(self.name, each.entry)]
+        for each in ours:
+            self.group.results += [(result.order_id, result.kind.value) for result in each.results]
+            self.group.finish(each.entry)
+        return len(ours)
+
+    @_over_the_network
     async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         return self._reschedule(delivery, after, attempt)
 
@@ -106,6 +116,8 @@ class MemoryQueue:
             self._reschedule(delivery, 0.0, delivery.attempt)
             return False
         group.dead.append(DeadEntry(delivery.order_id, reason, error))
+        if self.keeps_results:
+            group.results.append((str(delivery.order_id), "dead_lettered"))
         group.moved.add((delivery.entry, delivery.order_id))
         group.finish(delivery.entry)
         return True

@@ -64,7 +64,8 @@ class Workplace:
     async def worker(self, name: str = "one", **changed: Any) -> AsyncIterator[RunningWorker]:
         """A running worker, with the default settings but for those `changed`; it dies when the block is left."""
         settings = load_settings(**changed)
-        ports = Ports(MemoryQueue(self.group, name), self.store, self.upstream, clock=SharedClock(monotonic=now))
+        queue = MemoryQueue(self.group, name, keeps_results=settings.results == "on")
+        ports = Ports(queue, self.store, self.upstream, clock=SharedClock(monotonic=now))
         worker = build_worker(settings, ports, metrics(), clock=now, lease_clock=now)
         shutdown = Shutdown(settings.shutdown_grace)
         running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)

@@ -67,3 +67,25 @@ async def test_a_worker_that_stops_ends_the_calls_and_releases_their_orders(scen
 
 async def _are_pending(scene: Scene, count: int) -> bool:
     return await scene.pending_count() == count
+
+
+async def test_what_becomes_of_each_order_is_told(scene: Scene) -> None:
+    await scene.enqueue("order-1", "split-1", "skip-1", "raise-1")
+
+    async with scene.worker(transform=HOSTILE, results="on"):
+        await scene.finished()
+
+    told = [
+        {name.decode(): value.decode() for name, value in fields.items()}
+        for _, fields in await scene.redis.xrange(scene.keys.results)
+    ]
+    assert sorted(told, key=str) == sorted(
+        [
+            {"order_id": "order-1", "outcome": "inserted"},
+            {"order_id": "split-1", "outcome": "inserted"},
+            {"order_id": "split-1-2", "outcome": "inserted", "announced_as": "split-1"},
+            {"order_id": "skip-1", "outcome": "skipped"},
+            {"order_id": "raise-1", "outcome": "dead_lettered", "reason": "transform_failed"},
+        ],
+        key=str,
+    )

@@ -13,6 +13,7 @@ from ingest.bench.backpressure.calls import Calls
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.outage import Outage
+from ingest.domain.result import Finished
 from ingest.flow.shutdown import Shutdown
 
 _DOCUMENT = (
@@ -28,6 +29,8 @@ class MemoryQueue:
         count: deliveries; their order IDs are numbers from 0.
         shutdown: asked for a stop when all of them are acked.
     """
+
+    keeps_results = False
 
     def __init__(self, count: int, shutdown: Shutdown) -> None:
         self._numbers = iter(range(count))
@@ -48,6 +51,10 @@ class MemoryQueue:
         if self._unfinished == 0:
             self._shutdown.request("all calls are made")
         return len(entries)
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """Results are not kept."""
+        raise NotImplementedError(f"{len(finished)} results were to be kept")
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Our own clock will do."""

@@ -27,7 +27,7 @@ Held = dict[EntryRef, tuple[str | None, int]]
 class GroupUnderTest(Protocol):
     """A consumer group, as tests see it."""
 
-    async def consumer(self, name: str) -> Queue: ...
+    async def consumer(self, name: str, *, results_age: float = 0.0) -> Queue: ...
     async def add(self, *order_ids: str, entry_id: str | None = None, **fields: str) -> list[EntryRef]: ...
     async def pending(self) -> Held: ...
     async def waiting(self) -> int:
@@ -35,6 +35,9 @@ class GroupUnderTest(Protocol):
 
     async def dead(self) -> list[tuple[str, str]]:
         """Order and reason of each dead letter."""
+
+    async def results(self) -> list[tuple[str, str]]:
+        """Order and outcome of each result."""
 
     async def exists(self, entry: EntryRef) -> bool: ...
     async def members(self) -> set[str]: ...
@@ -75,8 +78,8 @@ class MemoryGroupUnderTest:
         self._now = 1_700_000_000.0
         self.group = MemoryGroup(lambda: self._now)
 
-    async def consumer(self, name: str) -> Queue:
-        return MemoryQueue(self.group, name)
+    async def consumer(self, name: str, *, results_age: float = 0.0) -> Queue:
+        return MemoryQueue(self.group, name, keeps_results=results_age > 0)
 
     async def add(self, *order_ids: str, entry_id: str | None = None, **fields: str) -> list[EntryRef]:
         named = {name.encode(): value.encode() for name, value in fields.items()}
@@ -90,6 +93,9 @@ class MemoryGroupUnderTest:
 
     async def dead(self) -> list[tuple[str, str]]:
         return [(str(dead.order_id), dead.reason.value) for dead in self.group.dead]
+
+    async def results(self) -> list[tuple[str, str]]:
+        return self.group.results
 
     async def exists(self, entry: EntryRef) -> bool:
         return entry in self.group.stream
@@ -147,8 +153,8 @@ class RedisGroupUnderTest:
         self._stack = stack
         self._keys = Keys.of(queue)
 
-    async def consumer(self, name: str) -> Queue:
-        opened = Consumer.open(self._url, self._queue, GROUP, name, block=1.0)
+    async def consumer(self, name: str, *, results_age: float = 0.0) -> Queue:
+        opened = Consumer.open(self._url, self._queue, GROUP, name, 1.0, results_age)
         consumer = await self._stack.enter_async_context(opened)
         await consumer.ensure_group()
         return consumer
@@ -178,6 +184,12 @@ class RedisGroupUnderTest:
         return [
             (fields[b"order_id"].decode(), fields[b"reason"].decode())
             for _, fields in await self._redis.xrange(self._keys.dead)
+        ]
+
+    async def results(self) -> list[tuple[str, str]]:
+        return [
+            (fields[b"order_id"].decode(), fields[b"outcome"].decode())
+            for _, fields in await self._redis.xrange(self._keys.results)
         ]
 
     async def exists(self, entry: EntryRef) -> bool:
