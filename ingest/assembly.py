@@ -21,6 +21,7 @@ from ingest.flow.executor import Executor
 from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
+from ingest.flow.kept_documents import KeptDocuments
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import GroupMaintenance
 from ingest.flow.outage import OutageRecovery
@@ -115,7 +116,8 @@ def build_worker(
         queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
     )
     attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
-    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer, clock=clock)
+    keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
+    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer, keep=keep, clock=clock)
     executor = Executor(handler, settlement, in_flight, circuit, pacing)
     reader = Reader(
         queue,

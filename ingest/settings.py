@@ -171,6 +171,9 @@ class Settings(BaseSettings):
     transform_memory: Annotated[int, Field(ge=0)] = Field(
         1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux); 0: no limit"
     )
+    keep_document: OnOff = Field(
+        "off", description="Store the raw document with each order, for `ingest remap`: on or off"
+    )
     results: OnOff = Field("off", description="Tell what has become of each order, in the results stream: on or off")
     results_age: Seconds = Field(86_400.0, description="How long results are kept")
     shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")

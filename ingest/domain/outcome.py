@@ -16,11 +16,13 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         orders: none, one or several; all are committed together.
         fetched_at: when the document was requested, or pushed.
         size: bytes of the document; buffer space for them has been acquired.
+        document: the document, if it is to be kept.
     """
 
     orders: tuple[Order, ...]
     fetched_at: datetime
     size: int
+    document: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ class Batches:
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
         rows = tuple(
-            OrderRow(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at) for order in outcome.orders
+            OrderRow(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, outcome.document)
+            for order in outcome.orders
         )
         self._gathered.append(Item(delivery, rows, outcome.size))
         self._wake.set()

@@ -22,6 +22,7 @@ from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.domain.schedule import retry_delay
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
+from ingest.flow.kept_documents import KeptDocuments
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.ports import Decode, Upstream
 
@@ -57,6 +58,7 @@ class Handler:
         circuit: tells whether a fault is the order's or the API's.
         limit: learns how many requests the API accepts.
         buffer: space is acquired for a document before it is decoded; an order to store keeps it.
+        keep: says what of a document is stored with its orders; None: nothing.
         draw: a uniform random number between its arguments, for the retry schedule.
         clock: monotonic seconds, the circuit's.
     """
@@ -70,6 +72,7 @@ class Handler:
         limit: ConcurrencyLimit,
         buffer: BufferLimit,
         *,
+        keep: KeptDocuments | None = None,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,6 +82,7 @@ class Handler:
         self._circuit = circuit
         self._limit = limit
         self._buffer = buffer
+        self._keep = keep
         self._draw = draw
         self._clock = clock
 
@@ -126,7 +130,8 @@ class Handler:
         size = len(body)
         await self._buffer.acquire(size)
         try:
-            return Store(await self._decode.decode(body, request), at, size)
+            orders = await self._decode.decode(body, request)
+            return Store(orders, at, size, self._keep.of(body, request) if self._keep is not None and orders else None)
         except BaseException:
             self._buffer.release(size)
             raise

@@ -28,6 +28,9 @@ UPSTREAM_REQUEST = Spec(
 TRANSFORM = Spec(
     "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS
 )
+DOCUMENTS_NOT_KEPT = Spec(
+    "ingest_documents_not_kept_total", "counter", "Documents that PostgreSQL cannot hold; their orders are stored without them.",
+)  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = Spec(
@@ -56,7 +59,7 @@ LOOP_LAG = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS,
 )  # fmt: skip
 
@@ -69,6 +72,7 @@ class WorkerMetrics:
     order_latency: Histogram
     upstream_request: dict[str, Histogram]
     transform: Histogram
+    documents_not_kept: Counter
     store: Histogram
     store_rows: Histogram
     last_success: Gauge
@@ -89,6 +93,7 @@ class WorkerMetrics:
             order_latency=row.histogram(ORDER_LATENCY)[""],
             upstream_request=row.histogram(UPSTREAM_REQUEST),
             transform=row.histogram(TRANSFORM)[""],
+            documents_not_kept=row.counter(DOCUMENTS_NOT_KEPT)[""],
             store=row.histogram(STORE)[""],
             store_rows=row.histogram(STORE_ROWS)[""],
             last_success=row.gauge(LAST_SUCCESS),

@@ -1,0 +1,27 @@
+"""Keeps the raw document of an order with its row, where PostgreSQL can hold it."""
+
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.kept_document import storable_document
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Counter
+
+_log = get_logger("documents")
+
+
+class KeptDocuments:
+    """Says what to keep of each document.
+
+    Args:
+        not_kept: counts documents that cannot be kept; their orders are stored without them.
+    """
+
+    def __init__(self, not_kept: Counter) -> None:
+        self._not_kept = not_kept
+
+    def of(self, body: bytes, request: FetchRequest) -> bytes | None:
+        """What is stored with the orders of a document."""
+        kept = storable_document(body)
+        if kept is None:
+            self._not_kept.inc()
+            _log.warning("document_not_kept", order_id=request.order_id)
+        return kept
