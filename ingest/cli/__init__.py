@@ -33,6 +33,7 @@ COMMANDS: tuple[str, ...] = (
     "status",
     "dead",
     "reconcile",
+    "remap",
     "config",
     "mapping",
     "upstream",

@@ -118,7 +118,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     scene, admin = place.scene, place.admin
     stored, refused = ids(30), ids(5, "nowhere")
     settings: dict[str, object] = {"processes": 1, "concurrency": 40, "heartbeat_ttl": 1, "claim_idle": 3600}
-    settings |= {"shutdown_grace": 1, "results": "on"}
+    settings |= {"shutdown_grace": 1, "results": "on", "keep_document": "on"}
 
     async def requests(count: int) -> bool:
         return scene.api.stats().requests >= count
@@ -159,6 +159,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     await command(place, "dead", "drop", "--all", "--yes")
     await eventually(lambda: dead(0))
     assert '"stored": 31' in await command(place, "status", "--json")
+    assert '"unchanged": 31' in await command(place, "remap", "--json")
     assert PASSWORD not in await command(place, "config", "--json")
 
     assert place.refused() == []

@@ -1,0 +1,120 @@
+"""`ingest remap`: makes orders of stored documents again."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli.common import say
+from ingest.cli.text import counted, printable
+from ingest.cli.times import InvalidTime, parse_time
+from ingest.domain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ingest.operations.remap import DocumentSelection, RemapReport
+    from ingest.settings import Settings
+
+EPILOG = """
+Examples:
+
+`ingest remap --dry-run` counts how many orders the transform of today would change.
+
+`ingest remap` changes them.
+
+`ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
+
+`ingest remap --after 540120` goes on where an interrupted run has ended, as it says.
+
+The command may run while workers do, and may be repeated. An order that a worker stores meanwhile is newer, and stays.
+"""
+
+_TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
+
+
+def remap(
+    ids: Annotated[list[str] | None, typer.Argument(help="Only these orders.", metavar="ID")] = None,
+    *,
+    since: Annotated[str | None, typer.Option(help=f"Fetched at this time or later. {_TIME}", metavar="TIME")] = None,
+    until: Annotated[str | None, typer.Option(help=f"Fetched before this time. {_TIME}", metavar="TIME")] = None,
+    after: Annotated[str | None, typer.Option(help="Only orders with an ID after this one.", metavar="ID")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Make orders of stored documents again, without asking the external API.
+
+    This needs documents that workers have kept (INGEST_KEEP_DOCUMENT), and applies INGEST_TRANSFORM as it is now. Orders that
+    were erased stay erased. Rows whose document yields no order today stay as they are.
+
+    The report goes to stderr, or with --json to stdout. The exit code is 1 if a document cannot be used.
+    """
+    import asyncio
+    import json
+
+    from ingest.cli.common import start
+    from ingest.operations.remap import RemapReport
+
+    selection = _selection(ids or [], since, until)
+    report = RemapReport(last=after)
+    with _resumable(report):
+        asyncio.run(_run(start(), selection, report, dry_run=dry_run))
+    if as_json:
+        typer.echo(json.dumps(report.as_dict() | {"dry_run": dry_run}))
+    else:
+        _print(report, dry_run=dry_run)
+    raise typer.Exit(1 if report.failed else 0)
+
+
+def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "DocumentSelection":
+    from ingest.operations.remap import DocumentSelection
+
+    now = datetime.now(UTC)
+    try:
+        first, last = (None if text is None else parse_time(text, now) for text in (since, until))
+    except InvalidTime as error:
+        raise ConfigError(str(error)) from error
+    if first is not None and last is not None and first >= last:
+        raise ConfigError("--until must be later than --since")
+    return DocumentSelection(tuple(ids), first, last)
+
+
+@contextmanager
+def _resumable(report: "RemapReport") -> Iterator[None]:
+    """Say where to go on, if it ends early."""
+    try:
+        yield
+    except BaseException:
+        if report.examined:
+            say(f"{counted(report.examined, 'order')} done; go on with: ingest remap --after {report.last}")
+        raise
+
+
+async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
+    from ingest.assembly import open_decode
+    from ingest.cli.progress import ProgressDisplay
+    from ingest.operations.remap import remap as run
+    from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+
+    seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform
+    dsn = settings.postgres_dsn.get_secret_value()
+    async with open_decode(settings, seconds) as decode:
+        with ProgressDisplay("remapping") as display:
+            await run(dsn, decode, selection, report, dry_run=dry_run, on_progress=display.update)
+
+
+def _print(report: "RemapReport", *, dry_run: bool) -> None:
+    for failure in report.failures:
+        say(f"{failure.order_id}: {failure.reason}: {printable(failure.error, 200)}")
+    if report.failed > len(report.failures):
+        say(f"and {report.failed - len(report.failures):,} more")
+    parts = {
+        "would be changed" if dry_run else "changed": report.changed,
+        "unchanged": report.unchanged,
+        "would be new" if dry_run else "new": report.inserted,
+        "skipped": report.skipped,
+        "stored again meanwhile": report.newer,
+        "failed": report.failed,
+    }
+    told = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+    say(f"{counted(report.examined, 'order')} with a document" + (f": {told}" if told else ""))

@@ -1,0 +1,200 @@
+"""Makes orders of stored documents again, with the transform of today, without asking the external API.
+
+It goes through the rows in the order of their IDs, a page at a time. It may run while workers do: what they store meanwhile is newer,
+and stays. When the process dies here, the pages before are done, and doing them again changes nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+
+from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.errors import RowsRefused, TransformFailed
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import InvalidDocument
+from ingest.mapping.transform import Decoder
+from ingest.store.documents import Documents, DocumentSelection, Remapped, StoredDocument
+
+__all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "announced_id", "remap"]
+
+MAX_EXAMPLES = 20
+
+Identify = Callable[[bytes], str | None]
+"""Tells of which announced order a document is; None if it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that stays as it is, since nothing can be made of its document."""
+
+    order_id: str
+    reason: str
+    error: str
+
+
+@dataclass(slots=True)
+class RemapReport:
+    """What has been done so far; in a dry run, what would be done.
+
+    Attributes:
+        examined: rows with a document.
+        changed: rows that were replaced.
+        unchanged: rows that are as they would be made today.
+        inserted: orders that a document had not yielded before.
+        skipped: rows whose document yields no such order today; they stay.
+        newer: rows that were stored again meanwhile.
+        failed: rows whose document cannot be used today; they stay.
+        failures: the first of them.
+        last: the last order ID that is done; a run can be resumed after it.
+    """
+
+    examined: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    inserted: int = 0
+    skipped: int = 0
+    newer: int = 0
+    failed: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    last: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for a script."""
+        return asdict(self)
+
+    def add_failure(self, failure: Failure) -> None:
+        """Count a row that cannot be made again."""
+        self.failed += 1
+        if len(self.failures) < MAX_EXAMPLES:
+            self.failures.append(failure)
+
+    def add(self, outcomes: Sequence[Remapped | None]) -> None:
+        """Count rows; None for one that is gone, which somebody has erased."""
+        self.changed += outcomes.count(Remapped.CHANGED)
+        self.unchanged += outcomes.count(Remapped.UNCHANGED)
+        self.newer += outcomes.count(Remapped.NEWER) + outcomes.count(None)
+
+
+class _Document(msgspec.Struct, frozen=True):
+    id: str
+
+
+_decode_id = msgspec.json.Decoder(_Document).decode
+
+
+def announced_id(document: bytes) -> str | None:
+    """Of which order a document of the service's own format is."""
+    try:
+        return _decode_id(document).id
+    except msgspec.DecodeError:
+        return None
+
+
+async def remap(
+    dsn: str,
+    decoder: Decoder,
+    selection: DocumentSelection,
+    report: RemapReport,
+    *,
+    identify: Identify = announced_id,
+    dry_run: bool = False,
+    on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
+) -> None:
+    """Make the selected orders again, those after `report.last` if it is set.
+
+    Args:
+        dsn: of the database.
+        decoder: makes orders of documents.
+        selection: which orders.
+        report: counts what is done; it is right whenever this ends.
+        identify: tells of which announced order a document is.
+        dry_run: change nothing.
+        on_progress: called with how many rows were examined, and how many there are, if that is known.
+
+    Raises:
+        StoreUnavailable: PostgreSQL cannot be used right now.
+    """
+    async with Documents.open(dsn, selection) as documents:
+        total = await documents.count(report.last or "")
+        run = _Run(documents, decoder, identify, report, dry_run=dry_run)
+        while page := await documents.page(report.last or ""):
+            await run.remap_page(page)
+            on_progress(report.examined, total)
+
+
+class _Run:
+    def __init__(
+        self, documents: Documents, decoder: Decoder, identify: Identify, report: RemapReport, *, dry_run: bool
+    ) -> None:
+        self._documents = documents
+        self._decoder = decoder
+        self._identify = identify
+        self._report = report
+        self._dry_run = dry_run
+
+    async def remap_page(self, page: Sequence[StoredDocument]) -> None:
+        """Make the orders of a page again; only then is it counted as done."""
+        made = await asyncio.gather(*(self._made(stored) for stored in page))
+        own: list[OrderRow] = []
+        others: dict[str, list[OrderRow]] = {}
+        for stored, rows in zip(page, made, strict=True):
+            if isinstance(rows, Failure):
+                self._report.add_failure(rows)
+                continue
+            own_rows = [row for row in rows if row.order.id == stored.order_id]
+            self._report.skipped += not own_rows
+            own += own_rows
+            others[stored.order_id] = [row for row in rows if row.order.id != stored.order_id]
+        await self._replace(own)
+        # What was erased meanwhile does not come back under another ID.
+        present = await self._documents.present([order_id for order_id, rows in others.items() if rows])
+        await self._insert([row for order_id in present for row in others[order_id]])
+        self._report.examined += len(page)
+        self._report.last = page[-1].order_id
+
+    async def _made(self, stored: StoredDocument) -> list[OrderRow] | Failure:
+        announced = self._identify(stored.document) or stored.order_id
+        try:
+            orders = await self._decoder.decode(stored.document, FetchRequest(announced))
+        except InvalidDocument as error:
+            return Failure(stored.order_id, DeadReason.INVALID_ORDER.value, str(error))
+        except TransformFailed as error:
+            return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, str(error))
+        return [
+            OrderRow(order, stored.fetched_at, stored.attempts, stored.enqueued_at, stored.document) for order in orders
+        ]
+
+    async def _replace(self, rows: Sequence[OrderRow]) -> None:
+        """Replace rows together, or one by one to find those that PostgreSQL refuses."""
+        if not rows:
+            return
+        replace = self._documents.compare if self._dry_run else self._documents.replace
+        try:
+            outcomes = await replace(rows)
+        except RowsRefused as error:
+            if len(rows) == 1:
+                self._report.add_failure(Failure(rows[0].order.id, DeadReason.UNSTORABLE.value, str(error)))
+                return
+            for row in rows:
+                await self._replace([row])
+            return
+        self._report.add([outcomes.get(row.order.id) for row in rows])
+
+    async def _insert(self, rows: Sequence[OrderRow]) -> None:
+        if not rows:
+            return
+        try:
+            if self._dry_run:
+                there = await self._documents.compare(rows)
+                self._report.inserted += len({row.order.id for row in rows} - there.keys())
+            else:
+                self._report.inserted += await self._documents.insert(rows)
+        except RowsRefused as error:
+            if len(rows) == 1:
+                self._report.add_failure(Failure(rows[0].order.id, DeadReason.UNSTORABLE.value, str(error)))
+                return
+            for row in rows:
+                await self._insert([row])

@@ -1,0 +1,113 @@
+"""`ingest remap`, as people and scripts use it."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from integration.scene import document
+from support import Cli, connected
+
+from ingest.domain.delivery import OrderRow
+from ingest.domain.order import decode_order
+from ingest.store.orders import OrderStore
+
+FUNCTION = """
+from msgspec.structs import replace
+
+def transform(order, document):
+    if order.id == "bad":
+        raise ValueError("Jane Doe")
+    return replace(order, status="better")
+"""
+
+
+@pytest.fixture
+async def own_code(dsn: str, tmp_path: Path) -> dict[str, str]:
+    """Three stored orders, and the environment of a function for them."""
+    bodies = {order_id: document(order_id) for order_id in ("a", "b", "c")}
+    async with OrderStore.open(dsn) as orders:
+        await orders.upsert(
+            [
+                OrderRow(decode_order(body, order_id), datetime.now(UTC), 1, 0.0, body)
+                for order_id, body in bodies.items()
+            ]
+        )
+    (tmp_path / "remapped_code.py").write_text(FUNCTION, encoding="utf-8")
+    return {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "remapped_code:transform"}
+
+
+async def statuses(dsn: str) -> dict[str, str]:
+    async with connected(dsn) as sql:
+        return {row["order_id"]: row["status"] for row in await sql.fetch("SELECT order_id, status FROM orders")}
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+async def test_stored_orders_are_made_again(cli: Cli, dsn: str, own_code: dict[str, str], processes: str) -> None:
+    env = own_code | {"INGEST_TRANSFORM_PROCESSES": processes}
+
+    dry = cli.run("remap", "--dry-run", env=env)
+    assert (dry.returncode, dry.stdout) == (0, "")
+    assert dry.stderr == "3 orders with a document: 3 would be changed\n"
+    assert set((await statuses(dsn)).values()) == {"placed"}
+
+    assert cli.run("remap", "--after", "a", env=env).stderr == "2 orders with a document: 2 changed\n"
+    done = cli.run("remap", "--json", env=env)
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {
+        "examined": 3,
+        "changed": 1,
+        "unchanged": 2,
+        "inserted": 0,
+        "skipped": 0,
+        "newer": 0,
+        "failed": 0,
+        "failures": [],
+        "last": "c",
+        "dry_run": False,
+    }
+    assert set((await statuses(dsn)).values()) == {"better"}
+
+
+async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_code: dict[str, str]) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute(
+            "UPDATE orders SET order_id = 'bad', document = document || '{\"id\": \"bad\"}' WHERE order_id = 'b'"
+        )
+
+    done = cli.run("remap", env=own_code)
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "bad: transform_failed: `ValueError` at remapped_code:6 in transform\n"
+        "3 orders with a document: 2 changed, 1 failed\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "told"),
+    [
+        (["--since", "tomorrow"], {}, "'tomorrow' is not a time"),
+        (["--since", "1h", "--until", "2h"], {}, "--until must be later than --since"),
+        ([], {"INGEST_TRANSFORM": "nowhere_at_all:transform"}, "no module nowhere_at_all"),
+        (
+            [],
+            {"INGEST_TRANSFORM": "nowhere_at_all:transform", "INGEST_TRANSFORM_PROCESSES": "1"},
+            "no module nowhere_at_all",
+        ),
+    ],
+)
+def test_wrong_use_is_one_line(cli: Cli, arguments: list[str], env: dict[str, str], told: str) -> None:
+    done = cli.run("remap", *arguments, env=env)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_database_that_is_unavailable_is_one_line(cli: Cli) -> None:
+    done = cli.run("remap", env={"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/ingest"})
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("ingest: PostgreSQL is unavailable: ")

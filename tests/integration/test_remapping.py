@@ -1,0 +1,244 @@
+"""`remap` makes orders of stored documents again; what is newer, or erased, stays."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fakes.workers import metrics
+from integration.scene import document
+from msgspec.structs import replace
+from support import connected
+
+from ingest.domain.delivery import OrderRow
+from ingest.domain.order import Order, decode_order
+from ingest.flow.decoding import OrderDecoder
+from ingest.mapping.transform import InLoop, Transform
+from ingest.operations.remap import DocumentSelection, RemapReport, remap
+from ingest.store.documents import Documents
+from ingest.store.orders import OrderStore
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+Function = Callable[[Order, bytes], Any]
+
+
+async def store(dsn: str, *order_ids: str, at: datetime = AT, kept: bool = True, status: str = "placed") -> None:
+    bodies = {order_id: document(order_id, status=status) for order_id in order_ids}
+    async with OrderStore.open(dsn) as orders:
+        await orders.upsert(
+            [OrderRow(decode_order(body, name), at, 2, 7.0, body if kept else None) for name, body in bodies.items()]
+        )
+
+
+async def run(
+    dsn: str, function: Function, *, after: str | None = None, dry_run: bool = False, **selected: Any
+) -> RemapReport:
+    transform = Transform(OrderDecoder(), InLoop(function, 1.0), metrics().transform)
+    report = RemapReport(last=after)
+    await remap(dsn, transform, DocumentSelection(**selected), report, dry_run=dry_run)
+    return report
+
+
+async def rows(dsn: str) -> dict[str, dict[str, Any]]:
+    async with connected(dsn) as sql:
+        return {row["order_id"]: dict(row) for row in await sql.fetch("SELECT * FROM orders")}
+
+
+def better(order: Order, _: bytes) -> Order:
+    return replace(order, status=f"better {order.status}", attributes={"seen": True})
+
+
+async def test_a_row_is_made_again_and_keeps_what_its_document_does_not_tell(dsn: str) -> None:
+    await store(dsn, "a")
+    before = (await rows(dsn))["a"]
+
+    report = await run(dsn, better)
+
+    after = (await rows(dsn))["a"]
+    assert (report.examined, report.changed, report.last) == (1, 1, "a")
+    assert (after["status"], after["attributes"]) == ("better placed", '{"seen": true}')
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"status", "attributes", "ingested_at"}
+
+
+async def test_everything_that_the_document_tells_is_made_again(dsn: str) -> None:
+    await store(dsn, "a")
+    updated = AT + timedelta(days=1)
+
+    def other(order: Order, _: bytes) -> Order:
+        return replace(order, updated_at=updated, country=None, lines=(order.lines[0],) * 2)
+
+    await run(dsn, other)
+
+    after = (await rows(dsn))["a"]
+    assert (after["updated_at"], after["version"], after["fetched_at"]) == (updated, updated, AT)
+    assert (after["country"], after["line_count"], str(after["total"])) == (None, 2, "15.00")
+
+
+async def test_done_again_it_changes_nothing(dsn: str) -> None:
+    await store(dsn, "a", "b")
+    await run(dsn, better)
+    before = await rows(dsn)
+
+    report = await run(dsn, better)
+
+    assert (report.unchanged, report.changed) == (2, 0)
+    assert await rows(dsn) == before
+
+
+async def test_a_dry_run_counts_and_changes_nothing(dsn: str) -> None:
+    await store(dsn, "a", "b")
+    before = await rows(dsn)
+
+    report = await run(dsn, lambda order, _: [better(order, b""), replace(order, id=f"{order.id}-2")], dry_run=True)
+
+    assert (report.examined, report.changed, report.inserted) == (2, 2, 2)
+    assert await rows(dsn) == before
+
+
+async def test_a_row_that_is_stored_again_meanwhile_is_newer_and_stays(dsn: str) -> None:
+    await store(dsn, "a", "b")
+    stored: list[str] = []
+
+    async def meanwhile(order: Order, _: bytes) -> Order:
+        if order.id == "a":
+            await store(dsn, "a", at=AT + timedelta(seconds=1), status="newer")
+            stored.append("a")
+        return better(order, b"")
+
+    report = await run(dsn, meanwhile)
+
+    assert (stored, report.changed, report.newer) == (["a"], 1, 1)
+    assert {order_id: row["status"] for order_id, row in (await rows(dsn)).items()} == {
+        "a": "newer",
+        "b": "better placed",
+    }
+
+
+async def test_an_order_that_was_erased_stays_erased(dsn: str) -> None:
+    await store(dsn, "a", "b")
+
+    async def meanwhile(order: Order, _: bytes) -> list[Order]:
+        async with connected(dsn) as sql:
+            await sql.execute("INSERT INTO erased_orders VALUES ('a'), ('b-2') ON CONFLICT DO NOTHING")
+            await sql.execute("DELETE FROM orders WHERE order_id = 'a'")
+        return [order, replace(order, id=f"{order.id}-2")]
+
+    await run(dsn, meanwhile)
+
+    assert set(await rows(dsn)) == {"b"}
+
+
+async def test_rows_without_a_document_are_left_out(dsn: str) -> None:
+    await store(dsn, "a", kept=False)
+
+    assert (await run(dsn, better)).examined == 0
+
+
+async def test_a_document_that_cannot_be_used_is_told_and_its_row_stays(dsn: str) -> None:
+    await store(dsn, "a", "b", "c", "d")
+    async with connected(dsn) as sql:
+        await sql.execute("UPDATE orders SET document = '[]' WHERE order_id = 'b'")
+        await sql.execute("ALTER TABLE orders ADD CHECK (status <> 'better d')")
+
+    def fails(order: Order, _: bytes) -> Order | None:
+        if order.id == "a":
+            raise KeyError("Jane Doe")
+        return replace(order, status=f"better {order.id}")
+
+    report = await run(dsn, fails)
+
+    assert (report.examined, report.changed, report.failed, report.last) == (4, 1, 3, "d")
+    told = {failure.order_id: (failure.reason, failure.error) for failure in report.failures}
+    assert told["a"][0] == "transform_failed"
+    assert "Jane" not in told["a"][1]
+    assert told["b"] == ("invalid_order", "Expected `object`, got `array`")
+    assert told["d"][0] == "unstorable"
+    statuses = {order_id: row["status"] for order_id, row in (await rows(dsn)).items()}
+    assert statuses == {"a": "placed", "b": "placed", "c": "better c", "d": "placed"}
+
+
+async def test_an_order_that_is_skipped_today_stays(dsn: str) -> None:
+    await store(dsn, "a")
+
+    report = await run(dsn, lambda *_: None)
+
+    assert (report.skipped, set(await rows(dsn))) == (1, {"a"})
+
+
+async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
+    def split(order: Order, _: bytes) -> list[Order]:
+        return [replace(order, id=f"{order.id}-{number}", status="part") for number in (1, 2)]
+
+    body = document("a")
+    async with OrderStore.open(dsn) as orders:
+        parts = split(decode_order(body, "a"), b"")
+        await orders.upsert([OrderRow(part, AT, 1, 0.0, body) for part in parts])
+
+    report = await run(dsn, lambda order, body: [better(each, b"") for each in split(order, body)])
+
+    assert (report.examined, report.changed, report.inserted) == (2, 2, 0)
+    assert {row["status"] for row in (await rows(dsn)).values()} == {"better part"}
+
+
+async def test_what_is_selected_is_made_again(dsn: str) -> None:
+    await store(dsn, "a", "b", "c")
+    await store(dsn, "d", at=AT + timedelta(days=1))
+
+    assert (await run(dsn, better, ids=("a", "c"), dry_run=True)).examined == 2
+    assert (await run(dsn, better, since=AT + timedelta(hours=1), dry_run=True)).examined == 1
+    assert (await run(dsn, better, until=AT + timedelta(hours=1), dry_run=True)).examined == 3
+    assert (await run(dsn, better, after="b", dry_run=True)).examined == 2
+
+
+async def test_pages_follow_each_other_and_large_documents_come_in_small_pages(dsn: str) -> None:
+    await store(dsn, *(f"order-{number:04}" for number in range(450)))
+    async with connected(dsn) as sql:
+        # Texts that cannot be compressed.
+        await sql.execute(
+            "UPDATE orders SET document = document || jsonb_build_object('random', random)"
+            " FROM (SELECT string_agg(md5(random()::text), '') AS random FROM generate_series(1, 40000)) AS texts"
+            " WHERE order_id >= 'order-0440'"
+        )
+
+    report = await run(dsn, better)
+
+    assert (report.examined, report.changed) == (450, 450)
+    async with Documents.open(dsn, DocumentSelection()) as documents:
+        assert [len(await documents.page(after)) for after in ("", "order-0300", "order-0439")] == [200, 140, 1]
+
+
+async def test_an_interrupted_run_goes_on_where_it_ended(dsn: str) -> None:
+    await store(dsn, *(f"order-{number:04}" for number in range(250)))
+    report = RemapReport()
+
+    async def interrupted(order: Order, _: bytes) -> Order:
+        if order.id == "order-0249":
+            raise KeyboardInterrupt
+        return better(order, b"")
+
+    transform = Transform(OrderDecoder(), _Raising(interrupted), metrics().transform)
+    with pytest.raises(_Stopped):
+        await remap(dsn, transform, DocumentSelection(), report)
+    assert report.last == "order-0199"
+
+    rest = await run(dsn, better, after=report.last)
+
+    assert (report.changed, rest.changed) == (200, 50)
+
+
+class _Stopped(Exception):
+    """The run ends here."""
+
+
+class _Raising(InLoop):
+    """Ends the run where the function is interrupted."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__(function, 1.0)
+
+    async def run(self, order: Order, body: bytes) -> Any:
+        try:
+            return await super().run(order, body)
+        except KeyboardInterrupt:
+            raise _Stopped from None
