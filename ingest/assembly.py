@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
+from ingest.domain.order import InvalidDocument, document_id
 from ingest.endpoint import endpoint_of, limits_of
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
@@ -235,6 +236,27 @@ async def open_worker(
     """A worker with its connections; see `open_ports`."""
     async with open_ports(settings, metrics, name, classes, clock) as ports:
         yield build_worker(settings, ports, metrics)
+
+
+def identify_of(settings: Settings) -> Callable[[bytes], str | None]:
+    """What tells of which announced order a document is; None if it does not say.
+
+    Raises:
+        ConfigError: if the mapping cannot be used.
+    """
+    if settings.mapping is None:
+        return document_id
+    from ingest.mapping.load import load_mapping  # noqa: PLC0415  only some need it
+
+    mapping = load_mapping(settings.mapping)
+
+    def identify(document: bytes) -> str | None:
+        try:
+            return mapping.decode(document, None).id or None
+        except InvalidDocument:
+            return None
+
+    return identify
 
 
 def decode_of(settings: Settings) -> Decode:

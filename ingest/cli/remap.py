@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
 
-`ingest remap --dry-run` counts how many orders the transform of today would change.
+`ingest remap --dry-run` counts how many orders the mapping and the transform of today would change.
 
 `ingest remap` changes them.
 
@@ -44,8 +44,8 @@ def remap(
 ) -> None:
     """Make orders of stored documents again, without asking the external API.
 
-    This needs documents that workers have kept (INGEST_KEEP_DOCUMENT), and applies INGEST_TRANSFORM as it is now. Orders that
-    were erased stay erased. Rows whose document yields no order today stay as they are.
+    This needs documents that workers have kept (INGEST_KEEP_DOCUMENT), and applies INGEST_MAPPING and INGEST_TRANSFORM as they
+    are now. Orders that were erased stay erased. Rows whose document yields no order today stay as they are.
 
     The report goes to stderr, or with --json to stdout. The exit code is 1 if a document cannot be used.
     """
@@ -91,7 +91,7 @@ def _resumable(report: "RemapReport") -> Iterator[None]:
 
 
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
-    from ingest.assembly import open_decode
+    from ingest.assembly import identify_of, open_decode
     from ingest.cli.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -100,7 +100,12 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     dsn = settings.postgres_dsn.get_secret_value()
     async with open_decode(settings, seconds) as decode:
         with ProgressDisplay("remapping") as display:
-            await run(dsn, decode, selection, report, dry_run=dry_run, on_progress=display.update)
+            await run(
+                *(dsn, decode, selection, report),
+                identify=identify_of(settings),
+                dry_run=dry_run,
+                on_progress=display.update,
+            )
 
 
 def _print(report: "RemapReport", *, dry_run: bool) -> None:

@@ -152,6 +152,21 @@ def decode_order(body: bytes, order_id: str) -> Order:
     return order
 
 
+class _Identified(msgspec.Struct, frozen=True, gc=False):
+    id: str
+
+
+_id_decoder = msgspec.json.Decoder(_Identified)
+
+
+def document_id(body: bytes) -> str | None:
+    """Return which order a document says it is of; None if it does not say."""
+    try:
+        return _id_decoder.decode(body).id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def undecodable(body: bytes, error: Exception) -> InvalidDocument:
     """Return what is wrong with a document that msgspec could not decode; `TruncatedDocument` if its end is missing."""
     if isinstance(error, RecursionError):

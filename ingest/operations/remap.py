@@ -1,4 +1,4 @@
-"""Makes orders of stored documents again, with the transform of today, without asking the external API.
+"""Makes orders of stored documents again, with the mapping and the transform of today, without asking the external API.
 
 It goes through the rows in the order of their IDs, a page at a time. It may run while workers do: what they store meanwhile is newer,
 and stays. When the process dies here, the pages before are done, and doing them again changes nothing.
@@ -9,16 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import msgspec
-
 from ingest.domain.delivery import DeadReason, OrderRow
 from ingest.domain.errors import RowsRefused, TransformFailed
 from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument
+from ingest.domain.order import InvalidDocument, document_id
 from ingest.mapping.transform import Decoder
 from ingest.store.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
-__all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "announced_id", "remap"]
+__all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
 
@@ -78,28 +76,13 @@ class RemapReport:
         self.newer += outcomes.count(Remapped.NEWER) + outcomes.count(None)
 
 
-class _Document(msgspec.Struct, frozen=True):
-    id: str
-
-
-_decode_id = msgspec.json.Decoder(_Document).decode
-
-
-def announced_id(document: bytes) -> str | None:
-    """Of which order a document of the service's own format is."""
-    try:
-        return _decode_id(document).id
-    except msgspec.DecodeError:
-        return None
-
-
 async def remap(
     dsn: str,
     decoder: Decoder,
     selection: DocumentSelection,
     report: RemapReport,
     *,
-    identify: Identify = announced_id,
+    identify: Identify = document_id,
     dry_run: bool = False,
     on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
 ) -> None:

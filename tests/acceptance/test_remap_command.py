@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from integration.scene import document
+from msgspec.structs import replace
 from support import Cli, connected
 
 from ingest.domain.delivery import OrderRow
@@ -83,6 +84,40 @@ async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_co
         "bad: transform_failed: `ValueError` at remapped_code:6 in transform\n"
         "3 orders with a document: 2 changed, 1 failed\n"
     )
+
+
+MAPPING = """
+[order]
+id = "number"
+status = "state"
+placed_at = "created"
+currency = {{ value = "EUR" }}
+country = "{country}"
+
+[[lines]]
+from = "positions"
+sku = "article"
+quantity = "amount"
+unit_price = "price"
+"""
+
+
+async def test_a_better_mapping_is_applied(cli: Cli, dsn: str, tmp_path: Path) -> None:
+    lines = [{"article": "S", "amount": 2, "price": "1.50"}]
+    body = json.dumps(
+        {"number": "m1", "state": "new", "created": "2026-01-02T00:00:00Z", "land": "NO", "positions": lines}
+    )
+    async with OrderStore.open(dsn) as orders:
+        old = replace(decode_order(document("m1"), "m1"), status="new", country=None)
+        await orders.upsert([OrderRow(old, datetime.now(UTC), 1, 0.0, body.encode())])
+    (tmp_path / "mapping.toml").write_text(MAPPING.format(country="land"), encoding="utf-8")
+
+    done = cli.run("remap", env={"INGEST_MAPPING": str(tmp_path / "mapping.toml")})
+
+    assert done.stderr == "1 order with a document: 1 changed\n"
+    async with connected(dsn) as sql:
+        row = await sql.fetchrow("SELECT country, total FROM orders")
+    assert (row["country"], str(row["total"])) == ("NO", "3.00")
 
 
 @pytest.mark.parametrize(
