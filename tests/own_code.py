@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,6 +21,11 @@ def hostile(order: Order, document: bytes) -> Any:
     if kind in _HOSTILE:
         return _HOSTILE[kind](order, document)
     return replace(order, attributes={"pid": os.getpid(), "bytes": len(document)})
+
+
+def _socket() -> int:
+    """The socket to the worker, which no function should touch."""
+    return next(fd for fd in range(3, 20) if stat.S_ISSOCK(os.fstat(fd).st_mode))
 
 
 def _hang(*_: object) -> None:
@@ -53,6 +59,8 @@ _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
     "wrong": lambda order, _: replace(order, status=7),
     "huge": lambda order, _: replace(order, attributes={"all": "x" * 40_000_000}),
     "same": lambda order, _: order,
+    "garbage": lambda *_: os.write(_socket(), b"\0\0\0\3abc"),
+    "flood": lambda *_: os.write(_socket(), b"\xff" * 64),
 }
 
 

@@ -7,6 +7,8 @@ import sys
 from asyncio.subprocess import Process
 from contextlib import suppress
 
+import msgspec
+
 from ingest.domain.errors import ConfigError
 from ingest.mapping.messages import HEADER, LARGEST_REPLY, Reply, Start, Task, decode_reply, frame
 
@@ -101,7 +103,7 @@ class ChildProcess:
                 return decode_reply(await self._frame())
         except TimeoutError as error:
             raise TookTooLong(f"took longer than {timeout:g} s") from error
-        except (asyncio.IncompleteReadError, OSError) as error:
+        except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError) as error:
             raise ProcessEnded(f"ended its process ({_cause(await self.end())})") from error
 
     async def _frame(self) -> bytes:

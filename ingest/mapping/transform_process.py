@@ -120,6 +120,8 @@ def _limit(memory: int) -> None:
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
         if memory:
+            _, most = resource.getrlimit(resource.RLIMIT_DATA)
+            memory = memory if most == resource.RLIM_INFINITY else min(memory, most)
             resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     # A crash is expected here, and its core would be as large as the process.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,13 +1,15 @@
 """`ingest remap`, as people and scripts use it."""
 
+import asyncio
 import json
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from integration.scene import document
 from msgspec.structs import replace
-from support import Cli, connected
+from support import Cli, connected, eventually
 
 from ingest.domain.delivery import OrderRow
 from ingest.domain.order import decode_order
@@ -84,6 +86,42 @@ async def test_a_document_that_cannot_be_used_is_told(cli: Cli, dsn: str, own_co
         "bad: transform_failed: `ValueError` at remapped_code:6 in transform\n"
         "3 orders with a document: 2 changed, 1 failed\n"
     )
+
+
+WAITS = """
+import asyncio
+from msgspec.structs import replace
+
+async def transform(order, document):
+    if order.id == "order-0249":
+        await asyncio.Event().wait()
+    return replace(order, status="better")
+"""
+
+
+async def test_an_interrupted_run_says_where_to_go_on(cli: Cli, dsn: str, tmp_path: Path) -> None:
+    body = document("order-0000")
+    first = decode_order(body, "order-0000")
+    async with OrderStore.open(dsn) as orders:
+        copies = [replace(first, id=f"order-{number:04}") for number in range(250)]
+        bodies = [body.replace(b"order-0000", order.id.encode()) for order in copies]
+        await orders.upsert(
+            [OrderRow(order, datetime.now(UTC), 1, 0.0, kept) for order, kept in zip(copies, bodies, strict=True)]
+        )
+    (tmp_path / "waiting_code.py").write_text(WAITS, encoding="utf-8")
+    env = {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "waiting_code:transform", "INGEST_TRANSFORM_TIMEOUT": "600"}
+
+    running = cli.start("remap", env=env)
+
+    async def is_waiting() -> bool:
+        return list((await statuses(dsn)).values()).count("better") == 200
+
+    await eventually(is_waiting)
+    running.send_signal(signal.SIGINT)
+    _, told = await asyncio.to_thread(running.communicate)
+
+    assert running.returncode == 130
+    assert told == "200 orders done; go on with: ingest remap --after order-0199\nstopped\n"
 
 
 MAPPING = """

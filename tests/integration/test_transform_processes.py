@@ -90,6 +90,8 @@ async def test_attributes_keep_their_types() -> None:
     [
         ("exit-1", "ended its process (exit code 3), twice"),
         ("killed-1", "ended its process (signal 9), twice"),
+        ("garbage-1", "ended its process ("),
+        ("flood-1", "ended its process ("),
         ("eat-1", "`MemoryError` at own_code:"),
         ("leave-1", "`SystemExit` at own_code:"),
         ("raise-1", "`ValueError` at own_code:"),
