@@ -13,6 +13,7 @@ from typing import Protocol
 from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
 from ingest.domain.order import InvalidDocument, document_id
 from ingest.endpoint import endpoint_of, limits_of
+from ingest.flow.adaptive_limit import AdaptiveLimit
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
@@ -66,6 +67,7 @@ class Ports:
         upstream: where orders are fetched.
         decode: from documents to orders.
         clock: the queue server's time; `upstream` stamps documents with it.
+        adaptive: the limit that learns from the attempts of `upstream`, where it is in use.
     """
 
     queue: Queue
@@ -73,6 +75,7 @@ class Ports:
     upstream: Upstream
     decode: Decode = field(default_factory=OrderDecoder)
     clock: SharedClock = field(default_factory=SharedClock)
+    adaptive: AdaptiveLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def build_worker(
     per_request, requests = orders_per_request(settings), requests_at_once(settings)
     circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
     pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
-    limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, clock=clock)
+    limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, ports.adaptive, clock=clock)
     if isinstance(ports.upstream, BulkUpstream) and isinstance(pacing, SharedPacing):
         ports.upstream.pace = RequestPace(limit, pacing)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
@@ -188,15 +191,22 @@ async def open_ports(
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
         await until_ready("redis", consumer.ensure_group)
+        adaptive = None
+        if settings.upstream_adaptive == "on":
+            adaptive = AdaptiveLimit(requests_at_once(settings), shared=clock.now)
         upstream: Upstream = await stack.enter_async_context(
             classes.upstream.open(
-                endpoint_of(settings, os.environ), limits_of(settings), metrics.upstream_request, clock.utc
+                endpoint_of(settings, os.environ),
+                limits_of(settings),
+                metrics.upstream_request,
+                clock.utc,
+                attempts=adaptive,
             )
         )
         if settings.upstream_bulk_url:
             upstream = await stack.enter_async_context(BulkUpstream.open(upstream, bulk_options(settings)))
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
-        yield Ports(consumer, store, upstream, decode, clock)
+        yield Ports(consumer, store, upstream, decode, clock, adaptive)
 
 
 @asynccontextmanager

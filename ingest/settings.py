@@ -141,6 +141,10 @@ class Settings(BaseSettings):
         description="Where the list is in its answer, such as data.orders; by default the answer is the list, or has only one",
     )
     upstream_bulk_id: MemberPath = Field("id", description="Where the order ID is in each document of that list")
+    upstream_adaptive: OnOff = Field(
+        "off",
+        description="on: within INGEST_CONCURRENCY, find how many requests at a time the external API can process",
+    )
     heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
         6.0,
         description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",

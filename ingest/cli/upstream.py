@@ -70,6 +70,12 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     concurrency_limit: Annotated[
         int, _option(_LIMITS, "Requests at a time above which it answers 429; 0: no limit.", min=0)
     ] = _DEFAULT.concurrency_limit,
+    capacity: Annotated[
+        int, _option(_LIMITS, "Requests processed at a time, while the others wait; 0: no limit.", min=0)
+    ] = _DEFAULT.capacity,
+    capacity_queue: Annotated[
+        int, _option(_LIMITS, "Requests that may wait; more get 503.", min=0)
+    ] = _DEFAULT.capacity_queue,
     retry_after: Annotated[
         int, _option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
     ] = _DEFAULT.retry_after,
@@ -150,6 +156,8 @@ Examples:
 `ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` is an ordinary day.
 
 `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
+
+`ingest upstream --latency 0.4 --capacity 400` takes longer when it is asked for more than 400 orders at a time.
 
 `ingest upstream --any-id` serves any number of orders, for a benchmark.
 

@@ -6,11 +6,14 @@ what was too much, stays there for ten times the pause, and then grows by one fo
 there is a pause between requests as well.
 
 After an outage it begins with a few in the same way: what comes back up does not bear everybody at once.
+
+Where `adaptive_limit` is in use, the lower of the two limits holds.
 """
 
 import time
 from collections.abc import Callable
 
+from ingest.flow.adaptive_limit import AdaptiveLimit
 from ingest.flow.pacing import WORK_PER_PAUSE, Pacing
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -31,12 +34,23 @@ class ConcurrencyLimit:
         most: orders, as set.
         gauge: shows the limit.
         pacing: the pauses between requests.
+        adaptive: the limit that the API's own capacity sets, if that is looked for.
         clock: monotonic seconds, those of `record_throttle`.
     """
 
-    def __init__(self, most: int, gauge: Gauge, pacing: Pacing, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        most: int,
+        gauge: Gauge,
+        pacing: Pacing,
+        adaptive: AdaptiveLimit | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._most = most
         self._exact = float(most)
+        self._capacity = most
+        self._adaptive = adaptive
         self._gauge = gauge
         self._pacing = pacing
         self._clock = clock
@@ -44,13 +58,15 @@ class ConcurrencyLimit:
         self._cut_at = self._stays_until = 0.0
         self.value = most
         gauge.set(most)
+        if adaptive is not None:
+            adaptive.observe(self._limit_to)
 
     def record_success(self) -> None:
         """An answer that was not "too much"."""
         pacing = self._pacing
         if pacing.is_on:
             pacing.record_success()
-        if self.value < self._most and not pacing.interval:
+        if self._exact < self._most and not pacing.interval:
             if self._exact > _FAR_ABOVE * self._too_much + 1:
                 self._forget()
             if self._exact < self._doubles_until:
@@ -81,6 +97,8 @@ class ConcurrencyLimit:
         """An outage is over: begin with a few. What was too much for the API before says nothing about now."""
         self._pacing.resume()
         self._forget()
+        if self._adaptive is not None:
+            self._adaptive.restart()
         self._set(min(_A_FEW, float(self._most)))
 
     def _forget(self) -> None:
@@ -91,11 +109,17 @@ class ConcurrencyLimit:
         self._stays_until = self._cut_at + (WORK_PER_PAUSE + 1) * self._pacing.pause
         if self.value == 1:
             self._pacing.slow_down()
-        self._too_much = self._exact
-        self._doubles_until = max(1.0, self._exact * _CUT)
+        # More may be allowed than the API's capacity, which was in flight.
+        self._too_much = min(self._exact, float(self._capacity))
+        self._doubles_until = max(1.0, self._too_much * _CUT)
         self._set(min(_A_FEW, self._doubles_until))
 
     def _set(self, exact: float) -> None:
         self._exact = exact
-        self.value = int(exact)
+        self.value = min(int(exact), self._capacity)
         self._gauge.set(self.value)
+
+    def _limit_to(self, capacity: int) -> None:
+        """Let at most this many be in flight: the API's own capacity."""
+        self._capacity = capacity
+        self._set(self._exact)

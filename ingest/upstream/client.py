@@ -17,6 +17,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 from ingest.domain.errors import ConfigError, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.attempts import Attempts
 from ingest.upstream.endpoint import Endpoint
 from ingest.upstream.opening import opened_session
 from ingest.upstream.replacement import Opener, ReplaceableTransport
@@ -62,14 +63,16 @@ class UpstreamClient:
         limits: UpstreamLimits,
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = utc_now,
+        *,
+        attempts: Attempts | None = None,
     ) -> AsyncIterator[Self]:
-        """Open a client with its transport and its credential.
+        """Open a client with its transport and its credential; `attempts` learns of each request.
 
         Raises:
             ConfigError: a certificate cannot be used.
         """
         opener = transport_opener(endpoint.kind)
-        async with opened_session(endpoint, opener, limits, seconds, now) as session:
+        async with opened_session(endpoint, opener, limits, seconds, now, attempts) as session:
             yield cls(session, endpoint, limits.tries)
 
     @classmethod

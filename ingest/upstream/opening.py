@@ -9,6 +9,7 @@ from datetime import datetime
 
 from ingest.domain.errors import ConfigError
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.authority import Authority
 from ingest.upstream.credential import Credential, FixedCredential
 from ingest.upstream.endpoint import Endpoint, OAuth2, fixed_headers
@@ -77,8 +78,9 @@ async def opened_session(
     limits: UpstreamLimits,
     seconds: dict[str, Histogram],
     now: Callable[[], datetime],
+    attempts: Attempts | None = None,
 ) -> AsyncIterator[ApiSession]:
-    """Open a session.
+    """Open a session; `attempts` learns of each request to the API, and of none for a token.
 
     Raises:
         ConfigError: a certificate cannot be used.
@@ -87,7 +89,7 @@ async def opened_session(
     async with AsyncExitStack() as stack:
         tls = _Tls(access.tls)
         secrets = Secrets(access.secrets)
-        transport = await tls.opened(stack, opener, endpoint.url, limits, endpoint.proxy)
+        transport = await tls.opened(stack, observed(opener, attempts), endpoint.url, limits, endpoint.proxy)
         credential: Credential
         if access.oauth2 is None:
             credential = _fixed(endpoint, secrets)

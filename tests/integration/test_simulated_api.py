@@ -623,6 +623,8 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "rate_limit": 100.5,
         "rate_burst": 7,
         "concurrency_limit": 20,
+        "capacity": 30,
+        "capacity_queue": 40,
         "retry_after": 2,
         "retry_after_format": "date",
         "down": "reset",

@@ -89,6 +89,7 @@ class FaultyAnswers:
             Fault.RESET: RESET,
             Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"),
             Fault.DOWN_RESET: RESET,
+            Fault.OVERLOADED: problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait"),
             Fault.UNAUTHORIZED: problem(
                 HTTPStatus.UNAUTHORIZED, "the credential is missing or wrong", WWW_Authenticate="Bearer"
             ),

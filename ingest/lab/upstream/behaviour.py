@@ -57,6 +57,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         rate_limit: requests per second above which 429 is the answer; 0 is no limit.
         rate_burst: requests that may come at once within `rate_limit`; null is one second's worth.
         concurrency_limit: requests being answered above which 429 is the answer; 0 is no limit.
+        capacity: requests processed at a time; the others wait, so that answers take longer; 0 is no limit. See `capacity`.
+        capacity_queue: requests that may wait; more get a 503 without Retry-After.
         retry_after: seconds to wait that a 429 or 503 demands.
         retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
         down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
@@ -93,6 +95,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rate_limit: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
     rate_burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
     concurrency_limit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    capacity: Annotated[int, msgspec.Meta(ge=0)] = 0
+    capacity_queue: Annotated[int, msgspec.Meta(ge=0)] = 1000
     retry_after: Annotated[int, msgspec.Meta(ge=0)] = 1
     retry_after_format: Literal["seconds", "date", "none"] = "seconds"
     down: Literal["503", "reset"] | None = None

@@ -27,6 +27,7 @@ class Fault(Enum):
     HANG = "hang_rate"
     # Refusals, sent at once.
     DOWN = "down"
+    OVERLOADED = "overloaded"
     DOWN_RESET = "down_reset"
     UNAUTHORIZED = "unauthorized"
     THROTTLED = "throttled"

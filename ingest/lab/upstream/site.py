@@ -7,9 +7,10 @@ from random import Random
 
 from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.capacity import Capacity
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.credentials import Authority, Credentials
-from ingest.lab.upstream.faults import FaultPlan
+from ingest.lab.upstream.faults import Fault, FaultPlan
 from ingest.lab.upstream.listing import listed_keys, listing
 from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
 from ingest.lab.upstream.stats import Stats, StatsReport
@@ -25,6 +26,7 @@ class Site:
         self.catalogue = Catalogue(samples, behaviour)
         self.stats = Stats()
         self.authority = Authority(behaviour)
+        self._capacity = Capacity()
         self.behave(behaviour)
 
     def behave(self, behaviour: Behaviour) -> None:
@@ -36,6 +38,7 @@ class Site:
             behaviour, self._random, self.credentials.accepts if self.credentials.is_needed else None
         )
         self._faulty = FaultyAnswers(behaviour)
+        self._capacity.capacity, self._capacity.queue = behaviour.capacity, behaviour.capacity_queue
         self.catalogue.behave(behaviour)
         self.shape = None if behaviour.shape is None else SHAPES[behaviour.shape]
 
@@ -69,12 +72,15 @@ class Site:
             fault = plan.refuse(authorization, self.stats.concurrency, now)
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
-        if plan.faulty:
-            fault = plan.draw(key, keys)
-            if fault:
-                answer = self._faulty.to(fault, order_id_of(key), right, time.time())
-                return answer, plan.draw_latency()
-        return right, plan.draw_latency()
+        answer: Answer | None = right
+        if plan.faulty and (fault := plan.draw(key, keys)):
+            answer = self._faulty.to(fault, order_id_of(key), right, time.time())
+        if not self._capacity.capacity:
+            return answer, plan.draw_latency()
+        latency = self._capacity.take(now, plan.draw_latency())
+        if latency is None:
+            return self._faulty.to(Fault.OVERLOADED, order_id_of(key), right, time.time()), 0.0
+        return answer, latency
 
     def report(self) -> StatsReport:
         """Return the counts with those per order."""
