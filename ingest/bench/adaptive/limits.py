@@ -1,0 +1,106 @@
+"""The limits that are compared: ours, those of others, a fixed one, and the best one, which knows the API."""
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from random import Random
+
+from ingest.bench.adaptive.formulas import Arc, Gradient2
+from ingest.bench.adaptive.world import Clock, End, Limit, Phase
+from ingest.flow.adaptive_limit import AdaptiveLimit
+from ingest.flow.limit import ConcurrencyLimit
+from ingest.flow.pacing import Pacing
+from ingest.telemetry.shared_metrics import Gauge
+
+OURS = "ours"
+BEST = "optimum"
+
+
+class Ours:
+    """The limit of a worker: `AdaptiveLimit`, and with it `ConcurrencyLimit` and `Pacing`, which answer a 429."""
+
+    def __init__(self, most: int, clock: Clock, random: Random) -> None:
+        self._adaptive = AdaptiveLimit(most, clock=clock, shared=clock)
+        self._pacing = Pacing(clock=clock, draw=random.uniform)
+        gauge = Gauge(memoryview(array("d", [0.0])), 0)
+        self._limit = ConcurrencyLimit(most, gauge, self._pacing, self._adaptive, clock=clock)
+
+    @property
+    def value(self) -> int:
+        """See `Limit`."""
+        return self._limit.value
+
+    def start(self, now: float) -> None:
+        """See `Limit`."""
+        del now
+        self._pacing.record_start()
+        self._adaptive.record_start()
+
+    def end(self, started_at: float, now: float, end: End) -> None:
+        """See `Limit`."""
+        match end:
+            case End.DOCUMENT:
+                self._adaptive.record_document(started_at, now)
+                self._limit.record_success()
+            case End.OVERLOADED:
+                self._adaptive.record_overload(started_at)
+            case End.THROTTLED:
+                self._adaptive.record_end()
+                self._limit.record_throttle(1.0, started_at)
+
+    def pause(self, now: float) -> float:
+        """See `Limit`."""
+        del now
+        return self._pacing.wait() if self._pacing.is_on else 0.0
+
+
+class _Unaware:
+    """Learns nothing from attempts."""
+
+    def start(self, now: float) -> None:
+        """See `Limit`."""
+
+    def end(self, started_at: float, now: float, end: End) -> None:
+        """See `Limit`."""
+
+    def pause(self, now: float) -> float:
+        """See `Limit`."""
+        del now
+        return 0.0
+
+
+class Fixed(_Unaware):
+    """As many as set, whatever the API is like."""
+
+    def __init__(self, most: int, clock: Clock) -> None:
+        del clock
+        self.value = most
+
+
+class Best(_Unaware):
+    """What the API can process at each moment, and no more; with a quota, the number that uses it up."""
+
+    def __init__(self, phases: Sequence[Phase], most: int, clock: Clock) -> None:
+        self._clock = clock
+        self._ends = list(accumulate(phase.seconds for phase in phases))
+        self._values = [min(most, phase.capacity, _by_rate(phase)) for phase in phases]
+
+    @property
+    def value(self) -> int:
+        """See `Limit`."""
+        return next((value for end, value in zip(self._ends, self._values, strict=True) if self._clock.now < end), 1)
+
+
+def _by_rate(phase: Phase) -> int:
+    return int(phase.rate * phase.latency) if phase.rate else phase.capacity
+
+
+def contenders(phases: Sequence[Phase], most: int, seed: int) -> Mapping[str, Callable[[Clock], Limit]]:
+    """What makes each limit, by name."""
+    return {
+        BEST: lambda clock: Best(phases, most, clock),
+        OURS: lambda clock: Ours(most, clock, Random(seed)),
+        "Gradient2": lambda clock: Gradient2(most, clock),
+        "ARC": lambda clock: Arc(most, clock),
+        "fixed": lambda clock: Fixed(most, clock),
+    }
