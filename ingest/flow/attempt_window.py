@@ -21,6 +21,8 @@ _MOST_SAMPLES = 5_000
 _FULL_AT_PEAK = 0.9
 _FULL_ON_AVERAGE = 0.5
 _STEADY = 0.25
+# Seconds: what a clock may not tell apart.
+_CLOCK = 1e-6
 _LATER = float("inf")
 
 
@@ -124,7 +126,7 @@ class AttemptWindow:
 
     def measure(self, now: float) -> Measured:
         """What it has shown until now."""
-        ordered = sorted(self._seconds)
+        ordered = sorted(max(seconds, _CLOCK) for seconds in self._seconds)
         in_flight = self._in_flight / self._samples
         return Measured(
             p90=ordered[int(_QUANTILE * (len(ordered) - 1))],
