@@ -100,7 +100,7 @@ class BulkUpstream:
         self.pace: Pace | None = None
         self._client = client
         self._most = options.requests
-        self._requester = Requester(AnswerReader(options.path, options.id_path), options.body, clock)
+        self._requester = Requester(AnswerReader(options.path, options.id_path, options.size), options.body, clock)
         self._waiting = WaitingCalls(options.size, options.url_length)
         self._running: set[asyncio.Task[None]] = set()
         self._counted = 0

@@ -2,8 +2,12 @@
 
 An answer is a JSON array of documents, or an object in which a path leads to one. A document that is no order, or has no readable ID,
 is no obstacle to the others.
+
+An answer may be as large as many documents, and malicious: what is built of it is bounded by the number of orders requested, or by
+`_SMALL`. What cannot be read within that is refused as a whole, and so requested again in halves.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +19,18 @@ from ingest.upstream.responses import is_truncated
 
 _WHITESPACE = b" \t\r\n"
 _INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+# Bytes of which anything may be built: up to 60 times as many in memory.
+_SMALL = 256 * 1024
+# Elements of a list beside the orders requested: duplicates, and orders that nobody requested.
+_MORE = 100
+_LONGEST_ID = 64
+_NULL = msgspec.Raw(b"null")
+_NAME = rb'"(?P<name>(?:[^"\\]|\\.){0,200}+)"\s*+:\s*+'
+_SHORT = rb'(?:"(?:[^"\\]|\\.)*+"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
+# The first list that is not empty in an object, behind members that are neither.
+_FIRST_LIST = re.compile(
+    rb"\s*+\{\s*+(?:" + _NAME.replace(b"?P<name>", b"?:") + _SHORT + rb"\s*+,\s*+){0,50}+" + _NAME + rb"\["
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,69 +53,122 @@ class AnswerReader:
         path: names of the members that lead to the list, separated by dots; if empty, the answer is the list itself, or has
             exactly one member that is a list.
         id_path: the same for the ID within a document: text or an integer.
+        size: orders in a request.
     """
 
-    def __init__(self, path: str, id_path: str) -> None:
-        self._path = path
-        self._lists = _decoder(path, list[msgspec.Raw])
-        self._ids = _decoder(id_path, str | int)
-        self._id_depth = id_path.count(".") + 1
-        self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+    def __init__(self, path: str, id_path: str, size: int) -> None:
+        self._path = path.split(".") if path else []
+        self._at_path = _decoder(self._path, msgspec.Raw)
+        self._id_path = id_path.split(".")
+        self._one_id = _decoder(self._id_path, msgspec.Raw)
+        self._most = 4 * size + _MORE
+        self._count = 0
+        document: Any = self._counted()
+        self._ids = msgspec.json.Decoder(list[document])
         self._items = msgspec.json.Decoder(list[msgspec.Raw])
+        self._members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
     def read(self, body: bytes) -> Listed:
         """Divide an answer.
 
         Raises:
             TransientFault: it is truncated.
-            PermanentFault: it is not JSON, or has no list.
+            PermanentFault: it is not JSON, has no list, or too much in it.
         """
         try:
-            items = self._list_in(body)
+            found = self._list_in(body)
+            ids, items = self._ids_in(found), self._items.decode(found)
         except _INVALID as error:
             raise _fault_of(error, body) from None
         listed = Listed({}, [])
-        for item in items:
-            document = bytes(item)
-            order_id = self._id_of(document)
+        for raw_id, item in zip(ids, items, strict=True):
+            order_id, document = _text_of(raw_id), bytes(item)
             if order_id is None:
                 listed.nameless.append(document)
             else:
                 listed.documents.setdefault(order_id, document)
         return listed
 
-    def _list_in(self, body: bytes) -> list[msgspec.Raw]:
+    def _list_in(self, body: bytes) -> bytes | msgspec.Raw:
         if self._path:
-            items: list[msgspec.Raw] = _inner(self._lists.decode(body), self._path.count(".") + 1)
-            return items
+            found = _inner(self._at_path.decode(body), len(self._path))
+            if bytes(memoryview(found)[:1]) != b"[":
+                raise msgspec.ValidationError(f"no list - at `$.{'.'.join(self._path)}`")
+            return found
         if body.lstrip(_WHITESPACE)[:1] == b"[":
-            return self._items.decode(body)
+            return body
+        if len(body) > _SMALL:
+            first = _FIRST_LIST.match(body)
+            if first is None:
+                raise msgspec.ValidationError("no list is found in it: name it with INGEST_UPSTREAM_BULK_PATH")
+            name = msgspec.json.decode(b'"%b"' % first["name"], type=str)
+            return _inner(_decoder([name], msgspec.Raw).decode(body), 1)
         lists = [raw for raw in self._members.decode(body).values() if bytes(memoryview(raw)[:1]) == b"["]
         if len(lists) != 1:
             raise msgspec.ValidationError(
                 f"an object with {len(lists)} lists: name the one with INGEST_UPSTREAM_BULK_PATH"
             )
-        return self._items.decode(lists[0])
+        return lists[0]
 
-    def _id_of(self, document: bytes) -> str | None:
+    def _ids_in(self, found: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+        """The IDs of all documents, in their order; `null` for what has none."""
+        self._count = 0
         try:
-            return str(_inner(self._ids.decode(document), self._id_depth))
+            return [_inner(each, len(self._id_path)) for each in self._ids.decode(found)]
+        except msgspec.ValidationError:
+            # Also for one that is not an object; then each is read by itself.
+            if self._count > self._most or len(memoryview(found)) > _SMALL:
+                raise
+        return [self._id_of(item) for item in self._items.decode(found)]
+
+    def _id_of(self, item: msgspec.Raw) -> msgspec.Raw:
+        try:
+            return _inner(self._one_id.decode(item), len(self._id_path))
         except _INVALID:
-            return None
+            return _NULL
+
+    def _counted(self) -> Any:
+        """A type for documents, of which only the ID is read, and which may not be too many."""
+
+        def count(_: msgspec.Struct) -> None:
+            self._count += 1
+            if self._count > self._most:
+                raise ValueError(f"more than {self._most} documents")
+
+        return _level(self._id_path, msgspec.Raw, {"__post_init__": count})
 
 
-def _decoder(path: str, leaf: Any) -> Any:
-    """A decoder that looks only at what the path leads to."""
-    kind = leaf
-    for name in reversed(path.split(".")) if path else ():
-        kind = msgspec.defstruct("Level", [("inner", kind)], rename={"inner": name}, gc=False)
-    return msgspec.json.Decoder(kind)
+def _decoder(path: list[str], leaf: Any) -> Any:
+    """A decoder that builds only what the path leads to."""
+    return msgspec.json.Decoder(_level(path, leaf, {}) if path else leaf)
 
 
-def _inner(value: Any, depth: int) -> Any:
+def _level(path: list[str], leaf: Any, namespace: dict[str, Any]) -> Any:
+    """A type that reads only the member that the path names; without it, that is `null`."""
+    inner, missing = (_level(path[1:], leaf, {}) | None, None) if path[1:] else (leaf, _NULL)
+    return msgspec.defstruct(
+        "Level", [("inner", inner, missing)], rename={"inner": path[0]}, namespace=namespace, gc=False
+    )
+
+
+def _inner(value: Any, depth: int) -> msgspec.Raw:
     for _ in range(depth):
+        if value is None:
+            return _NULL
         value = value.inner
-    return value
+    found: msgspec.Raw = value
+    return found
+
+
+def _text_of(raw_id: msgspec.Raw) -> str | None:
+    """An ID as text; None if it is neither text nor an integer."""
+    text = bytes(raw_id)
+    if text[:1] != b'"':
+        return text.decode() if len(text) <= _LONGEST_ID and text.removeprefix(b"-").isdigit() else None
+    try:
+        return msgspec.json.decode(text, type=str)
+    except _INVALID:
+        return None
 
 
 def _fault_of(error: Exception, body: bytes) -> Fault:

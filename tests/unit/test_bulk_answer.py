@@ -1,5 +1,7 @@
 """The answer to a bulk request is divided into documents, byte for byte; what is wrong with it is said without its values."""
 
+import tracemalloc
+
 import pytest
 
 from ingest.domain.delivery import DeadReason, RetryReason
@@ -22,7 +24,7 @@ A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
     ],
 )
 def test_the_list_is_found_in_the_answer(path: str, body: bytes) -> None:
-    listed = AnswerReader(path, "id").read(body)
+    listed = AnswerReader(path, "id", 50).read(body)
 
     assert listed.documents == {"a": A, "b": B}
     assert listed.nameless == []
@@ -51,7 +53,7 @@ def test_the_list_is_found_in_the_answer(path: str, body: bytes) -> None:
     ],
 )
 def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: bytes, order_id: str | None) -> None:
-    listed = AnswerReader("", id_path).read(b"[%b,%b]" % (document, document))
+    listed = AnswerReader("", id_path, 50).read(b"[%b,%b]" % (document, document))
 
     assert listed.documents == ({} if order_id is None else {order_id: document})
     assert listed.nameless == ([document] * 2 if order_id is None else [])
@@ -68,15 +70,15 @@ def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: byte
         ("", b'{"a":[],"b":[]}', "2 lists: name the one with INGEST_UPSTREAM_BULK_PATH"),
         ("", b"{} s3cr3t}", "malformed"),
         ("orders", b"[]", "Expected"),
-        ("orders", b'{"s3cr3t":[]}', "orders"),
-        ("data.orders", b'{"data":{"orders":"s3cr3t"}}', r"\$\.data\.orders"),
+        ("orders", b'{"s3cr3t":[]}', r"\$\.orders"),
+        ("data.orders", b'{"data":{"orders":"s3cr3t"}}', r"no list - at `\$\.data\.orders`"),
         ("", b"[" * 100_000, "truncated|deep"),
         ("", b"[" + b"[" * 100_000 + b"]" * 100_000 + b"]", "deep"),
     ],
 )
 def test_an_answer_without_a_list_is_refused_and_none_of_its_values_shown(path: str, body: bytes, what: str) -> None:
     with pytest.raises((PermanentFault, TransientFault), match=what) as fault:
-        AnswerReader(path, "id").read(body)
+        AnswerReader(path, "id", 50).read(body)
 
     assert "s3cr3t" not in str(fault.value)
     if isinstance(fault.value, PermanentFault):
@@ -88,6 +90,55 @@ def test_a_truncated_answer_may_be_tried_again() -> None:
 
     for length in range(len(body)):
         with pytest.raises(TransientFault) as fault:
-            AnswerReader("", "id").read(body[:length])
+            AnswerReader("", "id", 50).read(body[:length])
         assert fault.value.retry_reason is RetryReason.TRUNCATED
         assert fault.value.reached
+
+
+MUCH = 2_000_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[%b1]" % (b"1," * (MUCH // 2)),
+        b"[%b{}]" % (b"{}," * (MUCH // 3)),
+        b'[{"id":"a"},%b[]]' % (b"[]," * (MUCH // 3)),
+        b'{"x":[%b1]}' % (b"1," * (MUCH // 2)),
+        b'{%b"a":[]}' % (b'"a":1,' * (MUCH // 6)),
+        b'{"%b":[]}' % (b"x" * MUCH),
+        b'{"a":%b1%b,"b":[]}' % (b'{"a":' * 100_000, b"}" * 100_000),
+    ],
+    ids=["numbers", "objects", "lists", "numbers in an object", "members", "a long name", "deep"],
+)
+def test_of_a_malicious_answer_little_is_built(body: bytes) -> None:
+    reader = AnswerReader("", "id", 50)
+    tracemalloc.start()
+    try:
+        with pytest.raises((PermanentFault, TransientFault)):
+            reader.read(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 * len(body) + 60 * 256 * 1024 // 4
+
+
+@pytest.mark.parametrize(
+    "before",
+    [b"", b'"errors" : [ ] ,', b'"n": -1.5e3, "t": "a\\"[{", "o": {"a": "b"}, "z": null,\n'],
+)
+def test_in_a_large_answer_the_first_list_that_is_not_empty_is_the_one(before: bytes) -> None:
+    large = b'{"id":"b","x":"%b"}' % (b"[{" * 200_000)
+    body = b'{ %b "orders" : [%b , %b], "links": [1]}' % (before, A, large)
+
+    listed = AnswerReader("", "id", 50).read(body)
+
+    assert listed.documents == {"a": A, "b": large}
+
+
+def test_a_large_answer_with_what_is_no_document_is_refused_as_a_whole_and_so_requested_in_halves() -> None:
+    large = b'{"id":"b","x":"%b"}' % (b"x" * 300_000)
+
+    with pytest.raises(PermanentFault, match="Expected `object`"):
+        AnswerReader("", "id", 50).read(b"[%b,[]]" % large)
