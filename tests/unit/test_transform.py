@@ -124,7 +124,7 @@ async def test_attributes_that_are_changed_in_place_are_checked() -> None:
         order.attributes["note"] = "a\0b"
         return order
 
-    assert await failure_of(spoil) == "returned an order that is not valid: a text contains a NUL character"
+    assert (await failure_of(spoil)).startswith("returned an order that is not valid: a text contains a NUL character")
 
 
 @pytest.mark.parametrize(
