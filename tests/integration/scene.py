@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from support import eventually, with_database
+from support import connected, eventually, with_database
 
 from ingest.assembly import Classes, open_worker
 from ingest.domain.queue_state import QueueState
@@ -249,11 +249,14 @@ class Scene:
     async def stored_at_least(self, count: int, within: float = 30.0) -> int:
         """Wait until so many orders are stored."""
 
-        async def enough() -> int | None:
-            stored = await self.stored()
-            return stored if stored >= count else None
+        # One connection for all looks: opening it costs more than many of them.
+        async with connected(self.dsn) as connection:
 
-        found = await eventually(enough, within=within)
+            async def enough() -> int | None:
+                stored = int(await connection.fetchval("SELECT count(*) FROM orders"))
+                return stored if stored >= count else None
+
+            found = await eventually(enough, within=within)
         assert found is not None
         return found
 

@@ -44,7 +44,7 @@ async def nothing_is_blamed(scene: Scene) -> None:
 
 
 async def all_stored_at_the_first_attempt(scene: Scene, order_ids: list[str]) -> None:
-    await scene.finished()
+    await scene.finished(within=90)
     assert await scene.dead() == []
     rows = await scene.rows()
     assert_right(rows, order_ids)
