@@ -24,8 +24,6 @@ from ingest.store.orders import OrderStore
 
 pytestmark = pytest.mark.long
 
-# Where a disk need not be waited for: a killed server loses nothing there.
-_QUICK = "/dev/shm" if Path("/dev/shm").is_dir() else None
 # Each takes about a quarter of a second, half of it the servers'.
 EXAMPLES = {kind.name: 80 if kind.product == "valkey" else 25 for kind in KINDS}
 SETTINGS = settings(
@@ -44,7 +42,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def server(kind: Kind) -> Iterator[ValkeyServer]:
     """A server that may be stopped or killed: what it has confirmed survives that."""
     with (
-        TemporaryDirectory(prefix="ingest-", dir=_QUICK) as folder,
+        TemporaryDirectory(prefix="ingest-") as folder,
         kind.server(Path(folder) / "server", appendonly="yes", appendfsync="always") as server,
     ):
         yield server

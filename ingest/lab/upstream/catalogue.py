@@ -38,19 +38,12 @@ class Catalogue:
 
     def _behave(self, behaviour: Behaviour) -> None:
         self._behaviour = behaviour
-        stamp = _stamp(behaviour.updated_at)
-        self._answers = {
-            ORDERS + order_id.encode(): answer(HTTPStatus.OK, _stamped(document, stamp))
-            for order_id, document in self._samples.items()
-        }
+        self._stamp = _stamp(behaviour.updated_at)
+        # Made when they are asked for: most tests ask for a few of ten thousand.
+        self._answers: dict[bytes, Answer] = {}
+        self._rests: list[bytes] = []
         for key, replacement in self._replaced.items():
             self._put(key, replacement)
-        # What follows the ID in each sample, to be served under any ID.
-        documents = list(self._samples.values())
-        if behaviour.any_bytes is not None:
-            wanted = behaviour.any_bytes
-            documents = sorted(documents, key=lambda document: abs(len(document) - wanted))[:_ALIKE]
-        self._rests = [_stamped(document, stamp).split(b",", 1)[1] for document in documents]
 
     def put(self, key: bytes, document: bytes) -> None:
         """Serve exactly these bytes for an order from now on."""
@@ -78,13 +71,25 @@ class Catalogue:
 
     def _other(self, key: bytes) -> Answer:
         order_id = key[len(ORDERS) :]
+        if key not in self._replaced and (document := self._samples.get(order_id_of(key))) is not None:
+            self._answers[key] = made = answer(HTTPStatus.OK, _stamped(document, self._stamp))
+            return made
         if not self._behaviour.any_id or key in self._replaced or not _ID.fullmatch(order_id):
             return not_found(order_id_of(key))
-        body = b'{"id":"%s",%s' % (order_id, self._rests[crc32(order_id) % len(self._rests)])
+        body = b'{"id":"%s",%s' % (order_id, self._rest(order_id))
         return Answer(
             b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
             "200",
         )
+
+    def _rest(self, order_id: bytes) -> bytes:
+        """What follows the ID in one of the samples, always the same one for an ID."""
+        if not self._rests:
+            documents = list(self._samples.values())
+            if (wanted := self._behaviour.any_bytes) is not None:
+                documents = sorted(documents, key=lambda document: abs(len(document) - wanted))[:_ALIKE]
+            self._rests = [_stamped(document, self._stamp).split(b",", 1)[1] for document in documents]
+        return self._rests[crc32(order_id) % len(self._rests)]
 
 
 def _of_documents(behaviour: Behaviour) -> tuple[object, ...]:
