@@ -29,9 +29,10 @@ MEMORY = 512 * 1024 * 1024
 
 @asynccontextmanager
 async def opened(function: str = "hostile", processes: int = 2, within: float = 30.0) -> AsyncIterator[Transform]:
+    before = children()
     async with ProcessPool.open(f"own_code:{function}", processes, within, MEMORY) as pool:
         yield Transform(OrderDecoder(), pool, metrics().transform)
-    assert children() == []
+    assert set(children()) <= set(before)
 
 
 def children() -> list[psutil.Process]:
@@ -139,7 +140,7 @@ async def test_a_process_that_was_killed_between_two_calls_is_replaced() -> None
 async def test_a_call_that_is_cancelled_leaves_nothing_for_the_next() -> None:
     async with opened(processes=1) as transform:
         call = asyncio.create_task(made(transform, "hang-1"))
-        [child] = children()
+        [child] = [each for each in children() if each.status() != psutil.STATUS_ZOMBIE]
         await eventually(lambda: _burns(child))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -169,6 +170,8 @@ async def test_signals_are_for_the_worker_and_output_goes_to_its_standard_error(
 
 
 async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
+    before = children()
+
     with pytest.raises(
         ConfigError, match="INGEST_TRANSFORM: own_code:nothing cannot be used: the module has no nothing"
     ):
@@ -177,7 +180,7 @@ async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
         async with ProcessPool.open("own_code:nothing", 2, 1.0, MEMORY):
             raise AssertionError("opened")
 
-    assert children() == []
+    assert set(children()) <= set(before)
 
 
 _PARENT = """
