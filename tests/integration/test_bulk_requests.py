@@ -58,15 +58,17 @@ async def test_orders_that_do_not_exist_or_are_invalid_are_dead_lettered_and_no_
 @pytest.mark.parametrize("status", [400, 404, 403, 500])
 async def test_an_order_that_breaks_the_answer_for_others_is_isolated(scene: Scene, status: int) -> None:
     scene.api.behave(breaking_id="order-42", error_status=status)
-    await scene.enqueue(*ORDERS)
-
+    await scene.enqueue("first")
     async with scene.worker(**bulk(scene), max_attempts=1) as worker:
+        await scene.finished()
+
+        await scene.enqueue(*ORDERS)
         await scene.finished()
 
     (dead,) = await scene.dead()
     assert dead["order_id"] == "order-42"
     rows = await scene.rows()
-    assert_right(rows, [order_id for order_id in ORDERS if order_id != "order-42"])
+    assert_right(rows, ["first", *(order_id for order_id in ORDERS if order_id != "order-42")])
     assert {row["attempts"] for row in rows.values()} == {1}
     assert worker.metric("ingest_circuit_open") == 0
     assert scene.api.stats().requests <= 60
