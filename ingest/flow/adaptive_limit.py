@@ -41,7 +41,7 @@ class AdaptiveLimit:
         self._clock = clock
         self._shared = shared
         self._observer: Callable[[int], None] = _ignore
-        self._probes_at = self._next_probe()
+        self._probes_at = self._clock() + _until_probe(self._shared())
         self.in_flight = 0
         self._search = CapacitySearch(most)
         self.value = int(self._search.limit)
@@ -101,12 +101,8 @@ class AdaptiveLimit:
         self._search.cut(self._window.loaded)
         self._apply(is_new=True)
 
-    def _next_probe(self) -> float:
-        """When all processes probe next, by our own clock."""
-        return self._clock() + _PROBE_EVERY - self._shared() % _PROBE_EVERY
-
     def _probe(self) -> None:
-        self._probes_at = self._next_probe()
+        self._probes_at = self._clock() + _until_probe(self._shared())
         before = self._search.limit
         self._search.probe()
         if self._search.limit != before:
@@ -121,6 +117,11 @@ class AdaptiveLimit:
 
     def _new_window(self, *, is_new: bool) -> AttemptWindow:
         return AttemptWindow(self._clock(), self.in_flight, self.value, is_new=is_new)
+
+
+def _until_probe(shared_now: float) -> float:
+    """Seconds until all processes probe."""
+    return _PROBE_EVERY - shared_now % _PROBE_EVERY
 
 
 def _ignore(_limit: int) -> None:
