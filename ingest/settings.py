@@ -71,7 +71,9 @@ class Settings(BaseSettings):
     upstream_url: str = Field(
         "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
     )
-    upstream_token: SecretStr | None = Field(None, description="Bearer token for the external API")
+    upstream_token: SecretStr | None = Field(
+        None, description="Bearer token for the external API; with header: the key"
+    )
     # -- requests to the external API; what depends on several of them is checked by `ingest.endpoint` ----------------
     upstream_method: Annotated[Literal["GET", "POST"], BeforeValidator(_upper)] = Field(
         "GET", description="Method of requests to the external API: GET or POST"

@@ -208,6 +208,9 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["status", "--interval", "soon"], "--interval"),
         (["status", "surplus"], "surplus"),
         (["upstream", "--error-rate", "2"], "--error-rate"),
+        (["upstream", "--client-ca", "ca.pem"], "--client-ca need --tls-cert"),
+        (["upstream", "--tls-cert", "nowhere.pem"], "--tls-cert, --tls-key, --client-ca: cannot be used"),
+        (["upstream", "--basic", "nobody"], "--basic"),
     ],
     ids=" ".join,
 )

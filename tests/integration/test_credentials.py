@@ -148,14 +148,14 @@ async def https_scene(redis_url: str, dsn: str, queue_name: str, parties: tuple[
     """The scene, with an API on HTTPS that has the first certificate."""
     async with Scene.open(redis_url, dsn, queue_name) as scene:
         tls = server_tls(parties[0].cert, parties[0].key, None)
-        async with SimulatedApi(Behaviour(any_id=True, token="first"), seed=1, tls=tls) as api:
+        async with SimulatedApi(Behaviour(any_id=True, token="t0ken-one"), seed=1, tls=tls) as api:
             scene.api = api
             yield scene
 
 
 @pytest.fixture
 def workers(cli: Cli, https_scene: Scene, tmp_path: Path, parties: tuple[Party, Party]) -> Iterator[Workers]:
-    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "token").write_text("t0ken-one\n")
     (tmp_path / "ca.pem").write_bytes(parties[0].ca.read_bytes())
     variables = {
         "INGEST_UPSTREAM_URL": https_scene.api.url_template,
@@ -178,8 +178,8 @@ async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_r
     port = int(scene.api.base_url.rpartition(":")[2])
     await scene.api.__aexit__(None, None, None)
     tls = server_tls(parties[1].cert, parties[1].key, None)
-    async with SimulatedApi(Behaviour(any_id=True, token="second"), seed=1, port=port, tls=tls):
-        replace(tmp_path / "token", b"second\n")
+    async with SimulatedApi(Behaviour(any_id=True, token="t0ken-two"), seed=1, port=port, tls=tls):
+        replace(tmp_path / "token", b"t0ken-two\n")
         replace(tmp_path / "ca.pem", parties[1].ca.read_bytes())
         await scene.enqueue(*ids(50, "after"))
         await all_stored_at_the_first_attempt(scene, [*ids(50, "before"), *ids(50, "after")])
@@ -188,6 +188,7 @@ async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_r
     assert code == 0
     assert worker.events("process_died") == []
     assert len(worker.events("secret_reloaded")) == 2
+    assert "t0ken" not in str(worker.log)
 
 
 def replace(file: Path, content: bytes) -> None:
