@@ -36,7 +36,7 @@ def with_bugs(fails: Iterator[bool]) -> Classes:
     class Buggy(UpstreamClient):
         @classmethod
         @asynccontextmanager
-        async def open(cls, endpoint: Endpoint, limits: Any, *more: Any) -> AsyncIterator[Self]:
+        async def open(cls, endpoint: Endpoint, limits: Any, *more: Any, **_: Any) -> AsyncIterator[Self]:
             @asynccontextmanager
             async def failing() -> AsyncIterator[Transport]:
                 async with transport_opener("aiohttp")(Options(limits, False, None)) as transport:
