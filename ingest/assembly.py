@@ -13,6 +13,7 @@ from typing import Protocol
 from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
 from ingest.domain.order import InvalidDocument, document_id
 from ingest.endpoint import endpoint_of, limits_of
+from ingest.fleet import open_quota
 from ingest.flow.adaptive_limit import AdaptiveLimit
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
@@ -20,6 +21,7 @@ from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.decoding import OrderDecoder
 from ingest.flow.executor import Executor
+from ingest.flow.fleet_pause import SHORTEST, FleetPause
 from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
@@ -29,7 +31,7 @@ from ingest.flow.maintenance import GroupMaintenance
 from ingest.flow.outage import OutageRecovery
 from ingest.flow.outage_report import OutageReport
 from ingest.flow.pacing import Pacing
-from ingest.flow.ports import Decode, Liveness, Maintenance, Settling, Source, Store, Upstream
+from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Settling, Source, Store, Upstream
 from ingest.flow.reader import BLOCK, Reader
 from ingest.flow.reclaim import Reclaimer
 from ingest.flow.request_pace import RequestPace, SharedPacing
@@ -46,6 +48,7 @@ from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
+from ingest.upstream.quota import FleetQuota
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -68,6 +71,8 @@ class Ports:
         decode: from documents to orders.
         clock: the queue server's time; `upstream` stamps documents with it.
         adaptive: the limit that learns from the attempts of `upstream`, where it is in use.
+        pauses: the pauses that the external API asks all processes for; None: each process keeps its own.
+        quota: of `upstream`, if it has one.
     """
 
     queue: Queue
@@ -76,6 +81,8 @@ class Ports:
     decode: Decode = field(default_factory=OrderDecoder)
     clock: SharedClock = field(default_factory=SharedClock)
     adaptive: AdaptiveLimit | None = None
+    pauses: FleetPauses | None = None
+    quota: FleetQuota | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,15 @@ def build_worker(
         Parts(
             queue=queue,
             in_flight=in_flight,
-            slots=Slots(in_flight, limit, pacing, circuit, most=settings.concurrency, per_request=per_request),
+            slots=Slots(
+                in_flight,
+                limit,
+                pacing,
+                circuit,
+                most=settings.concurrency,
+                per_request=per_request,
+                read_ahead=ports.quota.read_ahead if ports.quota else None,
+            ),
             reader=reader,
             executor=executor,
             settlement=settlement,
@@ -144,8 +159,21 @@ def build_worker(
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue, circuit, ports.clock.now),
+            fleet=_fleet_parts(ports, pacing, clock),
         )
     )
+
+
+def _fleet_parts(ports: Ports, pacing: Pacing, clock: Callable[[], float]) -> list[FleetPart]:
+    quota, parts = ports.quota, list[FleetPart]()
+    if ports.pauses is not None:
+        # With a quota, others learn of it at once, with their next lease.
+        shortest = SHORTEST if quota is None else 0.0
+        parts.append(FleetPause(ports.pauses, pacing, shortest=shortest, clock=clock))
+    if quota is not None:
+        quota.on_exhausted(pacing.told)
+        parts.append(quota)
+    return parts
 
 
 @asynccontextmanager
@@ -194,7 +222,7 @@ async def open_ports(
         adaptive = None
         if settings.upstream_adaptive == "on":
             adaptive = AdaptiveLimit(requests_at_once(settings), shared=clock.now)
-        upstream: Upstream = await stack.enter_async_context(
+        client = await stack.enter_async_context(
             classes.upstream.open(
                 endpoint_of(settings, os.environ),
                 limits_of(settings),
@@ -203,10 +231,13 @@ async def open_ports(
                 attempts=adaptive,
             )
         )
+        pauses, quota = await stack.enter_async_context(open_quota(settings, metrics))
+        client.limit_to(quota)
+        upstream: Upstream = client
         if settings.upstream_bulk_url:
-            upstream = await stack.enter_async_context(BulkUpstream.open(upstream, bulk_options(settings)))
+            upstream = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
-        yield Ports(consumer, store, upstream, decode, clock, adaptive)
+        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota)
 
 
 @asynccontextmanager

@@ -76,6 +76,15 @@ def upstream(  # noqa: PLR0913  each parameter is one option
     capacity_queue: Annotated[
         int, _option(_LIMITS, "Requests that may wait; more get 503.", min=0)
     ] = _DEFAULT.capacity_queue,
+    quota: Annotated[
+        int, _option(_LIMITS, "Requests in each --quota-window, above which it answers 429; 0: no quota.", min=0)
+    ] = _DEFAULT.quota,
+    quota_window: Annotated[
+        float, _option(_LIMITS, "Seconds after which the quota is full again.", min=0.001)
+    ] = _DEFAULT.quota_window,
+    quota_headers: Annotated[
+        str, _option(_LIMITS, "Form of the headers that say what is left.", metavar="items|members|fields|x|none")
+    ] = _DEFAULT.quota_headers,
     retry_after: Annotated[
         int, _option(_LIMITS, "Seconds to wait that a 429 or 503 demands.", min=0)
     ] = _DEFAULT.retry_after,

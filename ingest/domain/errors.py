@@ -112,6 +112,13 @@ class ThrottledFault(Fault):
         self.after = after
 
 
+class NotSent(Fault):
+    """The request was not sent, as the process stops: nobody is at fault, and the order is released."""
+
+    def __init__(self) -> None:
+        super().__init__("the process stops")
+
+
 class PermanentFault(Fault):
     """The order's own fault: no retry will help."""
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, Fault, NotSent, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, FetchRequest
 from ingest.flow.circuit import Circuit
 from ingest.flow.evidence import EvidenceWindow, ThrottleWindow
@@ -85,7 +85,11 @@ class CircuitBreaker(Circuit):
         self._failed.clear_before(started_at)
 
     async def classify(self, exchange: Exchange, fault: Fault) -> FaultOf:
-        """Who is at fault when a request has failed; to find out may take some seconds."""
+        """Who is at fault when a request has failed; to find out may take some seconds.
+
+        Raises:
+            NotSent: if it cannot be found out, as the process stops.
+        """
         if isinstance(fault, ThrottledFault):
             self._record_throttle(exchange, fault)
         elif not self.is_open and not self._has_just_answered_later(exchange.started_at):
@@ -103,6 +107,8 @@ class CircuitBreaker(Circuit):
             await self._request(self._canary)
         except (TransientFault, CredentialFault, ThrottledFault) as fault:
             self.pauses.told(fault)
+        except NotSent:
+            return
         except Fault:
             self.record_answer(started_at)
         else:
@@ -124,6 +130,8 @@ class CircuitBreaker(Circuit):
             # Unless everything has been classified meanwhile.
             if self._failed:
                 self._open(failed)
+        except NotSent:
+            raise  # nothing was found out
         except Fault:
             self.record_answer(started_at)
         else:

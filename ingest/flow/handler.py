@@ -10,6 +10,7 @@ from ingest.domain.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
+    NotSent,
     PermanentFault,
     PostponedFault,
     ThrottledFault,
@@ -90,11 +91,17 @@ class Handler:
         """The outcome of one delivery. Cancelled or killed there, it has changed nothing."""
         if self._circuit.is_open:
             return _IS_OPEN
-        return await self._decide(delivery, self._upstream.fetch)
+        try:
+            return await self._decide(delivery, self._upstream.fetch)
+        except NotSent as stopped:
+            return Release(str(stopped))
 
     async def probe(self, delivery: Delivery) -> Outcome:
         """As `handle`, with a single request, although the circuit is open."""
-        return await self._decide(delivery, self._upstream.fetch_once)
+        try:
+            return await self._decide(delivery, self._upstream.fetch_once)
+        except NotSent as stopped:
+            return Release(str(stopped))
 
     async def _decide(self, delivery: Delivery, fetch: Fetch, together: int = 0) -> Outcome:
         if delivery.order_id is None:

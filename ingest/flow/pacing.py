@@ -54,6 +54,7 @@ class Pacing:
         self._clock = clock
         self._draw = draw
         self._until = self._next_start = 0.0
+        self._observe: Callable[[float], None] | None = None
         self._refusals = 0
         self._answers = 0
         self._refused_at = clock()
@@ -62,6 +63,22 @@ class Pacing:
         self.is_on = False
         self.interval = 0.0
         self.pause = _FIRST_PAUSE
+
+    def observe(self, observer: Callable[[float], None]) -> None:
+        """Call `observer` with the seconds of each pause that the API asks for by a number."""
+        self._observe = observer
+
+    def told(self, seconds: float) -> None:
+        """The API says that its quota is used up for so long: all requests pause, those of other processes, too."""
+        told = min(seconds, _LONGEST_TOLD)
+        self.pause_for(told)
+        if self._observe is not None:
+            self._observe(told)
+
+    def pause_for(self, seconds: float) -> None:
+        """Another process was told to pause."""
+        self._until = max(self._until, self._clock() + seconds * self._draw(1.0, _JITTER))
+        self.is_on = True
 
     def wait(self) -> float:
         """Seconds until the next request may begin; 0 or less for now."""
@@ -82,6 +99,8 @@ class Pacing:
         self.pause = max(floor, min(told or 0.0, _LONGEST_TOLD))
         self._until = max(self._until, now + self.pause * self._draw(1.0, _JITTER))
         self.is_on = True
+        if told and self._observe is not None:
+            self._observe(min(told, _LONGEST_TOLD))
         return max(told or 0.0, self._draw(floor, 2 * floor))
 
     def count_throttle(self) -> None:

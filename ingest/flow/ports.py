@@ -92,6 +92,23 @@ class Maintenance(Protocol):
         """Remove consumers that hold nothing and had no heartbeat for `idle` seconds; returns how many."""
 
 
+class FleetPauses(Protocol):
+    """The pauses that the external API asks all processes for: `ingest.queue.quota`."""
+
+    async def pause(self, seconds: float) -> float:
+        """Pause all processes for `seconds` (0: only ask); returns for how many seconds they pause."""
+
+
+class FleetPart(Protocol):
+    """A part of a worker that keeps something in common with other processes."""
+
+    async def run(self) -> None:
+        """Keep it until cancelled."""
+
+    def close(self) -> None:
+        """A stop was requested: no more requests should be sent."""
+
+
 class Upstream(Protocol):
     """The external API: `ingest.upstream.client`.
 

@@ -1,6 +1,7 @@
 """Waits for free slots: a delivery needs one before it is read."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from ingest.flow.circuit_breaker import CircuitBreaker
@@ -24,6 +25,7 @@ class Slots:
         circuit: when it opens, waiting ends.
         per_request: orders that one request may be sent for; if more than one, there are at most
         most: slots.
+        read_ahead: how many requests can be sent soon, where that is fewer; no more are read, so that other processes may.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Slots:
         *,
         most: int = 0,
         per_request: int = 1,
+        read_ahead: Callable[[], int] | None = None,
     ) -> None:
         self._in_flight = in_flight
         self._limit = limit
@@ -42,6 +45,7 @@ class Slots:
         self._circuit = circuit
         self._most = most
         self._per_request = per_request
+        self._read_ahead = read_ahead
         self._wanted = 1
         self._changed = asyncio.Event()
         in_flight.observe_slots(self._slot_freed)
@@ -86,7 +90,8 @@ class Slots:
 
     def _slots(self) -> int:
         requests = self._limit.value
-        return requests if self._per_request == 1 else min(self._most, requests * self._per_request)
+        slots = requests if self._per_request == 1 else min(self._most, requests * self._per_request)
+        return slots if self._read_ahead is None else min(slots, self._read_ahead() * self._per_request)
 
     def _slot_freed(self) -> None:
         if self._count() >= self._wanted:

@@ -5,6 +5,7 @@ successor or to another worker; nothing is acked before it is committed.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ingest.domain.delivery import Delivery
@@ -16,7 +17,7 @@ from ingest.flow.in_flight import InFlight
 from ingest.flow.maintenance import GroupMaintenance
 from ingest.flow.outage import OutageRecovery
 from ingest.flow.outage_report import OutageReport
-from ingest.flow.ports import Liveness
+from ingest.flow.ports import FleetPart, Liveness
 from ingest.flow.reader import Reader
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -45,6 +46,7 @@ class Parts:
     heartbeats: Heartbeats
     maintenance: GroupMaintenance
     report: OutageReport
+    fleet: Sequence[FleetPart] = ()
 
 
 class Worker:
@@ -71,6 +73,7 @@ class Worker:
                     tasks.create_task(parts.maintenance.run()),
                     tasks.create_task(parts.report.run()),
                     tasks.create_task(self._wake_on_stop(shutdown)),
+                    *(tasks.create_task(part.run()) for part in parts.fleet),
                 ]
                 await self._work(shutdown)
                 await self._finish(shutdown, storing)
@@ -117,6 +120,8 @@ class Worker:
     async def _wake_on_stop(self, shutdown: Shutdown) -> None:
         await shutdown.requested.wait()
         self._parts.slots.wake()
+        for part in self._parts.fleet:
+            part.close()
 
     # -- the end --------------------------------------------------------------------------------------------
 

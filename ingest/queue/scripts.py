@@ -26,9 +26,20 @@ _PARTS = {
     "leave": ("released",),
     "trim": ("padded",),
     "replay": ("others", "wide"),
+    "quota_lease": ("now", "quota"),
+    "quota_end": ("now", "quota"),
+    "quota_pause": ("now",),
 }
 # Some scripts have to run in a server that is out of memory, so that the workers can make room; they take next to none.
-_FLAGS = {"heartbeat": "allow-oom", "move_due": "allow-oom", "sweep": "allow-oom", "state": "no-writes"}
+_FLAGS = {
+    "heartbeat": "allow-oom",
+    "move_due": "allow-oom",
+    "sweep": "allow-oom",
+    "state": "no-writes",
+    "quota_lease": "allow-oom",
+    "quota_end": "allow-oom",
+    "quota_pause": "allow-oom",
+}
 
 
 @dataclass(frozen=True, slots=True)

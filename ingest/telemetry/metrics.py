@@ -41,6 +41,19 @@ IN_FLIGHT = Spec("ingest_in_flight", "gauge", "Orders being fetched.")
 CONCURRENCY_LIMIT = Spec(
     "ingest_concurrency_limit", "gauge", "Most requests to the external API that may be in flight."
 )
+RATE_LIMIT_WAIT = Spec(
+    "ingest_rate_limit_wait_seconds",
+    "histogram",
+    "How long requests waited for the shared quota.",
+    bounds=_ORDER_BOUNDS,
+)
+UPSTREAM_QUOTA = Spec(
+    "ingest_upstream_quota",
+    "gauge",
+    "What the processes are granted of the shared quota: requests per second, and at a time.",
+    "kind",
+    ("rate", "concurrency"),
+)
 CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
 REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",
@@ -60,7 +73,7 @@ RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes th
 
 WORKER_METRICS = (
     ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
-    RETRIES, LOOP_LAG, RESTARTS,
+    RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA,
 )  # fmt: skip
 
 
@@ -83,6 +96,8 @@ class WorkerMetrics:
     retries: dict[str, Counter]
     loop_lag: Histogram
     restarts: Counter
+    rate_limit_wait: Histogram
+    upstream_quota: dict[str, Gauge]
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
@@ -104,6 +119,8 @@ class WorkerMetrics:
             retries=row.counter(RETRIES),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],
+            rate_limit_wait=row.histogram(RATE_LIMIT_WAIT)[""],
+            upstream_quota=row.gauges(UPSTREAM_QUOTA),
         )
 
 

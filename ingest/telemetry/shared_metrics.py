@@ -168,6 +168,11 @@ class Row:
         """Return the gauge of a metric without labels."""
         return Gauge(self.cells, self.shared_metrics.offset(spec.name))
 
+    def gauges(self, spec: Spec) -> dict[str, Gauge]:
+        """Return the gauges of a metric by label value."""
+        at = self.shared_metrics.offset(spec.name)
+        return {value: Gauge(self.cells, at + index) for index, value in enumerate(spec.values)}
+
     def histogram(self, spec: Spec) -> dict[str, Histogram]:
         """Return the histograms of a metric by label value."""
         at = self.shared_metrics.offset(spec.name)

@@ -20,6 +20,7 @@ from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.attempts import Attempts
 from ingest.upstream.endpoint import Endpoint
 from ingest.upstream.opening import opened_session
+from ingest.upstream.quota import FleetQuota
 from ingest.upstream.replacement import Opener, ReplaceableTransport
 from ingest.upstream.session import ApiSession, utc_now
 from ingest.upstream.transport import Kind, Options, Transport, UpstreamLimits
@@ -93,6 +94,10 @@ class UpstreamClient:
         """
         async with ReplaceableTransport.open(opener, limits.total, clock) as transport:
             yield cls(ApiSession(transport, limits.body, seconds, now=now), Endpoint(template), limits.tries, draw)
+
+    def limit_to(self, quota: FleetQuota | None) -> None:
+        """Let each request, whatever its purpose, wait for this quota; None: unlimited."""
+        self._session.quota = quota
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Return the document of one order, as sent, with the start time of the successful try.

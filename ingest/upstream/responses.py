@@ -9,6 +9,7 @@ from typing import Literal, assert_never
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
 from ingest.domain.status_overrides import Action, StatusOverride
+from ingest.upstream.rate_limit_headers import remaining_of
 
 LONGEST_WAIT = 24 * 3600.0
 NO_OVERRIDES: Mapping[int, StatusOverride] = {}
@@ -38,11 +39,15 @@ def fault_of(
 
     Args:
         status: status of the response.
-        headers: its headers. Its Date takes precedence over `now`: a Retry-After date refers to the API's clock.
+        headers: its headers. Its Date takes precedence over `now`: a Retry-After date refers to the API's clock. A 429 without
+            Retry-After may say by its rate limit headers how long to wait.
         now: the local time.
         overrides: what statuses mean for this API, where that differs from the usual.
     """
     wait = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
+    if wait is None and status == 429:
+        left = remaining_of(headers, now.timestamp())
+        wait = min(left.seconds, LONGEST_WAIT) if left is not None and not left.requests else None
     override = overrides.get(status)
     return _usual(status, wait) if override is None else _overridden(status, override, wait)
 

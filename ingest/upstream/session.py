@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
@@ -19,6 +20,9 @@ from ingest.upstream.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_t
 from ingest.upstream.replacement import ReplaceableTransport
 from ingest.upstream.responses import NO_OVERRIDES, code_of, fault_of, is_truncated
 from ingest.upstream.transport import Method, NoDocument, NoResponse, TooLarge
+
+if TYPE_CHECKING:
+    from ingest.upstream.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
 
@@ -61,6 +65,9 @@ class ApiSession:
         method: of requests.
         statuses: what statuses mean for this API, where that differs from the usual.
         now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
+
+    Attributes:
+        quota: each request waits for it; None: unlimited.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class ApiSession:
         self._method = method
         self._statuses = statuses
         self._now = now
+        self.quota: FleetQuota | None = None
 
     async def send(
         self,
@@ -107,10 +115,14 @@ class ApiSession:
         headers = self._credential.headers
         if headers is None:
             headers = await self._obtain(requests)
+        if (quota := self.quota) is not None:
+            # Before the clocks are read: the request begins when it may be sent.
+            await quota.acquire()
+            headers = self._credential.headers or headers
         method = method or self._method
         code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
         try:
-            document = await send(url, headers, method, body)
+            document = await send(url, headers, method, body, quota and quota.observe)
             if document[-1:] == b"}" or not is_truncated(document):
                 code = "2xx"
                 return Fetched(document, asked_at)
@@ -132,6 +144,8 @@ class ApiSession:
             raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
         finally:
             self._seconds[code].observe(time.monotonic() - started)
+            if quota is not None:
+                quota.release()
         sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
         return await self._after(declined, sent)
 

@@ -142,7 +142,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     assert await second.exit_code() == 0
     assert second.events("stopped", released=30)
     scene.api.behave(hang_rate=0.0)
-    place.workers.start(**settings)
+    place.workers.start(**settings, upstream_rate=1000, upstream_concurrency=200)
     await scene.stored_at_least(len(stored))
     scene.api.behave(error_rate=1.0, fail_first=3)
     await command(place, "enqueue", "flaky")

@@ -59,6 +59,10 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         concurrency_limit: requests being answered above which 429 is the answer; 0 is no limit.
         capacity: requests processed at a time; the others wait, so that answers take longer; 0 is no limit. See `capacity`.
         capacity_queue: requests that may wait; more get a 503 without Retry-After.
+        quota: requests in each `quota_window`, above which 429 is the answer until it ends; 0 is no quota.
+        quota_window: seconds.
+        quota_headers: how answers say what is left of it: as list `items` (draft-08 and later), as `members` (draft-07), in
+            `fields` (drafts before), in fields with the prefix `x`, or `none`.
         retry_after: seconds to wait that a 429 or 503 demands.
         retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
         down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
@@ -97,6 +101,9 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     concurrency_limit: Annotated[int, msgspec.Meta(ge=0)] = 0
     capacity: Annotated[int, msgspec.Meta(ge=0)] = 0
     capacity_queue: Annotated[int, msgspec.Meta(ge=0)] = 1000
+    quota: Annotated[int, msgspec.Meta(ge=0)] = 0
+    quota_window: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
+    quota_headers: Literal["items", "members", "fields", "x", "none"] = "items"
     retry_after: Annotated[int, msgspec.Meta(ge=0)] = 1
     retry_after_format: Literal["seconds", "date", "none"] = "seconds"
     down: Literal["503", "reset"] | None = None

@@ -12,6 +12,7 @@ from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.credentials import Authority, Credentials
 from ingest.lab.upstream.faults import Fault, FaultPlan
 from ingest.lab.upstream.listing import listed_keys, listing
+from ingest.lab.upstream.quota import QuotaWindow
 from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
 from ingest.lab.upstream.stats import Stats, StatsReport
 
@@ -39,6 +40,7 @@ class Site:
         )
         self._faulty = FaultyAnswers(behaviour)
         self._capacity.capacity, self._capacity.queue = behaviour.capacity, behaviour.capacity_queue
+        self._window = QuotaWindow(behaviour) if behaviour.quota else None
         self.catalogue.behave(behaviour)
         self.shape = None if behaviour.shape is None else SHAPES[behaviour.shape]
 
@@ -67,12 +69,14 @@ class Site:
     def _answer(
         self, key: bytes, right: Answer, authorization: bytes | None, now: float, keys: Sequence[bytes] = ()
     ) -> tuple[Answer | None, float]:
-        plan = self._plan
+        plan, window = self._plan, self._window
+        if window is not None and (refusal := window.take(now)) is not None:
+            return window.stamped(refusal, now), 0.0
         if plan.guarded:
             fault = plan.refuse(authorization, self.stats.concurrency, now)
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
-        answer: Answer | None = right
+        answer: Answer | None = right if window is None else window.stamped(right, now)
         if plan.faulty and (fault := plan.draw(key, keys)):
             answer = self._faulty.to(fault, order_id_of(key), right, time.time())
         if not self._capacity.capacity:

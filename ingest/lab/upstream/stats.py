@@ -28,6 +28,7 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
         by_id: requests per order ID, those to the list endpoint included; left out on request.
         concurrency: requests being answered now.
         peak_concurrency: the most there were at once.
+        busiest_second: the most requests that came in within any second.
         rate_mean: answers per second between the first request and the last answer.
         rate_last_second: answers during the last second.
         first_request: when the first request came in.
@@ -41,6 +42,7 @@ class StatsReport(msgspec.Struct, frozen=True, kw_only=True):
     by_id: dict[str, int]
     concurrency: int
     peak_concurrency: int
+    busiest_second: int
     rate_mean: float
     rate_last_second: float
     first_request: Moment | None
@@ -65,6 +67,9 @@ class Stats:
         self.peak = self.concurrency
         self.first_at: float | None = None
         self.last_at: float | None = None
+        self.busiest_second = 0
+        # When the requests of the last second came in.
+        self._arrivals: deque[float] = deque()
         self._answered = 0
         self._answered_at = 0.0
         # (when, answers until then), a second and a bit back.
@@ -80,6 +85,11 @@ class Stats:
         if self.first_at is None:
             self.first_at = now
         self.last_at = now
+        arrivals = self._arrivals
+        arrivals.append(now)
+        while arrivals[0] <= now - 1.0:
+            arrivals.popleft()
+        self.busiest_second = max(self.busiest_second, len(arrivals))
 
     def arrived_list(self, keys: Sequence[bytes], now: float) -> None:
         """Count a request for several orders, or for none, that came in."""
@@ -114,6 +124,7 @@ class Stats:
             by_id=by_id,
             concurrency=self.concurrency,
             peak_concurrency=self.peak,
+            busiest_second=self.busiest_second,
             rate_mean=self._rate_mean(),
             rate_last_second=self._rate_last_second(now),
             first_request=_moment(self.first_at),

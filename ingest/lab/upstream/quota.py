@@ -1,0 +1,53 @@
+"""The quota of the simulated API: a number of requests in a window of time, and headers that say what is left of it."""
+
+import math
+from http import HTTPStatus
+
+from ingest.lab.upstream.answers import Answer, problem
+from ingest.lab.upstream.behaviour import Behaviour
+
+
+class QuotaWindow:
+    """Counts requests in windows that follow each other, from the first request on.
+
+    Args:
+        behaviour: with a `quota`.
+    """
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._requests = behaviour.quota
+        self._seconds = behaviour.quota_window
+        self._style = behaviour.quota_headers
+        self._ends_at = -math.inf
+        self._left = 0
+
+    def take(self, now: float) -> Answer | None:
+        """Count a request; return the refusal if the quota is used up. `now` in seconds, never going back."""
+        if now >= self._ends_at:
+            self._ends_at, self._left = now + self._seconds, self._requests
+        if self._left:
+            self._left -= 1
+            return None
+        wait = math.ceil(self._ends_at - now)
+        return problem(HTTPStatus.TOO_MANY_REQUESTS, "the quota is used up", Retry_After=str(wait))
+
+    def stamped(self, answer: Answer, now: float) -> Answer:
+        """Return the answer with headers that say what is left."""
+        if not answer.payload or self._style == "none":
+            return answer
+        lines = "".join(f"{line}\r\n" for line in self._lines(math.ceil(self._ends_at - now)))
+        return answer._replace(payload=answer.payload.replace(b"\r\n", b"\r\n" + lines.encode(), 1))
+
+    def _lines(self, reset: int) -> list[str]:
+        limit, left, window = self._requests, self._left, math.ceil(self._seconds)
+        match self._style:
+            case "items":
+                return [f'RateLimit-Policy: "default";q={limit};w={window}', f'RateLimit: "default";r={left};t={reset}']
+            case "members":
+                return [
+                    f"RateLimit-Policy: {limit};w={window}",
+                    f"RateLimit: limit={limit}, remaining={left}, reset={reset}",
+                ]
+            case "fields" | _:
+                prefix = "RateLimit" if self._style == "fields" else "X-RateLimit"
+                return [f"{prefix}-Limit: {limit}", f"{prefix}-Remaining: {left}", f"{prefix}-Reset: {reset}"]

@@ -1,0 +1,128 @@
+-- Leases a share of the quota to one process: times at which it may begin requests, and how many it may have in flight.
+--
+-- Rate: all requests of all processes have places on one line of time, 1/rate apart (the generic cell rate algorithm). A call books
+-- the next places, as many as are wanted, but no more than a fair part of a period; who wants more asks again when they are used, and all
+-- who do take turns: max-min fair by demand. Nothing is booked far ahead, so little is lost with a process that dies.
+--
+-- Concurrency: who wants no more than the fair level is granted it; the others share the rest equally (one step of water-filling with
+-- each call). The sum of what is held never exceeds the quota: who holds more than the level is left less at its next call, and
+-- others are given it when it has ended its requests.
+--
+-- With an empty state (the first start, or one that was lost), and after a process could not reach the server, nothing is granted for
+-- two seconds, and for three more while fewer processes have asked than there were: until their contributions are known, each
+-- keeps to its own safe share.
+-- KEYS: state
+-- ARGV: own contribution, rate, burst, concurrency, tokens wanted, tokens unused, concurrency wanted, in flight, claim, 1 if
+--       back after a failure, requests/s told by the API (0: none), for how many ms, members last known (0: none)
+-- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
+--       earliest, 1 if learning, ms of the pause
+local learning_ms, missing_ms, epoch_ms = 2000, 3000, 1000
+local rate, burst, concurrency = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local wanted, unused, want, in_flight, claim = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+
+local time, own_time, ahead = now(KEYS[1])
+local changes = {'latest', time}
+local function note(name, value)
+  state[name] = value
+  changes[#changes + 1] = name
+  changes[#changes + 1] = value
+end
+if own_time + ahead < time then
+  note('ahead', time - own_time)
+  note('noted_at', own_time)
+end
+local epoch = math.floor(time / epoch_ms)
+local learning = tonumber(state.learning) or 0
+if not state.created then
+  note('created', string.format('%.0f', time))
+end
+local expected = tonumber(state.expected) or 0
+if learning == 0 or ARGV[10] == '1' then
+  expected = math.max(time < learning + missing_ms and expected or 0, tonumber(ARGV[13]))
+  learning = time + learning_ms
+  note('learning', learning)
+  note('expected', expected)
+end
+local own = withdrawn(ARGV[1], epoch)
+local others = totals(epoch)
+local members = others.members + 1
+local is_learning = time < learning or (members < expected and time < learning + missing_ms)
+if not is_learning and expected > 0 then
+  note('expected', 0)
+end
+
+-- What the API's headers say.
+if tonumber(ARGV[11]) > 0 then
+  note('slowest', ARGV[11])
+  note('slow', time + tonumber(ARGV[12]))
+end
+if rate > 0 and time < (tonumber(state.slow) or 0) then
+  rate = math.min(rate, tonumber(state.slowest) or rate)
+end
+local paused = math.max(0, (tonumber(state.paused) or 0) - time)
+
+-- The rate.
+local tokens, starts, spacing, period, asks = 0, 0, 0, 100, 25
+period = math.min(1000, math.max(period, members * 1000 / 128))
+if rate > 0 then
+  local interval = 1000 / rate
+  period = math.min(1000, math.max(period, members * interval))
+  local earliest = time - math.max(0, burst - 1) * interval
+  local next_ = math.max((tonumber(state.next) or 0) - unused * interval, earliest, paused > 0 and time + paused or 0,
+    is_learning and math.max(time, learning) or 0)
+  if wanted > 0 and paused == 0 and not is_learning then
+    if next_ - time > 2 * period + interval then
+      asks = math.min(1000, next_ - time - period)
+    else
+      local fair = math.max(1, math.floor(period / interval / members))
+      local ready = next_ <= time and math.floor((time - next_) / interval) + 1 or 0
+      tokens = math.min(wanted, math.max(fair, math.floor(ready / members)))
+      starts, spacing = next_ - time, interval
+      -- While others have their turns, a process sends evenly rather than at once.
+      if tokens >= 4 and starts > 0 then
+        spacing = interval + starts / tokens
+      end
+      next_ = next_ + tokens * interval
+      asks = period / 4
+    end
+  end
+  note('next', next_)
+end
+if is_learning then
+  asks = time < learning and math.min(250, learning - time + 1) or 100
+elseif paused > 0 then
+  asks = math.min(1000, paused + 1)
+end
+
+-- The concurrency.
+local limit, large, short = want, 0, 0
+if concurrency > 0 then
+  local free = math.max(0, concurrency - others.held)
+  local level = math.max(concurrency / members, (concurrency - others.small) / (others.large + 1))
+  if want > level then
+    large = 1
+    if level >= 1 then
+      limit = others.short > 0 and math.floor(level) or math.ceil(level)
+    else
+      -- Fewer than processes: one that has had its turn leaves it to the others before it gets the next.
+      limit = own and own.held > 0 and 0 or 1
+    end
+  end
+  limit = math.min(limit, free)
+  if limit < math.min(want, math.max(1, math.floor(level))) then
+    short = 1
+  end
+end
+
+local held = math.max(is_learning and claim or limit, in_flight)
+local mine = {epoch = epoch, members = 1, held = held, small = large == 0 and want or 0, large = large, short = short}
+local sums = second(epoch)
+for i = 2, #names do
+  sums[names[i]] = sums[names[i]] + mine[names[i]]
+end
+note(slot(epoch), written(sums))
+redis.call('HSET', KEYS[1], unpack(changes))
+return {
+  state.created .. ':' .. written(mine), members, tokens, math.floor(starts * 1000), math.ceil(spacing * 1000), limit,
+  math.ceil(period), math.ceil(asks), is_learning and 1 or 0, math.ceil(paused)
+}

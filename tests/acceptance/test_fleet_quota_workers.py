@@ -1,0 +1,130 @@
+"""Real `ingest worker` commands that share one quota: what the external API sees of all of them together.
+
+How many requests it sees within a second depends on how busy this machine is; the bounds here are far from what commands without a
+quota send, and leave room for that.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from acceptance.commands import Workers, closing_workers
+from integration.scene import Scene, assert_right, ids
+from support import Cli, eventually
+
+from ingest.lab.servers import EmbeddedServers
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+async def scene(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[Scene]:
+    """A scene on servers that may be stopped."""
+    async with Scene.open_fragile(own_servers, queue_name) as scene:
+        scene.api.behave(latency="0.1")
+        yield scene
+
+
+@pytest.fixture
+def workers(cli: Cli, scene: Scene) -> Iterator[Workers]:
+    own = {
+        "INGEST_REDIS_URL": scene.redis_url,
+        "INGEST_POSTGRES_DSN": scene.dsn,
+        "INGEST_UPSTREAM_URL": scene.api.url_template,
+        "INGEST_CONCURRENCY": "50",
+        "INGEST_HEARTBEAT_TTL": "2",
+    }
+    with closing_workers(cli, own) as workers:
+        yield workers
+
+
+async def requested(scene: Scene, count: int) -> None:
+    """Wait until the API has seen this many requests."""
+
+    async def enough() -> bool:
+        return scene.api.stats().requests >= count
+
+    await eventually(enough, within=60.0)
+
+
+async def test_two_commands_keep_to_one_rate_while_one_is_killed_and_redis_restarts(
+    scene: Scene, workers: Workers, own_servers: EmbeddedServers
+) -> None:
+    order_ids = ids(800)
+    await scene.enqueue(*order_ids)
+    settings = {"processes": 2, "upstream_rate": 100}
+    first, second = workers.start(**settings), workers.start(**settings)
+    await requested(scene, 1)
+    began = time.monotonic()
+
+    await requested(scene, 250)
+    first.ask_group(signal.SIGKILL)
+    await requested(scene, 500)
+    await asyncio.to_thread(own_servers.valkey.stop)
+    await asyncio.to_thread(own_servers.valkey.start)
+    await requested(scene, 800)
+    took = time.monotonic() - began
+
+    await scene.finished(within=60.0)
+    assert scene.api.stats().busiest_second <= 130
+    assert took >= 7.0
+    assert await scene.dead() == []
+    assert_right(await scene.rows(), order_ids)
+    assert await second.stop() == 0
+
+
+async def test_no_more_requests_than_the_quota_are_ever_in_flight(scene: Scene, workers: Workers) -> None:
+    order_ids = ids(400)
+    await scene.enqueue(*order_ids)
+    settings = {"processes": 2, "upstream_concurrency": 10, "upstream_quota": "shared"}
+    first = workers.start(**settings)
+    workers.start(**settings)
+
+    await requested(scene, 150)
+    first.ask_group(signal.SIGKILL)
+    await scene.finished(within=90.0)
+
+    assert scene.api.stats().peak_concurrency <= 10
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_one_refusal_with_retry_after_pauses_all_commands_and_no_order_is_to_blame(
+    scene: Scene, workers: Workers
+) -> None:
+    order_ids = ids(1_000)
+    scene.api.behave(latency="0.2", quota=300, quota_window=8.0)
+    await scene.enqueue(*order_ids)
+    for _ in range(2):
+        workers.start(processes=2)
+
+    async def refused() -> int:
+        return scene.api.stats().by_status.get("429", 0)
+
+    await eventually(refused)
+    await asyncio.sleep(2.0)  # all have learned of it, and what was in flight has ended
+    paused = scene.api.stats().requests
+    await asyncio.sleep(3.0)
+    still_paused = scene.api.stats().requests
+    scene.api.behave(quota=0)
+    await scene.finished(within=60.0)
+
+    assert still_paused == paused
+    assert await scene.dead() == []
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_a_command_that_waits_for_a_small_quota_stops_at_once_and_releases(
+    scene: Scene, workers: Workers
+) -> None:
+    await scene.enqueue(*ids(100))
+    worker = workers.start(processes=1, upstream_rate=1, shutdown_grace=60)
+    await requested(scene, 2)
+
+    worker.ask(signal.SIGTERM)
+
+    assert await worker.exit_code(within=20.0) == 0
+    assert worker.events("stopped", orphans=0)
+    assert await scene.dead() == []
+    assert all(pending.idle > 10**6 for pending in await scene.pending()), "claimable at once"

@@ -1,0 +1,417 @@
+"""The quota that processes share, on each server: what is leased, to whom, and what becomes of it.
+
+Time passes by moving what the state says of it, which is times of the server.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from redis.asyncio import Redis
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.domain.quota import LeaseRequest, QuotaLimits
+from ingest.lab.servers import ValkeyServer
+from ingest.queue.connection import QueueRefused
+from ingest.queue.quota import FleetQuotaClient, quota_key
+
+Join = Callable[..., Awaitable[FleetQuotaClient]]
+
+
+@pytest.fixture
+def key(queue_name: str) -> str:
+    return quota_key(queue_name)
+
+
+@pytest.fixture
+async def join(redis_url: str, queue_name: str) -> AsyncIterator[Join]:
+    """Open clients of the test's quota, each as a process of its own."""
+    async with AsyncExitStack() as stack:
+
+        async def client(rate: float = 0.0, concurrency: int = 0, burst: int = 1) -> FleetQuotaClient:
+            limits = QuotaLimits(rate, burst, concurrency)
+            return await stack.enter_async_context(FleetQuotaClient.open(redis_url, queue_name, limits))
+
+        yield client
+
+
+async def has_learned(redis: Redis, key: str) -> None:
+    """Let the time be over in which the server learns what processes hold."""
+    await redis.hset(key, mapping={"created": 1, "learning": 1})
+
+
+async def passes(redis: Redis, key: str, seconds: int) -> None:
+    """Let what was contributed be older by some seconds."""
+    slots = [f"seconds{slot}" for slot in range(4)]
+    noted = [text.decode().split() for text in await redis.hmget(key, slots) if text]
+    await redis.hdel(key, *slots)
+    for epoch, *sums in noted:
+        at = int(epoch) - seconds
+        await redis.hset(key, f"seconds{at % 4}", " ".join([str(at), *sums]))
+
+
+async def booked_ahead(redis: Redis, key: str) -> float:
+    """Seconds from now to the first place on the line of time that is free."""
+    seconds, micros = await redis.time()
+    return float(await redis.hget(key, "next")) / 1000 - (seconds + micros / 1e6)
+
+
+# -- the rate ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_places_of_all_processes_follow_each_other_at_the_rate(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    clients = [await join(rate=20.0) for _ in range(4)]
+    seconds, micros = await redis.time()
+    started, booked = seconds + micros / 1e6, 0
+
+    for client in clients * 2:
+        booked += (await client.lease(LeaseRequest(tokens=100))).tokens
+
+    assert started + await booked_ahead(redis, key) >= started
+    assert await booked_ahead(redis, key) == pytest.approx(booked / 20.0, abs=0.2)
+
+
+async def test_one_alone_is_leased_the_whole_rate_for_a_period(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(rate=200.0)
+
+    lease = await client.lease(LeaseRequest(tokens=1000))
+
+    assert (lease.tokens, lease.members) == (20, 1)
+    assert lease.spacing == pytest.approx(0.005)
+
+
+async def test_those_who_want_more_get_equal_parts_and_who_wants_less_gets_that(
+    join: Join, redis: Redis, key: str
+) -> None:
+    await has_learned(redis, key)
+    small, *large = [await join(rate=1000.0) for _ in range(4)]
+    for client in (small, *large):
+        await client.lease(LeaseRequest(tokens=1))
+
+    tokens = [(await client.lease(LeaseRequest(tokens=1000))).tokens for client in large]
+
+    assert tokens == [25, 25, 25]
+    assert (await small.lease(LeaseRequest(tokens=3))).tokens == 3
+
+
+async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    clients = [await join(rate=10.0) for _ in range(30)]
+
+    leases = [await client.lease(LeaseRequest(tokens=50)) for client in clients]
+
+    assert await booked_ahead(redis, key) < 2.6
+    refused = [lease for lease in leases if not lease.tokens]
+    assert refused
+    assert all(lease.asks_in > 0.1 for lease in refused)
+
+
+async def test_what_was_not_used_is_there_for_the_others(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    one, two = await join(rate=10.0), await join(rate=10.0)
+    await one.lease(LeaseRequest(tokens=2))
+    await one.lease(LeaseRequest(tokens=2))
+    before = await booked_ahead(redis, key)
+
+    await one.end(unused=2)
+
+    assert await booked_ahead(redis, key) == pytest.approx(before - 0.2, abs=0.1)
+    assert (await two.lease(LeaseRequest(tokens=1))).members == 1
+
+
+async def test_a_time_without_requests_earns_no_more_than_the_burst(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(rate=2.0, burst=40)
+    await redis.hset(key, "next", 1)
+
+    lease = await client.lease(LeaseRequest(tokens=500))
+
+    assert lease.tokens == 40
+    assert await booked_ahead(redis, key) == pytest.approx(0.5, abs=0.3)
+
+
+async def test_the_clock_of_the_server_going_back_stops_nobody(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(rate=200.0)
+    await client.lease(LeaseRequest(tokens=20))
+    ahead = 3_600_000
+    for field in ("latest", "next"):
+        await redis.hset(key, field, float(await redis.hget(key, field)) + ahead)
+
+    leases = [await client.lease(LeaseRequest(tokens=20)) for _ in range(3)]
+
+    assert leases[0].tokens == 20
+    assert all(lease.starts_in < 1.0 for lease in leases)
+
+
+async def test_the_rate_that_the_api_tells_slows_all_until_it_is_over(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    one, two = await join(rate=200.0), await join(rate=200.0)
+
+    await one.lease(LeaseRequest(tokens=1, slowest=10.0, slow_for=30.0))
+
+    assert (await two.lease(LeaseRequest(tokens=100))).spacing >= 0.1
+    await redis.hset(key, "slow", 1)
+    assert (await two.lease(LeaseRequest(tokens=100))).spacing < 0.05
+
+
+# -- the concurrency ----------------------------------------------------------------------------------------------
+
+
+async def ask(client: FleetQuotaClient, want: int, in_flight: int = 0) -> int:
+    return (await client.lease(LeaseRequest(concurrency=want, in_flight=in_flight))).limit
+
+
+async def test_who_is_alone_gets_all_that_it_wants_up_to_the_quota(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(concurrency=100)
+
+    assert await ask(client, 30) == 30
+    assert await ask(client, 500) == 100
+
+
+async def test_over_all_processes_no_more_than_the_quota_is_ever_held(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    clients = [await join(concurrency=10) for _ in range(4)]
+    held = [0] * 4
+    wants = [(0, 50), (1, 50), (2, 3), (3, 50), (0, 1), (1, 50), (3, 50), (2, 20), (0, 40), (1, 2), (3, 9), (2, 50)] * 4
+
+    for index, want in wants:
+        in_flight = held[index]
+        # What is in flight stays until the next call.
+        held[index] = max(await ask(clients[index], want, in_flight), in_flight)
+        assert sum(held) <= 10
+        held[index] = min(held[index], want)
+
+    assert sum(held) > 0
+
+
+async def test_a_new_process_gets_its_fair_share_as_soon_as_the_others_have_ended_requests(
+    join: Join, redis: Redis, key: str
+) -> None:
+    await has_learned(redis, key)
+    old, new = await join(concurrency=100), await join(concurrency=100)
+    assert await ask(old, 500) == 100
+
+    assert await ask(new, 500) == 0
+    assert await ask(old, 500, in_flight=100) == 50
+    assert await ask(new, 500) == 0, "those of the other are still in flight"
+    assert await ask(old, 500, in_flight=50) == 50
+
+    assert await ask(new, 500) == 50
+
+
+async def test_what_small_ones_do_not_want_goes_to_the_large(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    small, *large = [await join(concurrency=90) for _ in range(3)]
+    wants = [(small, 10), (large[0], 500), (large[1], 500)]
+
+    for _ in range(4):
+        limits = [await ask(client, want) for client, want in wants]
+
+    assert limits == [10, 40, 40]
+
+
+async def test_with_fewer_places_than_processes_they_take_turns(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    one, two = await join(concurrency=1), await join(concurrency=1)
+
+    turns = [(await ask(one, 5), await ask(two, 5)) for _ in range(6)]
+
+    assert all(sum(turn) <= 1 for turn in turns)
+    assert {turn.index(1) for turn in turns if 1 in turn} == {0, 1}
+
+
+# -- coming and going ---------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_process_is_forgotten_after_four_seconds(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    dead, heir = await join(concurrency=100), await join(concurrency=100)
+    assert await ask(dead, 100) == 100
+
+    await passes(redis, key, 2)
+    early = await ask(heir, 100)
+    await passes(redis, key, 4)
+    late = await heir.lease(LeaseRequest(concurrency=100))
+
+    assert early == 0
+    assert (late.limit, late.members) == (100, 1)
+
+
+async def test_one_that_ends_leaves_its_share_at_once(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    one, two = await join(concurrency=100), await join(concurrency=100)
+    await ask(one, 100)
+
+    await one.end(unused=0)
+
+    assert await ask(two, 100) == 100
+
+
+async def test_what_a_lost_reply_may_have_granted_counts_until_it_expires(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(concurrency=100)
+    assert await ask(client, 60) == 60
+    client._contribution = ""
+
+    assert await ask(client, 60) == 40
+
+
+async def test_at_the_first_start_nothing_is_granted_until_the_others_had_time_to_say_what_they_hold(
+    join: Join, redis: Redis, key: str
+) -> None:
+    client = await join(rate=200.0, concurrency=100)
+
+    lease = await client.lease(LeaseRequest(tokens=10, concurrency=10))
+
+    assert (lease.is_learning, lease.tokens) == (True, 0)
+    await redis.hset(key, mapping={"learning": 1, "next": 1})
+    lease = await client.lease(LeaseRequest(tokens=10, concurrency=10))
+    assert (lease.is_learning, lease.tokens, lease.limit) == (False, 10, 10)
+
+
+async def test_with_the_state_lost_what_processes_claim_is_held_until_they_ask_again(
+    join: Join, redis: Redis, key: str
+) -> None:
+    await has_learned(redis, key)
+    one, two = await join(concurrency=100), await join(concurrency=100)
+    await ask(one, 70)
+    await ask(two, 30)
+    await redis.delete(key)
+
+    assert (await two.lease(LeaseRequest(concurrency=100, in_flight=5, claim=30))).is_learning
+    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=70, claim=50))).is_learning
+    await redis.hset(key, "learning", 1)
+
+    assert await ask(two, 100, in_flight=5) <= 30
+
+
+async def test_learning_lasts_longer_while_fewer_processes_have_asked_than_there_were(
+    join: Join, redis: Redis, key: str
+) -> None:
+    await has_learned(redis, key)
+    one, two = await join(concurrency=100), await join(concurrency=100)
+    assert (await one.lease(LeaseRequest(concurrency=100, claim=50, members=2, is_back=True))).is_learning
+    await redis.hset(key, "learning", (await redis.time())[0] * 1000 - 100)
+
+    assert (await one.lease(LeaseRequest(concurrency=100, claim=50, members=2))).is_learning
+    assert not (await two.lease(LeaseRequest(concurrency=100, in_flight=40, claim=50, members=2))).is_learning
+    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=50))).limit <= 60
+
+
+async def test_learning_ends_although_a_process_does_not_come_back(join: Join, redis: Redis, key: str) -> None:
+    client = await join(concurrency=100)
+    assert (await client.lease(LeaseRequest(concurrency=100, members=2, is_back=True))).is_learning
+    await redis.hset(key, "learning", (await redis.time())[0] * 1000 - 4000)
+
+    assert await ask(client, 100) == 100
+
+
+async def test_one_that_could_not_reach_the_server_makes_all_keep_to_their_safe_shares_for_a_while(
+    join: Join, redis: Redis, key: str
+) -> None:
+    await has_learned(redis, key)
+    one, two = await join(rate=200.0), await join(rate=200.0)
+
+    assert (await one.lease(LeaseRequest(tokens=5, is_back=True))).is_learning
+
+    assert (await two.lease(LeaseRequest(tokens=5))).is_learning
+
+
+async def test_the_state_does_not_grow_with_the_number_of_processes(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    clients = [await join(rate=100.0, concurrency=50) for _ in range(40)]
+
+    for client in clients:
+        await client.lease(LeaseRequest(tokens=3, concurrency=3))
+
+    assert await redis.hlen(key) <= 13
+    assert (await clients[0].lease(LeaseRequest())).members == 40
+
+
+async def test_a_quota_is_shared_by_its_name_whatever_the_queue(redis_url: str, redis: Redis, queue_name: str) -> None:
+    limits = QuotaLimits(concurrency=10)
+    async with (
+        FleetQuotaClient.open(redis_url, queue_name, limits) as one,
+        FleetQuotaClient.open(redis_url, queue_name, limits) as other,
+        FleetQuotaClient.open(redis_url, queue_name + "-2", limits) as stranger,
+    ):
+        for name in (queue_name, queue_name + "-2"):
+            await has_learned(redis, quota_key(name))
+
+        assert await ask(one, 10) == 10
+        assert await ask(other, 10) == 0
+        assert await ask(stranger, 10) == 10
+
+
+# -- pauses -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pause_holds_for_all_and_the_longest_of_several(join: Join) -> None:
+    one, two = await join(), await join()
+
+    assert await two.pause(0.0) == 0.0
+    assert await one.pause(30.0) == pytest.approx(30.0, abs=0.5)
+    assert await two.pause(5.0) == pytest.approx(30.0, abs=2.0)
+
+    assert await one.pause(0.0) == pytest.approx(30.0, abs=2.0)
+
+
+async def test_during_a_pause_nothing_is_leased(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    one, two = await join(rate=200.0), await join(rate=200.0)
+    await one.pause(30.0)
+
+    lease = await two.lease(LeaseRequest(tokens=10))
+
+    assert lease.tokens == 0
+    assert lease.paused == pytest.approx(30.0, abs=2.0)
+    assert lease.asks_in <= 1.0
+
+
+async def test_asking_for_a_pause_writes_nothing(join: Join, redis: Redis, key: str) -> None:
+    await (await join()).pause(0.0)
+
+    assert not await redis.exists(key)
+
+
+# -- trouble ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_unavailable_or_refuses_is_told_as_that(
+    own_valkey: ValkeyServer, own_redis: Redis, queue_name: str
+) -> None:
+    async with FleetQuotaClient.open(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
+        await client.lease(LeaseRequest())
+        await own_redis.set(quota_key(queue_name + "x"), "no hash")
+        async with FleetQuotaClient.open(own_valkey.url, queue_name + "x", QuotaLimits()) as refused:
+            with pytest.raises(QueueRefused):
+                await refused.lease(LeaseRequest())
+        own_valkey.stop()
+
+        with pytest.raises(QueueUnavailable):
+            await client.lease(LeaseRequest())
+
+
+async def test_a_server_out_of_memory_still_leases(own_valkey: ValkeyServer, own_redis: Redis, queue_name: str) -> None:
+    async with FleetQuotaClient.open(own_valkey.url, queue_name, QuotaLimits(rate=10.0)) as client:
+        await own_redis.config_set("maxmemory", "1mb")
+        await own_redis.config_set("maxmemory-policy", "noeviction")
+
+        assert (await client.lease(LeaseRequest(tokens=1))).is_learning
+        assert await client.pause(10.0) > 9.0
+
+
+async def test_a_cancelled_call_leaves_a_client_that_works(join: Join, redis: Redis, key: str) -> None:
+    await has_learned(redis, key)
+    client = await join(rate=200.0)
+    calling = asyncio.create_task(client.lease(LeaseRequest(tokens=1)))
+    await asyncio.sleep(0)
+    calling.cancel()
+    await asyncio.wait([calling])
+
+    assert (await client.lease(LeaseRequest(tokens=1))).tokens == 1

@@ -1,0 +1,287 @@
+"""Processes that share a quota, in virtual time: what all of them send together, whatever happens to one or to the server."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from fakes.leases import MemoryQuota
+from fakes.virtual_time import now, until, virtual_time
+from fakes.workers import metrics
+
+from ingest.domain.errors import NotSent
+from ingest.domain.quota import QuotaLimits
+from ingest.upstream.quota import FleetQuota
+
+LONGEST = 5.0
+
+
+class Fleet:
+    """Processes that send as much as they may, and when each request was sent."""
+
+    def __init__(self, limits: QuotaLimits, latency: float = 0.1) -> None:
+        self.limits = limits
+        self.server = MemoryQuota(limits, now)
+        self.latency = latency
+        self.sent: list[tuple[float, str]] = []
+        self.in_flight = 0
+        self.peak = 0
+
+    @asynccontextmanager
+    async def process(self, name: str, slots: int = 50) -> AsyncIterator[FleetQuota]:
+        """A process with so many slots, each of which sends one request after another."""
+        own = metrics()
+        quota = FleetQuota(
+            self.server.member(name), self.limits, LONGEST, own.rate_limit_wait, own.upstream_quota, clock=now
+        )
+        tasks = [asyncio.create_task(quota.run())]
+        tasks += [asyncio.create_task(self._send(name, quota)) for _ in range(slots)]
+        try:
+            yield quota
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    @asynccontextmanager
+    async def processes(self, *names: str) -> AsyncIterator[None]:
+        if not names:
+            yield
+            return
+        async with self.process(names[0]), self.processes(*names[1:]):
+            yield
+
+    async def _send(self, name: str, quota: FleetQuota) -> None:
+        while True:
+            await quota.acquire()
+            self.sent.append((now(), name))
+            self.in_flight += 1
+            self.peak = max(self.peak, self.in_flight)
+            try:
+                await asyncio.sleep(self.latency)
+            finally:
+                self.in_flight -= 1
+                quota.release()
+
+    def busiest_second(self) -> int:
+        """The most requests within any second."""
+        recent: deque[float] = deque()
+        most = 0
+        for at, _ in self.sent:
+            recent.append(at)
+            while recent[0] <= at - 1.0:
+                recent.popleft()
+            most = max(most, len(recent))
+        return most
+
+    def count(self, since: float, *names: str) -> int:
+        return sum(1 for at, name in self.sent if at >= since and (not names or name in names))
+
+
+@virtual_time
+async def test_all_together_send_the_rate_and_within_no_second_more() -> None:
+    fleet = Fleet(QuotaLimits(rate=198.0, burst=2))
+    started = now()
+
+    async with fleet.processes("a", "b", "c", "d"):
+        await asyncio.sleep(10.0)
+
+    assert fleet.busiest_second() <= 206
+    assert fleet.count(started) >= 190 * 10
+    for name in "abcd":
+        assert fleet.count(started, name) == pytest.approx(198 * 10 / 4, rel=0.1)
+
+
+@virtual_time
+async def test_what_a_dead_process_leaves_goes_to_the_others_at_once() -> None:
+    fleet = Fleet(QuotaLimits(rate=198.0, burst=2))
+
+    async with fleet.processes("a", "b"):
+        async with fleet.processes("c", "d"):
+            await asyncio.sleep(5.0)
+        died_at = now()
+        await asyncio.sleep(5.0)
+
+    assert fleet.count(died_at) >= 190 * 5
+    assert fleet.busiest_second() <= 208
+
+
+@virtual_time
+async def test_two_requests_a_second_are_evenly_two_requests_a_second() -> None:
+    fleet = Fleet(QuotaLimits(rate=2.0))
+    started = now()
+
+    async with fleet.processes("a", "b", "c", "d"):
+        await asyncio.sleep(60.0)
+
+    assert fleet.busiest_second() <= 3
+    assert fleet.count(started) == pytest.approx(120, abs=6)
+
+
+@virtual_time
+async def test_while_the_server_is_unavailable_each_goes_on_with_its_safe_share() -> None:
+    fleet = Fleet(QuotaLimits(rate=200.0))
+
+    async with fleet.processes("a", "b", "c", "d"):
+        await asyncio.sleep(5.0)
+        fleet.server.is_available = False
+        down_at = now()
+        await asyncio.sleep(60.0)
+        during = fleet.count(down_at)
+        fleet.server.is_available = True
+        fleet.server.lose()
+        back_at = now()
+        await asyncio.sleep(10.0)
+
+    assert during == pytest.approx(200 * 60, rel=0.03)
+    assert fleet.count(back_at) == pytest.approx(200 * 10, rel=0.05)
+    assert fleet.busiest_second() <= 212
+
+
+@virtual_time
+async def test_a_process_that_nobody_knows_yet_sends_nothing_while_the_server_is_unavailable() -> None:
+    fleet = Fleet(QuotaLimits(rate=200.0, concurrency=10))
+    fleet.server.is_available = False
+
+    async with fleet.process("new"):
+        await asyncio.sleep(30.0)
+        assert fleet.sent == []
+        fleet.server.is_available = True
+        await until(lambda: fleet.sent, within=4.0)
+
+
+@virtual_time
+async def test_the_server_is_asked_ten_times_a_second_by_each_process_and_by_an_idle_one_not_at_all() -> None:
+    fleet = Fleet(QuotaLimits(rate=1_000.0))
+
+    async with fleet.processes("a", "b", "c", "d"), fleet.process("idle", slots=0):
+        await asyncio.sleep(1.0)
+        before = fleet.server.calls
+        await asyncio.sleep(10.0)
+
+    assert fleet.server.calls - before <= 10 * 10 * 4 * 1.3
+
+
+@virtual_time
+async def test_no_more_requests_than_the_quota_are_in_flight_also_without_a_server() -> None:
+    fleet = Fleet(QuotaLimits(concurrency=20), latency=1.0)
+
+    async with fleet.processes("a", "b"):
+        await asyncio.sleep(8.0)
+        async with fleet.processes("c"):
+            await asyncio.sleep(8.0)
+            fleet.server.is_available = False
+            await asyncio.sleep(20.0)
+            fleet.server.is_available = True
+            await asyncio.sleep(10.0)
+
+    assert fleet.peak <= 20
+    assert fleet.count(0.0) >= 0.7 * 20 * 40
+
+
+@virtual_time
+async def test_a_pause_of_the_fleet_stops_all_and_ends() -> None:
+    fleet = Fleet(QuotaLimits(rate=100.0))
+
+    async with fleet.processes("a", "b"):
+        await asyncio.sleep(3.0)
+        fleet.server.paused_until = now() + 30.0
+        asked_at = now()
+        await asyncio.sleep(29.0)
+        paused = [at for at, _ in fleet.sent if at > asked_at + 1.0]
+        await asyncio.sleep(5.0)
+
+    assert paused == []
+    assert fleet.count(asked_at + 30.0) > 200
+
+
+@virtual_time
+async def test_what_the_headers_say_slows_all_until_the_quota_is_full_again() -> None:
+    fleet = Fleet(QuotaLimits(rate=100.0))
+
+    async with fleet.process("a") as told, fleet.process("b"):
+        await asyncio.sleep(3.0)
+        told.observe({"RateLimit": '"default";r=100;t=10'})
+        slow_at = now()
+        await asyncio.sleep(10.0)
+        slow = fleet.count(slow_at)
+        await asyncio.sleep(5.0)
+
+    assert slow == pytest.approx(100, abs=30)
+    assert fleet.count(slow_at + 10.0) == pytest.approx(500, abs=30)
+
+
+@virtual_time
+async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
+    fleet = Fleet(QuotaLimits(rate=100.0))
+    paused: list[float] = []
+
+    async with fleet.process("a", slots=0) as quota:
+        quota.on_exhausted(paused.append)
+        quota.observe({"RateLimit": "limit=100, remaining=0, reset=7"})
+        quota.observe({"X-RateLimit-Remaining": "nonsense"})
+
+    assert paused == [7.0]
+
+
+@virtual_time
+async def test_a_frozen_process_sends_nothing_by_its_old_lease() -> None:
+    fleet = Fleet(QuotaLimits(concurrency=10))
+    frozen = 0.0
+
+    own = metrics()
+    quota = FleetQuota(
+        fleet.server.member("frozen"),
+        fleet.limits,
+        LONGEST,
+        own.rate_limit_wait,
+        own.upstream_quota,
+        clock=lambda: now() + frozen,
+    )
+    running = asyncio.create_task(quota.run())
+    await quota.acquire()
+    quota.release()
+    fleet.server.is_available = False
+    frozen = 60.0
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await quota.acquire()
+
+    running.cancel()
+    await asyncio.wait([running])
+
+
+@virtual_time
+async def test_when_the_process_stops_those_that_wait_end_at_once_and_those_that_were_sent_do_not() -> None:
+    fleet = Fleet(QuotaLimits(rate=1.0))
+
+    async with fleet.process("a", slots=1) as quota:
+        await until(lambda: fleet.sent)
+        waiting = [asyncio.create_task(quota.acquire()) for _ in range(5)]
+        await asyncio.sleep(0.01)
+
+        quota.close()
+
+        for task in waiting:
+            with pytest.raises(NotSent):
+                await task
+        with pytest.raises(NotSent):
+            await quota.acquire()
+
+
+@virtual_time
+async def test_a_cancelled_wait_leaves_its_turn_to_the_next() -> None:
+    fleet = Fleet(QuotaLimits(concurrency=1))
+
+    async with fleet.process("a", slots=0) as quota:
+        await quota.acquire()
+        first, second = asyncio.create_task(quota.acquire()), asyncio.create_task(quota.acquire())
+        await asyncio.sleep(0.01)
+        # The turn is given in the same moment in which the task is cancelled.
+        quota.release()
+        first.cancel()
+
+        async with asyncio.timeout(1.0):
+            await second

@@ -1,0 +1,77 @@
+"""What an API says of its quota in headers: each form is read, and nonsense is ignored."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from ingest.upstream.rate_limit_headers import LONGEST, Remaining, remaining_of
+
+NOW = 1_790_000_000.0
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"RateLimit": '"default";r=50;t=30'},
+        {"RateLimit": '"default";r=50;t=30', "RateLimit-Policy": '"default";q=100;w=60'},
+        {"RateLimit": "default;r=50;t=30;pk=:dHJpYWwxMjEzMjM=:"},
+        {"RateLimit": '"a, b";r=50; t=30'},
+        {"RateLimit": '"day";r=900;t=40, "minute";r=50;t=30'},
+        {"RateLimit": '"default";r=50', "RateLimit-Policy": '"other";q=9;w=9, "default";q=100;w=30'},
+        {"RateLimit": "limit=100, remaining=50, reset=30", "RateLimit-Policy": "100;w=60"},
+        {"RateLimit-Limit": "100, 100;w=60", "RateLimit-Remaining": "50", "RateLimit-Reset": "30"},
+        {"X-RateLimit-Limit": "100", "X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "30"},
+        {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "1790000030"},
+        {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "1790000030000"},
+        {"x-ratelimit-remaining": " 50 ", "x-ratelimit-reset": "30"},
+        {"RateLimit": '"default";r=50;t=30', "X-RateLimit-Remaining": "5000", "X-RateLimit-Reset": "30"},
+    ],
+)
+def test_each_form_is_read(headers: dict[str, str]) -> None:
+    assert remaining_of(CIMultiDict(headers), NOW) == Remaining(50, 30.0)
+
+
+def test_of_several_quotas_an_exhausted_one_counts_and_for_the_longest_time() -> None:
+    headers = CIMultiDict({"RateLimit": '"a";r=0;t=10, "b";r=0;t=600, "c";r=1;t=3600'})
+
+    assert remaining_of(headers, NOW) == Remaining(0, 600.0)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"RateLimit": ""},
+        {"RateLimit": '"default";r=50'},
+        {"RateLimit": '"default";r=-1;t=30'},
+        {"RateLimit": '"default";r=5.5;t=30'},
+        {"RateLimit": '"default";r=50;t=30, ;;;'},
+        {"RateLimit": '"default";r=50;t=0'},
+        {"RateLimit": "limit=100, remaining=many, reset=30"},
+        {"RateLimit": "limit=100, remaining=50"},
+        {"RateLimit-Remaining": "50"},
+        {"RateLimit-Remaining": "50", "RateLimit-Reset": "soon"},
+        {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "1700000000"},
+        {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "9" * 400},
+        {"X-RateLimit-Remaining": "\u0665", "X-RateLimit-Reset": "30"},
+        {"RateLimit": '"' + "a" * 100_000 + '";r=1;t=1'},
+        {"RateLimit": '",' * 140},
+    ],
+)
+def test_what_does_not_follow_its_form_is_ignored(headers: dict[str, str]) -> None:
+    assert remaining_of(CIMultiDict(headers), NOW) is None
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["RateLimit", "RateLimit-Policy", "RateLimit-Remaining", "RateLimit-Reset", "X-RateLimit-Reset"]
+        ),
+        st.text(st.sampled_from('";,=rtqw0159 \\:*-abc\u0660'), max_size=60),
+    )
+)
+def test_whatever_is_sent_nothing_is_raised(headers: dict[str, str]) -> None:
+    remaining = remaining_of(CIMultiDict(headers), NOW)
+
+    assert remaining is None or (remaining.requests >= 0 and 0 < remaining.seconds <= LONGEST)
