@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.domain.order import InvalidDocument, document_id
+from ingest.domain.order import document_id
 from ingest.endpoint import endpoint_of, limits_of
 from ingest.fleet import open_quota
 from ingest.flow.adaptive_limit import AdaptiveLimit
@@ -49,6 +49,9 @@ from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.quota import FleetQuota
+
+if TYPE_CHECKING:
+    from ingest.mapping.compiled import CompiledMapping
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -236,6 +239,7 @@ async def open_ports(
         upstream: Upstream = client
         if settings.upstream_bulk_url:
             upstream = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
+        upstream = with_parts(upstream, client, settings)
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
         yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota)
 
@@ -285,19 +289,8 @@ def identify_of(settings: Settings) -> Callable[[bytes], str | None]:
     Raises:
         ConfigError: if the mapping cannot be used.
     """
-    if settings.mapping is None:
-        return document_id
-    from ingest.mapping.load import load_mapping  # noqa: PLC0415  only some need it
-
-    mapping = load_mapping(settings.mapping)
-
-    def identify(document: bytes) -> str | None:
-        try:
-            return mapping.decode(document, None).id or None
-        except InvalidDocument:
-            return None
-
-    return identify
+    mapping = mapping_of(settings)
+    return document_id if mapping is None else mapping.identify
 
 
 def decode_of(settings: Settings) -> Decode:
@@ -306,8 +299,38 @@ def decode_of(settings: Settings) -> Decode:
     Raises:
         ConfigError: if the mapping cannot be used.
     """
-    if settings.mapping is None:
-        return OrderDecoder()
-    from ingest.mapping.load import load_mapping  # noqa: PLC0415  only some need it
+    mapping = mapping_of(settings)
+    return OrderDecoder() if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
 
-    return OrderDecoder(load_mapping(settings.mapping).decode, _LARGE_TO_MAP)
+
+def with_parts(upstream: Upstream, client: UpstreamClient, settings: Settings) -> Upstream:
+    """What fetches orders, and where the mapping says that they come in parts, puts them together.
+
+    Args:
+        upstream: fetches the orders.
+        client: fetches the other parts.
+        settings: name the mapping.
+
+    Raises:
+        ConfigError: if the mapping cannot be used.
+    """
+    mapping = mapping_of(settings)
+    if mapping is None or not mapping.parts:
+        return upstream
+    from ingest.mapping.parts import join  # noqa: PLC0415  only some need it
+    from ingest.upstream.parts import PartsClient  # noqa: PLC0415  as above
+
+    return PartsClient(upstream, client.fetch_at, mapping.parts, join, settings.upstream_body_limit)
+
+
+def mapping_of(settings: Settings) -> "CompiledMapping | None":
+    """The mapping that the settings name; None for our own documents.
+
+    Raises:
+        ConfigError: if it cannot be used.
+    """
+    if settings.mapping is None:
+        return None
+    from ingest.mapping.load import load_mapping  # noqa: PLC0415  as above
+
+    return load_mapping(settings.mapping)

@@ -1,24 +1,17 @@
 """The mapping of a whole order: a document and the ID that was requested in, an order out."""
 
-import math
-from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import msgspec
-
-from ingest.domain.order import InvalidDocument, Order, OrderLine, check_order, undecodable
+from ingest.domain.order import InvalidDocument, Order, OrderLine, check_order
 from ingest.mapping.conditions import single_path
-from ingest.mapping.declaration import Field, MappingFile, OrderFields, Part, Type
+from ingest.mapping.declaration import Field, MappingFile, OrderFields, Type
+from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.fields import compile_field
 from ingest.mapping.lines import ReadLines, compile_lines
+from ingest.mapping.parts import KEY, PartPages
 from ingest.mapping.paths import Read, text_of, walk
 from ingest.mapping.pipelines import Scope
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-Decode = Callable[[bytes], Any]
 
 
 class CompiledMapping:
@@ -35,8 +28,7 @@ class CompiledMapping:
     """
 
     def __init__(self, file: MappingFile) -> None:
-        self.parts: Mapping[str, Part] = file.parts
-        self._decode: Decode = msgspec.json.Decoder(float_hook=_number).decode
+        self.parts = [PartPages(name, part) for name, part in file.parts.items()]
         self._envelope = () if file.envelope is None else single_path(file.envelope, ("envelope",)).steps
         self._is_optional = file.envelope_optional
         self._compile_order(file.order)
@@ -80,7 +72,7 @@ class CompiledMapping:
             InvalidDocument: it does not fit the mapping, is another order's, or contains what cannot be stored exactly.
                 The message tells what is wrong and where, without a value.
         """
-        document = self._parsed(body)
+        document = decode_json(body)
         envelope = self._envelope
         try:
             if envelope:
@@ -94,19 +86,20 @@ class CompiledMapping:
             raise InvalidDocument(f"the mapped order: {error}") from None
         return order
 
-    def _parsed(self, body: bytes) -> Any:
+    def identify(self, body: bytes) -> str | None:
+        """The ID of a document's order, with or without its envelope; None if it does not say."""
         try:
-            return self._decode(body)
-        except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if body.startswith(_BYTE_ORDER_MARK):
-                return self._parsed(body[len(_BYTE_ORDER_MARK) :])
-            raise undecodable(body, error) from error
+            document = decode_json(body)
+            order = walk(document, self._envelope) or document
+            return None if self._id is None else str(self._id(order, order))
+        except (InvalidDocument, Mismatch):
+            return None
 
     def _unwrapped(self, document: Any, envelope: tuple[str | int, ...]) -> tuple[Any, tuple[str | int, ...]]:
         inner = walk(document, envelope)
         if inner is not None:
             if self.parts and isinstance(inner, dict):
-                inner["parts"] = document.get("parts")
+                inner[KEY] = document.get(KEY)
             return inner, envelope
         if not self._is_optional:
             raise Mismatch("no value for the order")
@@ -137,14 +130,6 @@ class CompiledMapping:
             self._country(document, document),
             attributes,
         )
-
-
-def _number(text: str) -> Decimal | float:
-    """A JSON number with a point or an exponent, exactly; one that no decimal can hold is refused where it is used."""
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        return math.inf
 
 
 def _nothing(_value: Any, _order: Any) -> None:

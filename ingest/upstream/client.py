@@ -6,7 +6,7 @@ A fetch has no side effects: if it is cancelled or the process dies, nothing has
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Self, assert_never
@@ -14,13 +14,15 @@ from urllib.parse import quote
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
-from ingest.domain.errors import ConfigError, TokenFault, TransientFault
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import ConfigError, PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.attempts import Attempts
 from ingest.upstream.endpoint import Endpoint
 from ingest.upstream.opening import opened_session
 from ingest.upstream.quota import FleetQuota
+from ingest.upstream.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.replacement import Opener, ReplaceableTransport
 from ingest.upstream.session import ApiSession, utc_now
 from ingest.upstream.transport import Kind, Options, Transport, UpstreamLimits
@@ -116,11 +118,28 @@ class UpstreamClient:
         except TokenFault:
             raise  # requests for a token have pauses of their own
         except TransientFault as error:
-            return await self._try_again(request, error)
+            return await self._try_again(lambda: self._send(request), error)
 
     async def fetch_once(self, request: FetchRequest) -> Fetched:
         """Fetch with a single try: for probing while the API is unavailable."""
         return await self._send(request)
+
+    async def fetch_at(self, request: FetchRequest, target: str) -> Fetched:
+        """Fetch something else of an order: at a path of the API, or at a URL that it has sent.
+
+        Raises:
+            Fault: as `fetch`; also if the URL leads to another origin, where no credential may go.
+        """
+        try:
+            url = redirect_target(self._url(request.order_id), 307, target) or ""
+        except RefusedRedirect as refused:
+            raise PermanentFault(DeadReason.INVALID_ORDER, f"a page of the order {refused}") from None
+        try:
+            return await self._session.send((request,), url, method="GET")
+        except TokenFault:
+            raise
+        except TransientFault as error:
+            return await self._try_again(lambda: self._session.send((request,), url, method="GET"), error)
 
     def _send(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
         # Not a coroutine of its own, as each one costs every order time.
@@ -135,7 +154,7 @@ class UpstreamClient:
         plain = order_id.isalnum() and order_id.isascii()
         return self._before + (order_id if plain else quote(order_id, safe=",")) + self._after
 
-    async def _try_again(self, request: FetchRequest, first: TransientFault) -> Fetched:
+    async def _try_again(self, send: Callable[[], Awaitable[Fetched]], first: TransientFault) -> Fetched:
         """Retry after a failed first try. The first try runs without tenacity, which would double the cost of a success."""
         failed: TransientFault | None = first
 
@@ -144,7 +163,7 @@ class UpstreamClient:
             if failed is not None:
                 error, failed = failed, None
                 raise error
-            return await self._send(request)
+            return await send()
 
         # Full jitter: requests that failed together are not retried together.
         retrying = AsyncRetrying(

@@ -54,7 +54,7 @@ def refused(tmp_path: Path, old: str, new: str) -> str:
 def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "shop.toml").write_text(SOUND)
 
-    assert load_mapping(str(tmp_path / "shop.toml")).parts == {}
+    assert load_mapping(str(tmp_path / "shop.toml")).parts == []
 
 
 @pytest.mark.parametrize(

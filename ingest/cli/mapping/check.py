@@ -98,15 +98,16 @@ def _read(sample: Path, limit: int) -> bytes:
 
 
 async def _fetched(settings: "Settings", order_id: str) -> bytes:
+    from ingest.assembly import with_parts
     from ingest.domain.fetching import FetchRequest
     from ingest.endpoint import endpoint_of, limits_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
     from ingest.upstream.client import UpstreamClient
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
-    async with UpstreamClient.open(endpoint_of(settings, os.environ), limits_of(settings), seconds) as upstream:
+    async with UpstreamClient.open(endpoint_of(settings, os.environ), limits_of(settings), seconds) as client:
         try:
-            return (await upstream.fetch(FetchRequest(order_id))).body
+            return (await with_parts(client, client, settings).fetch(FetchRequest(order_id))).body
         except Fault as fault:
             raise UserError(f"cannot fetch order {order_id}: {fault}") from None
 

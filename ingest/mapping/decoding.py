@@ -1,0 +1,51 @@
+"""Decodes JSON with numbers that stay exact."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from ingest.domain.order import InvalidDocument, undecodable
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def _number(text: str) -> Decimal | float:
+    """A JSON number with a point or an exponent, exactly; one that no decimal can hold is refused where it is used."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return math.inf
+
+
+_decode = msgspec.json.Decoder(float_hook=_number).decode
+_decode_strictly = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def decode_json_strictly(body: bytes) -> Any:
+    """As `decode_json`, for a document that is encoded again: a number that no decimal can hold is refused.
+
+    Raises:
+        InvalidDocument: as `decode_json`.
+    """
+    try:
+        return decode_json(body, _decode_strictly)
+    except InvalidOperation:
+        raise InvalidDocument("a number out of range") from None
+
+
+def decode_json(body: bytes, decode: Callable[[bytes], Any] = _decode) -> Any:
+    """Decode a document; a byte order mark before it is ignored.
+
+    Raises:
+        TruncatedDocument: it is truncated.
+        InvalidDocument: it is not JSON.
+    """
+    try:
+        return decode(body)
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if body.startswith(_BYTE_ORDER_MARK):
+            return decode_json(body[len(_BYTE_ORDER_MARK) :], decode)
+        raise undecodable(body, error) from error

@@ -1,0 +1,97 @@
+"""Reads the lists of an order that take requests of their own, and makes one document of all.
+
+The document has the key `parts`, an object with each list by its name: it is what a mapping, user code and a document that is kept
+see, so that nothing has to be requested again to map it again.
+"""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ingest.domain.order import InvalidDocument
+from ingest.domain.pages import Page
+from ingest.mapping.conditions import single_path
+from ingest.mapping.declaration import Part
+from ingest.mapping.decoding import decode_json_strictly
+from ingest.mapping.errors import MappingError, Mismatch, type_name
+from ingest.mapping.paths import text_of, walk
+
+KEY = "parts"
+_PLACEHOLDER = "{order_id}"
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+class PartPages:
+    """One list; keeps the port `Part`.
+
+    Raises:
+        MappingError: it is not declared as one.
+    """
+
+    def __init__(self, name: str, declared: Part) -> None:
+        keys = ("parts", name)
+        url = declared.url
+        if not url.startswith("/") or url.startswith("//") or url.count(_PLACEHOLDER) != 1 or " " in url:
+            raise MappingError("needs a path on the server of the order, with {order_id} once", (*keys, "url"))
+        if declared.next is None and declared.next_parameter is not None:
+            raise MappingError("`next_parameter` needs `next`", (*keys, "next_parameter"))
+        self.name = name
+        self._before, self._after = url.split(_PLACEHOLDER)
+        self._elements = single_path(declared.items, (*keys, "items")).steps
+        self._next = None if declared.next is None else single_path(declared.next, (*keys, "next")).steps
+        self._parameter = declared.next_parameter
+
+    def first(self, order_id: str) -> str:
+        """Path of the first page."""
+        return self._before + quote(order_id, safe="") + self._after
+
+    def read(self, body: bytes, order_id: str) -> Page:
+        """The content of a page.
+
+        Raises:
+            TruncatedDocument: it is truncated.
+            InvalidDocument: it is not a page of the list.
+        """
+        document = decode_json_strictly(body)
+        try:
+            return Page(self._elements_of(document), self._next_of(document, order_id))
+        except Mismatch as mismatch:
+            raise InvalidDocument(f"part {self.name}: {mismatch.what} - at `${mismatch.at or ''}`") from None
+
+    def _elements_of(self, document: Any) -> list[Any]:
+        elements = walk(document, self._elements)
+        if not isinstance(elements, list):
+            raise Mismatch(f"expected `array`, got {type_name(elements)}", text_of(self._elements))
+        return elements
+
+    def _next_of(self, document: Any, order_id: str) -> str | None:
+        if self._next is None:
+            return None
+        found = walk(document, self._next)
+        if found is None or found == "":
+            return None
+        if found.__class__ not in {str, int}:
+            raise Mismatch(f"expected `str` or `int`, got {type_name(found)}", text_of(self._next))
+        if self._parameter is None:
+            return str(found)
+        first = self.first(order_id)
+        between = "&" if "?" in first else "?"
+        return f"{first}{between}{quote(self._parameter, safe='')}={quote(str(found), safe='')}"
+
+
+def join(body: bytes, parts: dict[str, list[Any]]) -> bytes:
+    """One document of an order and its lists, with every digit as it was.
+
+    Raises:
+        InvalidDocument: the order's document is not an object.
+    """
+    document = body.strip()
+    if not (document.startswith(b"{") and document.endswith(b"}")):
+        raise InvalidDocument("expected `object` - at `$`")
+    try:
+        added = _encoder.encode({KEY: parts})
+    except RecursionError:
+        raise InvalidDocument("nested too deeply") from None
+    inner = document[1:-1].strip()
+    return b"{%s%s%s" % (inner, b"," if inner else b"", added[1:])

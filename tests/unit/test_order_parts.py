@@ -1,0 +1,206 @@
+"""Orders whose lists take requests of their own: complete, or a fault."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.order import InvalidDocument
+from ingest.mapping.declaration import Part
+from ingest.mapping.errors import MappingError
+from ingest.mapping.parts import PartPages, join
+from ingest.upstream.parts import PartsClient
+
+ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
+REQUEST = FetchRequest("a:1")
+BY_TOKEN = Part(
+    url="/orders/{order_id}/items", items="payload.items", next="payload.token", next_parameter="page token"
+)
+BY_URL = Part(url="/orders/{order_id}/items?limit=2", items="items", next="links.next")
+FIRST = "/orders/a%3A1/items"
+
+
+class Api:
+    """An API that sends what it is told to, by target; the order itself is at an empty one."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._answers = answers
+        self.asked: list[str] = []
+        self.asked_once: list[str] = []
+
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        return await self.fetch_at(request, "")
+
+    async def fetch_once(self, request: FetchRequest) -> Fetched:
+        self.asked_once.append("")
+        return await self.fetch_at(request, "")
+
+    async def fetch_at(self, _: FetchRequest, target: str) -> Fetched:
+        self.asked.append(target)
+        answer = self._answers[target]
+        if isinstance(answer, BaseException):
+            raise answer
+        return Fetched(answer if isinstance(answer, bytes) else json.dumps(answer).encode(), ASKED_AT)
+
+
+def client(api: Api, part: Part = BY_TOKEN, limit: int = 10_000) -> PartsClient:
+    return PartsClient(api, api.fetch_at, [PartPages("items", part)], join, limit)
+
+
+async def fault_of(answers: dict[str, Any], part: Part = BY_TOKEN, limit: int = 10_000) -> Fault:
+    with pytest.raises(Fault) as error:
+        await client(Api({"": {"id": "a:1"}} | answers), part, limit).fetch(REQUEST)
+    return error.value
+
+
+async def test_pages_are_followed_by_token_and_joined_with_every_digit() -> None:
+    api = Api(
+        {
+            "": b' {"id": "a:1", "total": 1.10} ',
+            FIRST: b'{"payload": {"items": [{"price": 1.10, "id": 12345678901234567890123}], "token": "x=/ 1"}}',
+            f"{FIRST}?page%20token=x%3D%2F%201": b'{"payload": {"items": [], "token": 7}}',
+            f"{FIRST}?page%20token=7": b'{"payload": {"items": [{"price": 2E+3}], "token": null}}',
+        }
+    )
+
+    fetched = await client(api).fetch(REQUEST)
+
+    assert fetched.body == (
+        b'{"id": "a:1", "total": 1.10,"parts":{"items":[{"price":1.10,"id":12345678901234567890123},{"price":2E+3}]}}'
+    )
+    assert fetched.asked_at == ASKED_AT
+    assert len(api.asked) == 4
+
+
+async def test_pages_are_followed_by_url() -> None:
+    first = f"{FIRST}?limit=2"
+    api = Api(
+        {
+            "": {"id": "a:1"},
+            first: {"items": [1], "links": {"next": "https://shop.example/more"}},
+            "https://shop.example/more": {"items": [2], "links": {}},
+        }
+    )
+
+    fetched = await client(api, BY_URL).fetch(REQUEST)
+
+    assert msgspec.json.decode(fetched.body) == {"id": "a:1", "parts": {"items": [1, 2]}}
+
+
+async def test_a_probe_requests_the_order_once_before_anything_else() -> None:
+    api = Api({"": {}, FIRST: {"payload": {"items": []}}})
+
+    fetched = await client(api).fetch_once(REQUEST)
+
+    assert fetched.body == b'{"parts":{"items":[]}}'
+    assert (api.asked_once, api.asked) == ([""], ["", FIRST])
+
+
+async def test_an_order_that_was_fetched_with_others_keeps_their_exchange() -> None:
+    exchange = Exchange((REQUEST,), 0.0)
+
+    class Bulk(Api):
+        async def fetch(self, request: FetchRequest) -> Fetched:
+            return msgspec.structs.replace(await super().fetch(request), exchange=exchange)
+
+    fetched = await client(Bulk({"": {}, FIRST: {"payload": {"items": []}}})).fetch(REQUEST)
+
+    assert fetched.exchange is exchange
+
+
+@pytest.mark.parametrize("fault", [TransientFault("HTTP 500"), ThrottledFault("HTTP 429", 3.0)], ids=["500", "429"])
+async def test_the_fault_of_a_page_is_the_fault_of_the_order(fault: Fault) -> None:
+    assert await fault_of({FIRST: {"payload": {"items": [1], "token": "2"}}, f"{FIRST}?page%20token=2": fault}) is fault
+
+
+def repeating(token: str) -> dict[str, Any]:
+    return {
+        FIRST: {"payload": {"items": [1], "token": token}},
+        f"{FIRST}?page%20token={token}": {"payload": {"items": [], "token": token}},
+    }
+
+
+def nested(depth: int) -> bytes:
+    return b'{"payload": {"items": ' + b"[" * depth + b"]" * depth + b"}}"
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        (repeating("2"), "part items: its pages repeat, or are more than 1000"),
+        ({FIRST: {"payload": {}}}, "part items: expected `array`, got `null` - at `$.payload.items`"),
+        (
+            {FIRST: {"payload": {"items": {"1": 2}}}},
+            "part items: expected `array`, got `object` - at `$.payload.items`",
+        ),
+        ({FIRST: {"payload": "secret"}}, "part items: expected `object`, got `str` - at `$.payload`"),
+        (
+            {FIRST: {"payload": {"items": [], "token": ["secret"]}}},
+            "part items: expected `str` or `int`, got `array` - at `$.payload.token`",
+        ),
+        (
+            {FIRST: {"payload": {"items": ["x" * 10_000]}}},
+            "part items: the order and its parts are larger than 10000 bytes",
+        ),
+        ({FIRST: b'{"payload": {"items": [1e99999999999999999999]}}'}, "a number out of range"),
+        ({FIRST: b"<b>secret</b>"}, "JSON is malformed: invalid character (byte 0)"),
+        ({FIRST: nested(2_000)}, "nested too deeply"),
+        ({"": [1], FIRST: {"payload": {"items": []}}}, "expected `object` - at `$`"),
+    ],
+)
+async def test_what_is_no_page_is_an_invalid_order(answers: dict[str, Any], error: str) -> None:
+    fault = await fault_of(answers)
+
+    assert isinstance(fault, PermanentFault)
+    assert (fault.reason, str(fault)) == (DeadReason.INVALID_ORDER, error)
+    assert fault.exchange is not None
+
+
+async def test_a_truncated_page_is_tried_again() -> None:
+    fault = await fault_of({FIRST: b'{"payload": {"items": [1]}'})
+
+    assert isinstance(fault, TransientFault)
+
+
+async def test_pages_end_at_some_time_even_if_each_leads_to_another() -> None:
+    class Endless(Api):
+        async def fetch_at(self, _: FetchRequest, target: str) -> Fetched:
+            self.asked.append(target)
+            return Fetched(b'{"payload": {"items": [], "token": %d}}' % len(self.asked), ASKED_AT)
+
+    api = Endless({})
+    with pytest.raises(PermanentFault, match="more than 1000"):
+        await client(api, limit=1_000_000).fetch(REQUEST)
+
+    assert len(api.asked) == 1_001
+
+
+def test_an_order_that_is_truncated_stays_so_when_it_is_joined() -> None:
+    whole = b'{"a": {"b": {"c": 1}}}'
+
+    for end in range(2, len(whole)):
+        body = whole[:end]
+        with pytest.raises((InvalidDocument, msgspec.DecodeError)):
+            msgspec.json.decode(join(body, {"items": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("part", "error"),
+    [
+        (Part(url="https://other.example/{order_id}", items="a"), "needs a path on the server of the order"),
+        (Part(url="//other.example/{order_id}", items="a"), "needs a path on the server of the order"),
+        (Part(url="/orders/items", items="a"), "needs a path on the server of the order"),
+        (Part(url="/o/{order_id}", items="a[]"), "a path with [] leads to a list of values"),
+        (Part(url="/o/{order_id}", items="a", next_parameter="n"), "`next_parameter` needs `next`"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_refused(part: Part, error: str) -> None:
+    with pytest.raises(MappingError) as refusal:
+        PartPages("items", part)
+
+    assert refusal.value.what.startswith(error)
