@@ -1,7 +1,7 @@
 """From somebody's JSON to our order.
 
 Read in this order: `declaration` (what a mapping file may say), `paths`, `conversions`, `fields` (each compiled to a
-closure), `lines`, `compiled` (the mapping of a whole order), `load` (files and ready-made mappings, with the line of
+closure of `reads`), `lines`, `parts`, `compiled` (the mapping of a whole order), `load` (files and ready-made mappings, with the line of
 every error), `toml_lines` (which line that is).
 
 All that is pure: a document and the ID that was requested go in, an order or `InvalidDocument` comes out.

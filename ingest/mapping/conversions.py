@@ -106,20 +106,20 @@ def iso_timestamp(zone: tzinfo | None) -> Convert:
     """Moments in ISO 8601; those without a time zone are in `zone`, or refused."""
 
     def convert(value: Any) -> datetime:
-        if value.__class__ is datetime:
-            moment = value
-        else:
-            if value.__class__ is not str:
-                raise Mismatch(f"expected `str` with a timestamp, got {type_name(value)}")
+        if value.__class__ is str:
             try:
                 moment = datetime.fromisoformat(value)
             except ValueError:
                 raise Mismatch("got a `str` that is not a timestamp in ISO 8601") from None
-        if moment.tzinfo is None:
-            if zone is None:
-                raise Mismatch("a timestamp without a time zone, and the mapping names none")
-            return moment.replace(tzinfo=zone)
-        return moment
+        elif isinstance(value, datetime):
+            moment = value  # a constant of the mapping
+        else:
+            raise Mismatch(f"expected `str` with a timestamp, got {type_name(value)}")
+        if moment.tzinfo is not None:
+            return moment
+        if zone is None:
+            raise Mismatch("a timestamp without a time zone, and the mapping names none")
+        return moment.replace(tzinfo=zone)
 
     return convert
 

@@ -9,8 +9,9 @@ from ingest.mapping.conversions import Convert
 from ingest.mapping.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.errors import MappingError, Mismatch, dotted
 from ingest.mapping.expressions import compile_expression
-from ingest.mapping.paths import Read, compile_path, walk
+from ingest.mapping.paths import Read, compile_path, keys_alone, parse_path
 from ingest.mapping.pipelines import Contextual, Scope, base_conversion, pipeline
+from ingest.mapping.reads import Without, read_any, read_each, read_in_context, read_key, read_keys
 
 Keys = tuple[str | int, ...]
 
@@ -36,22 +37,19 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
         return _chosen(field, kind, keys, scope, default, needed)
     read = without(_source(field, kind, keys, scope), field.none)
     convert = pipeline(field, kind, keys, scope)
-    at = _text_of(field, keys)
-    if isinstance(convert, Contextual) or _is_list(field):
-        return _located(_read_in_context(read, convert, default, needed, is_list=_is_list(field)), at)
-    if field.path is not None and not field.none and field.path.isidentifier():
-        return _read_key(field.path, convert, default, needed, at)
+    return _converting(field, read, convert, Without(default, needed, _text_of(field, keys)))
 
-    def read_field(value: Any, order: Any) -> Any:
-        try:
-            found = read(value, order)
-            if found is not None:
-                return convert(found)
-            return default if default is not None or not needed else _no_value(needed)
-        except Mismatch as mismatch:
-            raise mismatch.located(at) from None
 
-    return read_field
+def _converting(field: Field, read: Read, convert: Convert | Contextual, without_value: Without) -> Read:
+    path = None if field.path is None else parse_path(field.path)
+    if path is not None and path.is_list:
+        return read_each(read, convert, without_value)
+    if isinstance(convert, Contextual):
+        return read_in_context(read, convert, without_value)
+    keys = () if path is None or field.none else keys_alone(path)
+    if not keys:
+        return read_any(read, convert, without_value)
+    return read_key(keys[0], convert, without_value) if len(keys) == 1 else read_keys(keys, convert, without_value)
 
 
 def _implied_kind(field: Field) -> Type:
@@ -60,56 +58,6 @@ def _implied_kind(field: Field) -> Type:
     if implied:
         return implied[0]
     return "json" if field.concat is None else "text"
-
-
-def _read_key(key: str, convert: Convert, default: Any, needed: str, at: str) -> Read:
-    """As `read_field` for a path of one key, which most paths are: each call that it saves is a tenth of its time."""
-    steps = (key,)
-
-    def read_key(value: Any, _: Any) -> Any:
-        try:
-            found = value.get(key) if value.__class__ is dict else walk(value, steps)
-            if found is not None:
-                return convert(found)
-            return default if default is not None or not needed else _no_value(needed)
-        except Mismatch as mismatch:
-            raise mismatch.located(at) from None
-
-    return read_key
-
-
-def _read_in_context(read: Read, convert: Convert | Contextual, default: Any, needed: str, *, is_list: bool) -> Read:
-    step = convert.convert if isinstance(convert, Contextual) else lambda value, _source, _order: convert(value)
-
-    def read_in_context(value: Any, order: Any) -> Any:
-        found = read(value, order)
-        if found is None:
-            return default if default is not None or not needed else _no_value(needed)
-        if is_list:
-            return [step(element, value, order) for element in found]
-        return step(found, value, order)
-
-    return read_in_context
-
-
-def _no_value(needed: str) -> None:
-    raise Mismatch(f"no value for `{needed}`")
-
-
-def _located(read: Read, at: str) -> Read:
-    """The same; a mismatch that does not yet say where, is at the field's path."""
-
-    def read_located(value: Any, order: Any) -> Any:
-        try:
-            return read(value, order)
-        except Mismatch as mismatch:
-            raise mismatch.located(at) from None
-
-    return read_located
-
-
-def _is_list(field: Field) -> bool:
-    return field.path is not None and "[]" in field.path
 
 
 def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
@@ -215,7 +163,7 @@ def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> R
         for holds, read in cases:
             if holds is None or holds(value, order):
                 return read(value, order)
-        return _no_value(needed) if needed else None
+        return Without(None, needed, "").value()
 
     return read_case
 

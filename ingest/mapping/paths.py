@@ -71,7 +71,7 @@ def parse_path(text: str) -> Path:
 
 
 def compile_path(path: Path) -> Read:
-    """Compile a path. Keys alone, which most paths are, take no call more than they have to."""
+    """Compile a path."""
     read = _compile(path.steps)
     return _from_order(read) if path.is_absolute else read
 
@@ -86,31 +86,17 @@ def _from_order(read: Read) -> Read:
     return read_order
 
 
+def keys_alone(path: Path) -> tuple[str, ...]:
+    """The keys of a path that has nothing else, and does not begin at the order; none if it is another."""
+    keys = tuple(step for step in path.steps if isinstance(step, str))
+    return keys if len(keys) == len(path.steps) and not path.is_absolute else ()
+
+
 def _compile(steps: tuple[str | int, ...]) -> Read:
-    if not all(isinstance(step, str) for step in steps) or not steps:
+    if len(steps) != 1 or not isinstance(steps[0], str):
         return lambda value, _: walk(value, steps)
-    *before, last = steps
-
-    def read_key(value: Any, _: Any) -> Any:
-        return value.get(last) if value.__class__ is dict else walk(value, steps)
-
-    def read_two(value: Any, _: Any) -> Any:
-        if value.__class__ is dict:
-            inner = value.get(head)
-            if inner.__class__ is dict:
-                return inner.get(last)
-        return walk(value, steps)
-
-    def read_keys(value: Any, _: Any) -> Any:
-        inner = value
-        for key in before:
-            if inner.__class__ is not dict:
-                return walk(value, steps)
-            inner = inner.get(key)
-        return inner.get(last) if inner.__class__ is dict else walk(value, steps)
-
-    head = before[0] if before else None
-    return (read_key, read_two)[len(before)] if len(before) < 2 else read_keys
+    key = steps[0]
+    return lambda value, _: value.get(key) if value.__class__ is dict else walk(value, steps)
 
 
 def walk(value: Any, steps: tuple[str | int, ...]) -> Any:

@@ -1,0 +1,153 @@
+"""Compares what it takes to make an order of 20 fields of somebody's JSON: a mapping, and JMESPath alone.
+
+JMESPath alone finds the same values: it converts and checks nothing, which a mapping does. Everything runs in this process; the ways
+take turns, so that a disturbance meets all of them.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import jmespath
+import msgspec
+
+from ingest.bench.machine import Machine
+from ingest.bench.report import Cell, Column, Report, Result, Table
+from ingest.domain.order import decode_order
+from ingest.mapping.load import compile_mapping
+
+ORDER_ID = "450789469"
+
+MAPPING = """
+[order]
+id = "id"
+status = "state.name"
+placed_at = "created_at"
+updated_at = "updated_at"
+currency = "total.currency"
+customer_id = "customer.id"
+country = "delivery.address.country"
+
+[[lines]]
+from = "items"
+sku = "article.sku"
+description = "title"
+quantity = "quantity"
+unit_price = "price"
+
+[attributes]
+channel = "channel"
+total = { path = "total.amount", type = "decimal" }
+note = "note"
+paid_at = { path = "paid_at", type = "timestamp" }
+tags = "tags"
+"""
+
+EXPRESSIONS = (
+    *("id", "state.name", "created_at", "updated_at", "total.currency", "customer.id", "delivery.address.country"),
+    *(f"items[{line}].{name}" for line in (0, 1) for name in ("article.sku", "title", "quantity", "price")),
+    *("channel", "total.amount", "note", "paid_at", "tags"),
+)
+"""The same 20 values."""
+
+DOCUMENT = msgspec.json.encode(
+    {
+        "id": int(ORDER_ID),
+        "state": {"name": "paid"},
+        "created_at": "2025-01-23T23:10:16-05:00",
+        "updated_at": "2025-01-23T23:12:00-05:00",
+        "total": {"amount": "12.30", "currency": "EUR"},
+        "customer": {"id": 207119551},
+        "delivery": {"address": {"country": "DE"}},
+        "items": [
+            {"article": {"sku": "85123A"}, "title": "White hanging heart", "quantity": 1, "price": "3.50"},
+            {"article": {"sku": "71053"}, "title": "White metal lantern", "quantity": 2, "price": "4.40"},
+        ],
+        "channel": "web",
+        "note": "Leave at the door",
+        "paid_at": "2025-01-23T23:10:20-05:00",
+        "tags": ["gift", "first order"],
+    }
+)
+
+# Orders of one turn: long enough to time, and short enough to be undisturbed now and then.
+_TURN = 50
+
+Way = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long to measure.
+
+    Attributes:
+        turns: of each way, of 50 orders each.
+    """
+
+    turns: int
+
+
+def ways() -> dict[str, Way]:
+    """What is compared, by name; each makes what it makes of one document."""
+    mapping = compile_mapping(MAPPING)
+    decode = msgspec.json.Decoder().decode
+    searches = [jmespath.compile(expression).search for expression in EXPRESSIONS]
+    own = _own_document()
+
+    def by_jmespath() -> object:
+        document = decode(DOCUMENT)
+        return [search(document) for search in searches]
+
+    return {
+        "mapping": lambda: mapping.decode(DOCUMENT, ORDER_ID),
+        "JMESPath alone": by_jmespath,
+        "our own document": lambda: decode_order(own, ORDER_ID),
+        "JSON alone": lambda: decode(DOCUMENT),
+    }
+
+
+def _own_document() -> bytes:
+    order = compile_mapping(MAPPING).decode(DOCUMENT, ORDER_ID)
+    return msgspec.json.encode(order)
+
+
+def run(plan: Plan, command: str) -> Result:
+    """Run the comparison; `command` is as it was typed."""
+    machine = Machine.here()
+    measured = measure(ways(), plan.turns)
+    rows: list[dict[str, Cell]] = [
+        {"way": name, "median_us": median(times), "best_us": min(times), "orders_per_second": 1e6 / median(times)}
+        for name, times in measured.items()
+    ]
+    columns = (
+        Column("way", "way"),
+        Column("median_us", "median (µs)", 1),
+        Column("best_us", "best (µs)", 1),
+        Column("orders_per_second", "orders/s of one core"),
+    )
+    notes = (
+        f"An order of 20 fields: a document of {len(DOCUMENT)} bytes, two lines, five attributes.",
+        "JMESPath alone finds the same 20 values; it converts and checks none of them.",
+        f"Times are processor time, which other processes do not prolong; each is the mean of a turn of {_TURN} orders.",
+    )
+    report = Report("mapping", command, machine, asdict(plan), [Table("", columns, rows)], notes)
+    return Result(report, lambda _: None)
+
+
+def measure(compared: dict[str, Way], turns: int) -> dict[str, list[float]]:
+    """The times of each way, in microseconds an order, one for each turn."""
+    times: dict[str, list[float]] = {name: [] for name in compared}
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(turns):
+            for name, way in compared.items():
+                started = time.process_time()
+                for _ in range(_TURN):
+                    way()
+                times[name].append((time.process_time() - started) / _TURN * 1e6)
+    finally:
+        gc.enable()
+    return times

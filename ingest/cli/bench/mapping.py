@@ -1,0 +1,30 @@
+"""`ingest bench mapping`: a mapping against JMESPath alone."""
+
+from typing import Annotated
+
+import typer
+
+from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+
+EPILOG = """
+Examples:
+
+`ingest bench mapping` takes about a second.
+
+`ingest bench mapping --turns 10000` finds the quiet moments of a busy machine.
+"""
+
+
+def mapping(
+    *,
+    turns: Annotated[int, typer.Option(help="Turns of each way, of 50 orders each.", min=1, max=1_000_000)] = 500,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make orders of a document of 20 fields by a mapping, and find the same values by JMESPath alone.
+
+    Runs in this process, without any server.
+    """
+    from ingest.bench.mapping import Plan, run
+
+    print_result(run(Plan(turns), command_line()), output, as_json=as_json)
