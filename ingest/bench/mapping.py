@@ -13,8 +13,7 @@ from statistics import median
 import jmespath
 import msgspec
 
-from ingest.bench.machine import Machine
-from ingest.bench.report import Cell, Column, Report, Result, Table
+from ingest.bench.report import Column, Findings, Row, Table
 from ingest.domain.order import decode_order
 from ingest.mapping.load import compile_mapping
 
@@ -113,11 +112,10 @@ def _own_document() -> bytes:
     return msgspec.json.encode(order)
 
 
-def run(plan: Plan, command: str) -> Result:
-    """Run the comparison; `command` is as it was typed."""
-    machine = Machine.here()
+def run(plan: Plan) -> Findings:
+    """Run the comparison."""
     measured = measure(ways(), plan.turns)
-    rows: list[dict[str, Cell]] = [
+    rows: list[Row] = [
         {"way": name, "median_us": median(times), "best_us": min(times), "orders_per_second": 1e6 / median(times)}
         for name, times in measured.items()
     ]
@@ -127,13 +125,18 @@ def run(plan: Plan, command: str) -> Result:
         Column("best_us", "best (µs)", 1),
         Column("orders_per_second", "orders/s of one core"),
     )
-    notes = (
-        f"An order of 20 fields: a document of {len(DOCUMENT)} bytes, two lines, five attributes.",
-        "JMESPath alone finds the same 20 values; it converts and checks none of them.",
-        f"Times are processor time, which other processes do not prolong; each is the mean of a turn of {_TURN} orders.",
+    return Findings(
+        name="mapping",
+        settings=asdict(plan),
+        tables=[Table("", columns, rows)],
+        charts=[],
+        notes=(
+            f"An order of 20 fields: a document of {len(DOCUMENT)} bytes, two lines, five attributes.",
+            "JMESPath alone finds the same 20 values; it converts and checks none of them.",
+            f"Times are processor time, which other processes do not prolong; each is the mean of a turn of {_TURN} orders.",
+        ),
+        runs=rows,
     )
-    report = Report("mapping", command, machine, asdict(plan), [Table("", columns, rows)], notes)
-    return Result(report, lambda _: None)
 
 
 def measure(compared: dict[str, Way], turns: int) -> dict[str, list[float]]:

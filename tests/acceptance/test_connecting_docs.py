@@ -80,7 +80,7 @@ async def test_a_document_that_does_not_fit_is_a_dead_letter_and_is_replayed(
         await scene.finished()
         assert await worker.stop() == 0
         listed = cli.run(*command("dead list"))
-        assert "no value for the order - at `$.payload`" in listed.stdout
+        assert "no value for `id` - at `$.AmazonOrderId`" in listed.stdout
 
         assert cli.run(*command("dead replay"), "--yes").returncode == 0
         worker = shop.start(mapping="shopify")

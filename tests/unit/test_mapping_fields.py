@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingest.domain.order import InvalidDocument, Order
-from ingest.mapping.load import compile_mapping
+from ingest.mapping.load import compile_mapping, load_mapping
 
 DOCUMENT: dict[str, Any] = {"id": "a", "status": "placed", "at": "2024-05-06T07:08:09Z", "currency": "EUR", "items": []}
 MAPPING = """
@@ -358,6 +358,14 @@ def test_an_id_that_the_document_does_not_have() -> None:
     text = MAPPING.format(order="", lines=LINES, attributes="").replace('id = "id"', "id = { requested = true }")
 
     assert compile_mapping(text).decode(json.dumps(DOCUMENT).encode(), "b").id == "b"
+
+
+def test_of_which_order_a_document_is_does_not_take_the_rest_of_it() -> None:
+    shopify, amazon, woocommerce = [load_mapping(name) for name in ("shopify", "amazon", "woocommerce")]
+
+    assert shopify.identify(b'{"order": {"id": 17}}') == shopify.identify(b'{"id": 17}') == "17"
+    assert amazon.identify(b'{"AmazonOrderId": "902-1"}') == "902-1"
+    assert [woocommerce.identify(body) for body in (b"{", b"[]", b"{}", b'{"id": true}', b'"a"')] == [None] * 5
 
 
 def test_a_quantity_that_no_double_can_hold_stays_exact() -> None:

@@ -1,10 +1,11 @@
 """`ingest bench mapping`: a mapping against JMESPath alone."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from ingest.cli.bench.output import AsJson, Output, command_line, print_result
+from ingest.cli.bench.output import AsJson, Output, publish
 
 EPILOG = """
 Examples:
@@ -27,4 +28,4 @@ def mapping(
     """
     from ingest.bench.mapping import Plan, run
 
-    print_result(run(Plan(turns), command_line()), output, as_json=as_json)
+    publish(partial(run, Plan(turns)), output, as_json=as_json)
