@@ -87,7 +87,7 @@ class PartsClient:
             if target in seen or len(seen) == _MOST_PAGES:
                 raise InvalidDocument(f"part {part.name}: its pages repeat, or are more than {_MOST_PAGES}")
             seen.add(target)
-            body = (await self._fetch_at(request, target)).body
+            body = (await self._page(part, request, target)).body
             size += len(body)
             if size > self._limit:
                 raise InvalidDocument(f"part {part.name}: the order and its parts are larger than {self._limit} bytes")
@@ -95,6 +95,14 @@ class PartsClient:
             elements += page.elements
             target = page.next
         return elements, size
+
+    async def _page(self, part: Part, request: FetchRequest, target: str) -> Fetched:
+        try:
+            return await self._fetch_at(request, target)
+        except PermanentFault as fault:
+            named = PermanentFault(fault.reason, f"part {part.name}: {fault}")
+            named.exchange = fault.exchange
+            raise named from None
 
 
 async def _off_loop(size: int, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -77,7 +77,8 @@ def test_it_carries_what_the_service_needs_and_nothing_else(wheel: Path) -> None
         str(path.relative_to(ROOT)) for path in written
     )
     assert {"ingest/py.typed", "ingest/queue/lua/enqueue.lua", "ingest/store/migrations/0001_orders.sql"} <= carried
-    assert {Path(name).suffix for name in carried} == {".typed", ".lua", ".sql", ".gz", ".md"}
+    assert "ingest/mapping/ready_made/shopify.toml" in carried
+    assert {Path(name).suffix for name in carried} == {".typed", ".lua", ".sql", ".toml", ".gz", ".md"}
     assert "order_ingest-0.1.0.dist-info/licenses/LICENSE" in names
 
 

@@ -118,6 +118,20 @@ async def test_the_fault_of_a_page_is_the_fault_of_the_order(fault: Fault) -> No
     assert await fault_of({FIRST: {"payload": {"items": [1], "token": "2"}}, f"{FIRST}?page%20token=2": fault}) is fault
 
 
+async def test_a_fault_that_no_retry_can_cure_names_the_part() -> None:
+    refused = PermanentFault(DeadReason.NOT_FOUND, "HTTP 404")
+    refused.exchange = Exchange((REQUEST,), 0.0)
+
+    fault = await fault_of({FIRST: refused})
+
+    assert isinstance(fault, PermanentFault)
+    assert (fault.reason, str(fault), fault.exchange) == (
+        DeadReason.NOT_FOUND,
+        "part items: HTTP 404",
+        refused.exchange,
+    )
+
+
 def repeating(token: str) -> dict[str, Any]:
     return {
         FIRST: {"payload": {"items": [1], "token": token}},
