@@ -53,7 +53,7 @@ async def test_orders_are_stored_with_the_lines_of_all_pages(scene: Scene) -> No
 
 
 async def test_an_order_is_complete_or_not_stored_while_requests_fail(scene: Scene) -> None:
-    scene.api.behave(error_rate=0.04, reset_rate=0.02, truncate_rate=0.02)
+    scene.api.behave(error_rate=0.02, reset_rate=0.01)
     await scene.enqueue(*LONG)
 
     async with scene.worker(mapping="amazon", upstream_tries=1):
