@@ -24,7 +24,6 @@ class LeaseRequest:
 
     Attributes:
         tokens: requests that it wants to send next.
-        unused: tokens of earlier leases that it let lapse.
         concurrency: requests that it wants to have in flight.
         in_flight: requests that it has in flight now.
         claim: requests that it may have in flight by its last lease, or by its safe share.
@@ -35,7 +34,6 @@ class LeaseRequest:
     """
 
     tokens: int = 0
-    unused: int = 0
     concurrency: int = 0
     in_flight: int = 0
     claim: int = 0

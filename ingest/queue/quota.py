@@ -62,7 +62,6 @@ class FleetQuotaClient:
             limits.burst,
             limits.concurrency,
             request.tokens,
-            request.unused,
             request.concurrency,
             request.in_flight,
             request.claim,

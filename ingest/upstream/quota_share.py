@@ -26,8 +26,9 @@ _RETRY = (0.25, 0.75)
 # Times to send are asked for this early, so that neither the round trip nor a busy event loop leaves a gap.
 _LEAD = 0.06
 _LEAD_SHARE = 0.6
-# A time to send may be used this late, or as late as the next one comes.
-_LATE = 0.02
+# A time to send may be used this late, or as late as the next one comes. What lapses is lost: sent later, it would come together with
+# what others send by then.
+_LATE = 0.04
 _LATEST = 0.1
 # Orders are read ahead for this long, but always a few.
 _READ_AHEAD = 10.0
@@ -142,7 +143,6 @@ class Share:
         self._asked_at = now
         return LeaseRequest(
             tokens=math.ceil(tokens),
-            unused=self._schedule.take_unused(),
             concurrency=self._demand.peak,
             in_flight=self.in_flight,
             claim=claim,
@@ -183,6 +183,7 @@ class Share:
 
     def take_unused(self) -> int:
         """Times to send that will not be used any more."""
+        self._schedule.take_unused()
         self._schedule.clear()
         return self._schedule.take_unused()
 

@@ -66,7 +66,7 @@ class MemoryQuota:
             self._slowest, self._slow_until = request.slowest, now + request.slow_for
         interval = 1 / min(self.limits.rate, self._slowest if now < self._slow_until else math.inf)
         period = min(1.0, max(0.1, members * interval))
-        start = max(self._next - request.unused * interval, now - (self.limits.burst - 1) * interval)
+        start = max(self._next, now - (self.limits.burst - 1) * interval)
         tokens = min(request.tokens, max(1, int(period / interval / members)))
         self._next = start + tokens * interval
         spacing = interval + max(0.0, start - now) / tokens if tokens >= 4 else interval

@@ -12,13 +12,13 @@
 -- two seconds, and for three more while fewer processes have asked than there were: until their contributions are known, each
 -- keeps to its own safe share.
 -- KEYS: state
--- ARGV: own contribution, rate, burst, concurrency, tokens wanted, tokens unused, concurrency wanted, in flight, claim, 1 if
+-- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, in flight, claim, 1 if
 --       back after a failure, requests/s told by the API (0: none), for how many ms, members last known (0: none)
 -- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
 --       earliest, 1 if learning, ms of the pause
 local learning_ms, missing_ms, epoch_ms = 2000, 3000, 1000
 local rate, burst, concurrency = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local wanted, unused, want, in_flight, claim = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local wanted, want, in_flight, claim = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 local time, own_time, ahead = now(KEYS[1])
 local changes = {'latest', time}
@@ -37,8 +37,8 @@ if not state.created then
   note('created', string.format('%.0f', time))
 end
 local expected = tonumber(state.expected) or 0
-if learning == 0 or ARGV[10] == '1' then
-  expected = math.max(time < learning + missing_ms and expected or 0, tonumber(ARGV[13]))
+if learning == 0 or ARGV[9] == '1' then
+  expected = math.max(time < learning + missing_ms and expected or 0, tonumber(ARGV[12]))
   learning = time + learning_ms
   note('learning', learning)
   note('expected', expected)
@@ -52,9 +52,9 @@ if not is_learning and expected > 0 then
 end
 
 -- What the API's headers say.
-if tonumber(ARGV[11]) > 0 then
-  note('slowest', ARGV[11])
-  note('slow', time + tonumber(ARGV[12]))
+if tonumber(ARGV[10]) > 0 then
+  note('slowest', ARGV[10])
+  note('slow', time + tonumber(ARGV[11]))
 end
 if rate > 0 and time < (tonumber(state.slow) or 0) then
   rate = math.min(rate, tonumber(state.slowest) or rate)
@@ -68,7 +68,7 @@ if rate > 0 then
   local interval = 1000 / rate
   period = math.min(1000, math.max(period, members * interval))
   local earliest = time - math.max(0, burst - 1) * interval
-  local next_ = math.max((tonumber(state.next) or 0) - unused * interval, earliest, paused > 0 and time + paused or 0,
+  local next_ = math.max(tonumber(state.next) or 0, earliest, paused > 0 and time + paused or 0,
     is_learning and math.max(time, learning) or 0)
   if wanted > 0 and paused == 0 and not is_learning then
     if next_ - time > 2 * period + interval then
