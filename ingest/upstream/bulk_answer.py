@@ -25,11 +25,12 @@ _SMALL = 256 * 1024
 _MORE = 100
 _LONGEST_ID = 64
 _NULL = msgspec.Raw(b"null")
-_NAME = rb'"(?P<name>(?:[^"\\]|\\.){0,200}+)"\s*+:\s*+'
-_SHORT = rb'(?:"(?:[^"\\]|\\.)*+"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
+# No group is possessive here: Python before 3.11.5 does not match such patterns right. What is repeated in a group is bounded instead.
+_NAME = rb'"(?P<name>[^"\\]{0,200}+(?:\\.[^"\\]{0,200}+){0,20})"\s*+:\s*+'
+_SHORT = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+){0,1000}"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
 # The first list that is not empty in an object, behind members that are neither.
 _FIRST_LIST = re.compile(
-    rb"\s*+\{\s*+(?:" + _NAME.replace(b"?P<name>", b"?:") + _SHORT + rb"\s*+,\s*+){0,50}+" + _NAME + rb"\["
+    rb"\s*+\{\s*+(?:" + _NAME.replace(b"?P<name>", b"?:") + _SHORT + rb"\s*+,\s*+){0,50}" + _NAME + rb"\[(?!\s*+\])"
 )
 
 
