@@ -23,6 +23,7 @@ from ingest.domain.errors import UserError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import SHARES, parse_latency
 from ingest.lab.upstream.faults import TokenBucket
+from ingest.upstream.rate_limit_headers import remaining_of
 
 DATA = Path(ingest.__file__).parent / "lab" / "data" / "orders.jsonl.gz"
 LINES = gzip.decompress(DATA.read_bytes()).splitlines()
@@ -610,6 +611,20 @@ async def test_shares_are_met_and_the_same_seed_draws_the_same_faults(http: aioh
     assert first.count(404) == pytest.approx(300, abs=50)
 
 
+@pytest.mark.parametrize("form", ["items", "members", "fields", "x"])
+async def test_a_quota_is_counted_down_in_the_headers_and_then_refused(form: str, http: aiohttp.ClientSession) -> None:
+    async with SimulatedApi(Behaviour(any_id=True, quota=3, quota_window=60.0, quota_headers=form)) as api:
+        left = []
+        for _ in range(4):
+            async with http.get(api.url_template.format(order_id="a")) as response:
+                left.append((response.status, remaining_of(response.headers, time.time())))
+
+    assert [(status, remaining.requests) for status, remaining in left if remaining] == [
+        (200, 2), (200, 1), (200, 0), (429, 0)
+    ]  # fmt: skip
+    assert api.stats().busiest_second == 4
+
+
 # -- control ----------------------------------------------------------------------------------------------------
 
 
@@ -625,6 +640,9 @@ async def test_the_behaviour_reads_back_as_it_was_set(api: SimulatedApi, http: a
         "concurrency_limit": 20,
         "capacity": 30,
         "capacity_queue": 40,
+        "quota": 50,
+        "quota_window": 2.5,
+        "quota_headers": "members",
         "retry_after": 2,
         "retry_after_format": "date",
         "down": "reset",
