@@ -234,7 +234,7 @@ async def open_ports(
                 attempts=adaptive,
             )
         )
-        pauses, quota = await stack.enter_async_context(open_quota(settings, metrics))
+        pauses, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc))
         client.limit_to(quota)
         upstream: Upstream = client
         if settings.upstream_bulk_url:

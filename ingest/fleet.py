@@ -1,7 +1,8 @@
 """What a worker process has in common with all others that call the same external API, put together from settings."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from ingest.domain.quota import QuotaLimits
@@ -32,9 +33,11 @@ def quota_limits(settings: Settings) -> QuotaLimits:
 
 @asynccontextmanager
 async def open_quota(
-    settings: Settings, metrics: WorkerMetrics
+    settings: Settings, metrics: WorkerMetrics, now: Callable[[], datetime]
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
     """The pauses of the fleet, and its quota if one is set; its lease ends when the block is left.
+
+    `now` is the clock, for an API that names times and does not tell its own.
 
     Raises:
         UserError: if a quota is set, and Redis refuses us its key.
@@ -52,6 +55,7 @@ async def open_quota(
             settings.upstream_connect_timeout + settings.upstream_timeout,
             metrics.rate_limit_wait,
             metrics.upstream_quota,
+            now,
             clock=steady,
         )
         try:

@@ -1,14 +1,14 @@
 """Requests access tokens from an authorization server: OAuth 2.0 client credentials (RFC 6749, section 4.4)."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import urlencode
 
 from ingest.domain.errors import Fault, TokenFault, TokenRefused
 from ingest.upstream.credential import basic_of_client
 from ingest.upstream.endpoint import OAuth2
 from ingest.upstream.replacement import ReplaceableTransport
-from ingest.upstream.responses import retry_after
+from ingest.upstream.responses import api_time, retry_after
 from ingest.upstream.token import Token, read_token
 from ingest.upstream.transport import NoDocument, NoResponse, TooLarge
 
@@ -40,14 +40,20 @@ class Authority:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
         options: what is asked for.
         secrets: returns the current values of `client_id` and `client_secret`.
+        now: the clock, for a server that asks to wait until a time and does not tell its own.
     """
 
     def __init__(
-        self, transport: ReplaceableTransport, options: OAuth2, secrets: Callable[[], Mapping[str, str]]
+        self,
+        transport: ReplaceableTransport,
+        options: OAuth2,
+        secrets: Callable[[], Mapping[str, str]],
+        now: Callable[[], datetime],
     ) -> None:
         self._transport = transport
         self._options = options
         self._secrets = secrets
+        self._now = now
 
     async def token(self) -> Token:
         """Request a token.
@@ -60,7 +66,7 @@ class Authority:
         try:
             return read_token(await send(self._options.url, headers, "POST", body))
         except NoDocument as response:
-            raise _declined(response) from None
+            raise _declined(response, self._now()) from None
         except NoResponse as reason:
             raise _unavailable(str(reason)) from reason
         except TooLarge:
@@ -81,12 +87,12 @@ class Authority:
         return {**_HEADERS, **basic_of_client(*client.values())}, urlencode(form).encode()
 
 
-def _declined(response: NoDocument) -> NoToken:
+def _declined(response: NoDocument, now: datetime) -> NoToken:
     status = response.status
     if 300 <= status < 400:
         return _unavailable(f"HTTP {status}: redirects are not followed")
     if status in {408, 421, 425, 429} or status >= 500:
-        after = retry_after(response.headers.get("Retry-After"), datetime.now(UTC))
+        after = retry_after(response.headers.get("Retry-After"), api_time(response.headers, now))
         return _unavailable(f"HTTP {status}", after)
     error = f"the authorization server refuses to issue a token: HTTP {status}"
     return NoToken(lambda: TokenRefused(error))

@@ -94,7 +94,7 @@ async def opened_session(
         if access.oauth2 is None:
             credential = _fixed(endpoint, secrets)
         else:
-            credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits)
+            credential = await _oauth2(stack, endpoint, access.oauth2, secrets, tls, opener, limits, now)
         await stack.enter_async_context(watching([*secrets.files(), *tls.watched()], CHECK_EVERY))
         yield ApiSession(
             transport,
@@ -125,10 +125,11 @@ async def _oauth2(
     tls: _Tls,
     opener: OpenTransport,
     limits: UpstreamLimits,
+    now: Callable[[], datetime],
 ) -> OAuth2Credential:
     limits = replace(limits, total=min(limits.total, _TOKEN_SECONDS), body=_TOKEN_BODY)
     transport = await tls.opened(stack, opener, options.url, limits, options.proxy)
-    authority = Authority(transport, options, lambda: secrets.values)
+    authority = Authority(transport, options, lambda: secrets.values, now)
     credential = OAuth2Credential(authority.token, lambda: fixed_headers(endpoint, secrets.values))
     secrets.observe(credential.update)
     return await stack.enter_async_context(credential.open())

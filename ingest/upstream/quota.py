@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Protocol
 
 from ingest.domain.errors import NotSent, Unavailable, UserError
@@ -21,6 +22,7 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge, Histogram
 from ingest.upstream.quota_share import Share
 from ingest.upstream.rate_limit_headers import remaining_of
+from ingest.upstream.responses import api_time
 
 _log = get_logger("quota")
 # To say that the lease ends, when the process stops.
@@ -46,6 +48,7 @@ class FleetQuota:
         longest: seconds after which a request has ended.
         waits: how long requests wait for the quota.
         gauges: the granted rate and concurrency, by kind.
+        now: the clock, for an API that names times and does not tell its own.
         clock: seconds that go on while the machine sleeps.
     """
 
@@ -56,6 +59,7 @@ class FleetQuota:
         longest: float,
         waits: Histogram,
         gauges: Mapping[str, Gauge],
+        now: Callable[[], datetime],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -63,6 +67,7 @@ class FleetQuota:
         self._share = Share(limits, longest)
         self._waits = waits
         self._gauges = gauges
+        self._now = now
         self._clock = clock
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._changed = asyncio.Event()
@@ -113,7 +118,7 @@ class FleetQuota:
 
     def observe(self, headers: Mapping[str, str]) -> None:
         """Slow the fleet down so that what is left of the API's quota, by its headers, lasts until it is full again."""
-        left = remaining_of(headers, time.time())
+        left = remaining_of(headers, api_time(headers, self._now()).timestamp())
         if left is None:
             return
         if not left.requests:

@@ -44,7 +44,8 @@ def fault_of(
         now: the local time.
         overrides: what statuses mean for this API, where that differs from the usual.
     """
-    wait = retry_after(headers.get("Retry-After"), _http_date(headers.get("Date")) or now)
+    now = api_time(headers, now)
+    wait = retry_after(headers.get("Retry-After"), now)
     if wait is None and status == 429:
         left = remaining_of(headers, now.timestamp())
         wait = min(left.seconds, LONGEST_WAIT) if left is not None and not left.requests else None
@@ -118,6 +119,11 @@ def retry_after(value: str | None, now: datetime) -> float | None:
         return min(float(f"0{digits}{number['fraction'][:9]}"), LONGEST_WAIT) if len(digits) < 9 else LONGEST_WAIT
     until = _http_date(value)
     return min(max(0.0, (until - now).total_seconds()), LONGEST_WAIT) if until is not None else None
+
+
+def api_time(headers: Mapping[str, str], now: datetime) -> datetime:
+    """Return the time by the API's clock, which its dates refer to: that of the response's Date header, or else `now`."""
+    return _http_date(headers.get("Date")) or now
 
 
 def _http_date(value: str | None) -> datetime | None:

@@ -132,4 +132,4 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
                     case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now" | "utcnow" | "today"):
                         asking.append(path.relative_to(package).as_posix())
 
-    assert asking == ["flow/clock.py", "flow/settlement.py", "upstream/client.py"]
+    assert asking == ["flow/adaptive_limit.py", "flow/clock.py", "flow/settlement.py", "upstream/session.py"]

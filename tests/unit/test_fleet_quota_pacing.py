@@ -13,6 +13,7 @@ from fakes.workers import metrics
 from ingest.domain.errors import NotSent
 from ingest.domain.quota import QuotaLimits
 from ingest.upstream.quota import FleetQuota
+from ingest.upstream.session import utc_now
 
 LONGEST = 5.0
 
@@ -33,7 +34,7 @@ class Fleet:
         """A process with so many slots, each of which sends one request after another."""
         own = metrics()
         quota = FleetQuota(
-            self.server.member(name), self.limits, LONGEST, own.rate_limit_wait, own.upstream_quota, clock=now
+            self.server.member(name), self.limits, LONGEST, own.rate_limit_wait, own.upstream_quota, utc_now, clock=now
         )
         tasks = [asyncio.create_task(quota.run())]
         tasks += [asyncio.create_task(self._send(name, quota)) for _ in range(slots)]
@@ -237,6 +238,7 @@ async def test_a_frozen_process_sends_nothing_by_its_old_lease() -> None:
         LONGEST,
         own.rate_limit_wait,
         own.upstream_quota,
+        utc_now,
         clock=lambda: now() + frozen,
     )
     running = asyncio.create_task(quota.run())
