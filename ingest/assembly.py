@@ -162,17 +162,17 @@ def build_worker(
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue, circuit, ports.clock.now),
-            fleet=_fleet_parts(ports, pacing, clock),
+            fleet=_fleet_parts(ports, pacing, in_flight, clock),
         )
     )
 
 
-def _fleet_parts(ports: Ports, pacing: Pacing, clock: Callable[[], float]) -> list[FleetPart]:
+def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Callable[[], float]) -> list[FleetPart]:
     quota, parts = ports.quota, list[FleetPart]()
     if ports.pauses is not None:
         # With a quota, others learn of it at once, with their next lease.
         shortest = SHORTEST if quota is None else 0.0
-        parts.append(FleetPause(ports.pauses, pacing, shortest=shortest, clock=clock))
+        parts.append(FleetPause(ports.pauses, pacing, in_flight, shortest=shortest, clock=clock))
     if quota is not None:
         quota.on_exhausted(pacing.told)
         parts.append(quota)

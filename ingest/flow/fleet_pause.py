@@ -1,8 +1,9 @@
 """Carries a pause that the external API asks for to all processes: it asked one of them, and means all.
 
-The process that was told publishes the pause, and each process asks once a second whether there is one; so all pause about a second later,
-also those that have nothing to do with the order that was refused, and without a configured quota. A pause that is over before the
-others would learn of it is not published.
+The process that was told publishes the pause, and each process that has orders in flight asks once a second whether there is one; so all
+pause about a second later, also those that have nothing to do with the order that was refused, and without a configured quota. A
+process without orders asks less often, as thousands may have none. A pause that is over before the others would learn of it is
+not published.
 
 If the process dies before it has published, the next request that is refused publishes it.
 """
@@ -10,7 +11,7 @@ If the process dies before it has published, the next request that is refused pu
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 
 from ingest.domain.errors import Unavailable
@@ -21,6 +22,8 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("fleet_pause")
 _LOOK_EVERY = 1.0
+# As often without orders in flight: such a process may send a request or so before it knows.
+_IDLE_LOOKS = 5
 # Others would learn of a shorter one when it is about over.
 SHORTEST = 2.0
 # Two pauses that end within this time are one.
@@ -33,6 +36,7 @@ class FleetPause:
     Args:
         pauses: where they are published.
         pacing: this process's own pauses.
+        in_flight: what this process holds.
         shortest: seconds of a pause that is worth publishing.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments: processes do not ask in step.
@@ -42,6 +46,7 @@ class FleetPause:
         self,
         pauses: FleetPauses,
         pacing: Pacing,
+        in_flight: Sized,
         *,
         shortest: float = SHORTEST,
         clock: Callable[[], float] = time.monotonic,
@@ -49,6 +54,7 @@ class FleetPause:
     ) -> None:
         self._pauses = pauses
         self._pacing = pacing
+        self._in_flight = in_flight
         self._shortest = shortest
         self._clock = clock
         self._draw = draw
@@ -59,10 +65,14 @@ class FleetPause:
 
     async def run(self) -> None:
         """Publish what this process is told, and keep the pauses of the fleet, until cancelled."""
+        idle = 0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._draw(0.9, 1.1) * _LOOK_EVERY):
                     await self._was_told.wait()
+            idle = 0 if self._in_flight or self._told_until else idle + 1
+            if idle % _IDLE_LOOKS:
+                continue
             self._was_told.clear()
             await self._exchange()
             # However many requests are refused, one publication a moment.

@@ -1,7 +1,7 @@
 """A pause that one process was told reaches the others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from fakes.virtual_time import now, until, virtual_time
@@ -17,9 +17,11 @@ class Pauses:
     def __init__(self) -> None:
         self.until = 0.0
         self.published: list[float] = []
+        self.asked = 0
         self.is_available = True
 
     async def pause(self, seconds: float) -> float:
+        self.asked += 1
         if not self.is_available:
             raise QueueUnavailable("down")
         if seconds:
@@ -28,11 +30,13 @@ class Pauses:
         return max(0.0, self.until - now())
 
 
-async def processes(check: Callable[[Pauses, Pacing, Pacing], Awaitable[None]]) -> None:
+async def processes(
+    check: Callable[[Pauses, Pacing, Pacing], Awaitable[None]], in_flight: Sequence[str] = ("an order",)
+) -> None:
     """Two processes that exchange pauses."""
     pauses = Pauses()
     told, other = (Pacing(clock=now, draw=lambda low, _: low) for _ in range(2))
-    running = [asyncio.create_task(FleetPause(pauses, pacing, clock=now).run()) for pacing in (told, other)]
+    running = [asyncio.create_task(FleetPause(pauses, pacing, in_flight, clock=now).run()) for pacing in (told, other)]
     try:
         await check(pauses, told, other)
     finally:
@@ -62,6 +66,18 @@ async def test_all_pause_about_a_second_after_one_was_told_and_go_on_when_it_is_
         assert not other.is_on
 
     await processes(check)
+
+
+@virtual_time
+async def test_processes_without_orders_ask_seldom_and_learn_of_it_nevertheless() -> None:
+    async def check(pauses: Pauses, told: Pacing, other: Pacing) -> None:
+        await asyncio.sleep(60.0)
+        assert 2 * 8 <= pauses.asked <= 2 * 14
+        refuse(told, 30.0)
+
+        await until(lambda: other.wait() > 0, within=6.0)
+
+    await processes(check, in_flight=())
 
 
 @virtual_time
