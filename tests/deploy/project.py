@@ -142,7 +142,7 @@ class Project:
         options = ["--all"] if all_states else []
         listed = [json.loads(line) for line in self.compose("ps", "--format", "json", *options, *services).splitlines()]
         return [
-            Container(self.docker, one["ID"], one["Backends"]) for one in sorted(listed, key=lambda one: one["Name"])
+            Container(self.docker, one["ID"], one["Service"]) for one in sorted(listed, key=lambda one: one["Name"])
         ]
 
     def ingest(self, *arguments: str, stdin: str = "") -> Done:
