@@ -22,6 +22,7 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.masking import BULK_PLACEHOLDER, MASK, PLACEHOLDER, mask_url
 from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
+from ingest.settings_api import ApiSettings
 
 PREFIX = "INGEST_"
 _DOT_ENV = ".env"
@@ -47,7 +48,7 @@ def _upper(value: object) -> object:
 OnOff = Annotated[Literal["on", "off"], BeforeValidator(_lower)]
 
 
-class Settings(BaseSettings):
+class Settings(ApiSettings):
     """The effective settings. Durations are seconds.
 
     Create them with `load_settings`, which reports every invalid value in one clear line.

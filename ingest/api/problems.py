@@ -1,0 +1,46 @@
+"""Errors as answers: problem details for HTTP APIs (RFC 9457)."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Problem(Exception):
+    """An answer that is an error; handlers raise it.
+
+    Args:
+        status: the HTTP status.
+        code: names the kind of problem for programs, such as `backlog_full`; part of the API.
+        detail: tells a person what is wrong with this request; never a secret, a body or an internal name.
+        headers: go with the answer, such as Retry-After.
+        members: further members of the problem, such as where in the body the error is.
+    """
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+    def response(self) -> web.Response:
+        """The answer."""
+        body = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "code": self.code,
+            "detail": self.detail,
+            **self.members,
+        }
+        return web.Response(
+            body=msgspec.json.encode(body), status=self.status, headers=self.headers, content_type=CONTENT_TYPE
+        )

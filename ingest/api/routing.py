@@ -1,0 +1,50 @@
+"""What a route is: a method and a path, who may call it, and the function that answers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aiohttp import web
+
+
+class Scope(StrEnum):
+    """What an API key may do."""
+
+    ENQUEUE = "enqueue"
+    READ = "read"
+    OPERATE = "operate"
+    ERASE = "erase"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request.
+
+    Attributes:
+        name: of the key, for audit and metrics; `anonymous` if the API runs open.
+        scopes: what the caller may do.
+    """
+
+    name: str
+    scopes: frozenset[Scope]
+
+
+Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+"""Answers one request; raises `Problem` for every answer that is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One operation of the API.
+
+    Attributes:
+        method: of HTTP, upper case.
+        path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
+        scope: what a key needs; None for routes that need no key.
+        handler: answers.
+    """
+
+    method: str
+    path: str
+    scope: Scope | None
+    handler: Handler
