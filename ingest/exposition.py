@@ -1,7 +1,7 @@
-"""Serves /metrics (the workers' own metrics and the state of the queue) and /healthz."""
+"""Serves /metrics (a command's own metrics, and for workers the state of the queue) and /healthz."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -9,6 +9,7 @@ from http import HTTPStatus
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client
@@ -21,38 +22,70 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 
 _log = get_logger("exposition")
 
+Collectors = Callable[[], Awaitable[Sequence[Collector]]]
+"""What is read at each scrape, beside the shared memory."""
+
 
 @asynccontextmanager
-async def serving(settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve on `listener` while the block runs."""
+async def serving_workers(
+    settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket
+) -> AsyncIterator[None]:
+    """Serve the metrics of `ingest worker` on `listener` while the block runs."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
-        monitor = Monitor(client, settings.stream, settings.group)
-        application = web.Application()
-        application.router.add_get("/metrics", partial(_metrics, shared_metrics, monitor, settings.stream))
-        application.router.add_get("/healthz", partial(_healthz, Liveness(shared_metrics, settings.heartbeat_ttl)))
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.SockSite(runner, listener).start()
-        yield
-        await runner.cleanup()
+        queue = partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream)
+        async with serving(shared_metrics, listener, "worker", settings.heartbeat_ttl, queue):
+            yield
 
 
-async def _metrics(shared_metrics: SharedMetrics, monitor: Monitor, stream: str, request: web.Request) -> web.Response:
+@asynccontextmanager
+async def serving(
+    shared_metrics: SharedMetrics,
+    listener: socket.socket,
+    process: str,
+    stalled_after: float,
+    further: Collectors | None = None,
+) -> AsyncIterator[None]:
+    """Serve on `listener` while the block runs.
+
+    Args:
+        shared_metrics: of the command's processes.
+        listener: the socket.
+        process: what the processes are called, before their numbers.
+        stalled_after: seconds without an iteration of its event loop after which a process counts as stalled.
+        further: what is exported beside the shared memory.
+    """
+    application = web.Application()
+    application.router.add_get("/metrics", partial(_metrics, shared_metrics, further))
+    application.router.add_get("/healthz", partial(_healthz, Liveness(shared_metrics, stalled_after), process))
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    yield
+    await runner.cleanup()
+
+
+async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, request: web.Request) -> web.Response:
     registry = CollectorRegistry()
     registry.register(BuildCollector())
     registry.register(SharedMetricsCollector(shared_metrics))
-    try:
-        registry.register(QueueCollector(stream, await monitor.state()))
-    except (QueueUnavailable, UserError) as error:
-        # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
-        _log.warning("unavailable", server="redis", error=str(error))
+    for collector in await further() if further is not None else ():
+        registry.register(collector)
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
 
-async def _healthz(liveness: Liveness, _: web.Request) -> web.Response:
+async def _queue(monitor: Monitor, stream: str) -> Sequence[Collector]:
+    try:
+        return [QueueCollector(stream, await monitor.state())]
+    except (QueueUnavailable, UserError) as error:
+        # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
+        _log.warning("unavailable", server="redis", error=str(error))
+        return []
+
+
+async def _healthz(liveness: Liveness, process: str, _: web.Request) -> web.Response:
     # About the processes alone: one that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
-        names = ", ".join(f"worker-{slot}" for slot in stalled)
+        names = ", ".join(f"{process}-{slot}" for slot in stalled)
         return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"stalled: {names}\n")
     return web.Response(text="ok\n")

@@ -1,7 +1,60 @@
 """The settings of `ingest api` and `ingest relay`; part of `Settings`."""
 
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings
+
+from ingest.domain.accepted import Durability
+
+_Port = Annotated[int, Field(ge=0, le=65_535)]
+_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
 
 
 class ApiSettings(BaseSettings):
     """Settings that only the HTTP API and the relay use."""
+
+    # -- the server of `ingest api` -----------------------------------------------------------------------------------
+    api_host: Annotated[str, Field(min_length=1)] = Field(
+        "127.0.0.1", description="Address on which the HTTP API listens"
+    )
+    api_port: _Port = Field(8080, description="Port of the HTTP API; 0: any free one, which the log names")
+    api_processes: Annotated[int, Field(gt=0, le=256)] = Field(1, description="Processes of one `ingest api`")
+    api_keys_file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="File of the API keys; read again when it changes"
+    )
+    api_open: Annotated[Literal["on", "off"], BeforeValidator(_lower)] = Field(
+        "off", description="on: without API keys, listen on other addresses than the loopback, too"
+    )
+    api_cert_file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="PEM file of the HTTP API's certificate; with it, HTTPS is served; read again when it changes"
+    )
+    api_key_file: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="PEM file of its private key, if the certificate's file has none"
+    )
+    api_body_limit: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = Field(
+        5 * 1024 * 1024,
+        description="Maximum size of a request's body, in bytes; NDJSON, which is streamed, may be larger",
+    )
+    api_connections: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
+        10_000, description="Connections to the HTTP API at a time, in each process; beyond, none is accepted"
+    )
+    api_idle_timeout: _Seconds = Field(
+        75.0, description="Time limit for the pause between two requests of a connection to the HTTP API"
+    )
+    api_header_timeout: _Seconds = Field(10.0, description="Time limit for the header of a request to the HTTP API")
+    api_body_timeout: _Seconds = Field(
+        30.0, description="Time limit for the body of a request to the HTTP API; for NDJSON, for each piece of it"
+    )
+    api_metrics_port: _Port = Field(
+        9465, description="Port of the HTTP API's /metrics, on INGEST_METRICS_HOST; 0: disabled"
+    )
+    durability: Annotated[Durability, BeforeValidator(_lower)] = Field(
+        Durability.MEMORY,
+        description="What is certain when the HTTP API has confirmed orders: memory, fsync (on Redis' disk) or replicated",
+    )
+    # -----------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ COMMANDS: tuple[str, ...] = (
     "migrate",
     "enqueue",
     "worker",
+    "api",
     "health",
     "status",
     "dead",

@@ -20,11 +20,13 @@ class SharedMetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield one metric family for each declared metric."""
         for spec in self._shared_metrics.specs:
-            labels = [spec.label] if spec.label else []
+            labels = spec.label.split(",") if spec.label else []
             family = _family(spec, labels)
             for index, value in enumerate(spec.values):
                 cells = self._shared_metrics.total(spec.name, index)
-                named = [value] if spec.label else []
+                if spec.is_sparse and not any(cells):
+                    continue
+                named = value.split(",", len(labels) - 1) if labels else []
                 if isinstance(family, HistogramMetricFamily):
                     family.add_metric(named, buckets=_cumulate(spec.bounds, cells), sum_value=cells[-1])
                 else:

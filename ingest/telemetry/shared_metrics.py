@@ -76,10 +76,11 @@ class Spec:
 
     Attributes:
         kind: counter, gauge or histogram.
-        label: the name of its one label, "" for none.
-        values: the label's values; ("",) without a label.
+        label: the name of its one label, "" for none; the names of several, separated by commas.
+        values: the label's values; ("",) without a label. With several labels, the combinations of their values, likewise.
         bounds: a histogram's upper bucket bounds, ascending, without infinity.
         combine: how the values of all processes make one.
+        is_sparse: whether a series is exported only after it has been counted: of many combinations few occur.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Spec:
     values: tuple[str, ...] = ("",)
     bounds: tuple[float, ...] = ()
     combine: Literal["sum", "max"] = "sum"
+    is_sparse: bool = False
 
     @property
     def width(self) -> int:

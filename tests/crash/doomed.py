@@ -10,10 +10,11 @@ import signal
 import sys
 from functools import partial
 
-from ingest.app import note_death, stop_on
+from ingest.app import note_death
 from ingest.assembly import Classes, open_worker
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
+from ingest.processes import stop_on
 from ingest.settings import Settings, load_settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.logs import setup_logs

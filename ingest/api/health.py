@@ -1,0 +1,65 @@
+"""`/healthz`, which touches no server, and `/readyz`, which asks those that the API needs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+from aiohttp import web
+
+from ingest.api.problems import Problem
+from ingest.api.routing import Caller, Route
+from ingest.domain.errors import Unavailable
+
+_SECONDS = 2.0
+_REUSED_FOR = 1.0
+
+
+class Health:
+    """Routes for load balancers and process managers.
+
+    Args:
+        checks: by the server's name: returns if it can be used, else raises `Unavailable`.
+    """
+
+    def __init__(self, checks: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+        self._checks = checks
+        self._checking: asyncio.Task[dict[str, str]] | None = None
+        self._checked_at = 0.0
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [Route("GET", "/healthz", None, self.live), Route("GET", "/readyz", None, self.ready)]
+
+    async def live(self, request: web.Request, caller: Caller) -> web.Response:
+        """This process answers."""
+        del request, caller
+        return _answer({"status": "ok"})
+
+    async def ready(self, request: web.Request, caller: Caller) -> web.Response:
+        """Redis can be used."""
+        del request, caller
+        # Anybody may ask, as often as they like: the servers are asked once a second.
+        now = asyncio.get_running_loop().time()
+        if self._checking is None or (self._checking.done() and now - self._checked_at > _REUSED_FOR):
+            self._checked_at = now
+            self._checking = asyncio.create_task(self._check())
+        servers = await asyncio.shield(self._checking)
+        if any(state != "ok" for state in servers.values()):
+            raise Problem(503, "not_ready", "a server that is needed cannot be used", servers=servers)
+        return _answer({"status": "ok", "servers": servers})
+
+    async def _check(self) -> dict[str, str]:
+        states = await asyncio.gather(*(self._state(check) for check in self._checks.values()))
+        return dict(zip(self._checks, states, strict=True))
+
+    async def _state(self, check: Callable[[], Awaitable[object]]) -> str:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await check()
+        except (Unavailable, TimeoutError):
+            return "unavailable"
+        return "ok"
+
+
+def _answer(content: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")

@@ -1,0 +1,187 @@
+"""Answers requests: finds the route, admits the caller, and makes an answer of whatever the route's handler does.
+
+All that can be prepared for a route is prepared once, at the start.
+"""
+
+import asyncio
+import contextvars
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
+from structlog.contextvars import STRUCTLOG_KEY_PREFIX
+
+from ingest.api.dispatch import Table
+from ingest.api.problems import Problem
+from ingest.api.requests import Request
+from ingest.api.routing import Caller, Handler, Route, Scope
+from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Histogram
+
+_log = get_logger("api")
+
+ANONYMOUS = Caller("anonymous", frozenset(Scope))
+_NOBODY = Caller("nobody", frozenset())
+# Every line that is logged for a request has its ID.
+_request_id: contextvars.ContextVar[str] = contextvars.ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id")
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+# After these the rest of the body is unread, or the client is too slow.
+_CLOSING = frozenset({408, 413})
+
+
+class Admission(Protocol):
+    """Decides who is calling."""
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        """The caller.
+
+        Raises:
+            Problem: 401, 403 or 429.
+        """
+
+
+class OpenAccess:
+    """Admits everybody to everything: for an API on a loopback address."""
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        """Nobody in particular."""
+        del headers
+        return ANONYMOUS
+
+
+class Group(Protocol):
+    """Routes that belong together."""
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """A route as it answers.
+
+    Attributes:
+        answer: makes the answer.
+        seconds: where its time is counted, by status.
+    """
+
+    answer: Callable[[Request], Awaitable[web.StreamResponse]]
+    seconds: Mapping[str, Histogram]
+
+
+class Server:
+    """The routes, behind admission.
+
+    Args:
+        groups: have the routes.
+        access: admits callers.
+        metrics: count requests.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        access: Admission,
+        metrics: ApiMetrics,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._table = Table(
+            (route.path, route.method, self._endpoint(route, access, metrics)) for route in all_routes(groups)
+        )
+        self._no_route = metrics.requests[NO_ROUTE]
+        self._clock = clock
+        self._prefix = secrets.token_hex(4)
+        self._numbers = count(1)
+        self.is_stopping = False
+
+    async def answer(self, request: Request) -> web.StreamResponse:
+        """Answer one request; never raises but for a client that has gone, or a cancellation."""
+        started = self._clock()
+        request_id = self._identify(request)
+        _request_id.set(request_id)
+        seconds = self._no_route
+        try:
+            endpoint = self._find(request)
+            seconds = endpoint.seconds
+            response = await endpoint.answer(request)
+        except Problem as problem:
+            response = problem.response()
+        except RequestPayloadError:
+            response = Problem(400, "bad_request", "the body does not end as its header says").response()
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:  # noqa: BLE001  one request's bug must not show its insides, nor stop the others
+            _log.error("request_failed", method=request.method, exc_info=True)
+            response = Problem(500, "internal_error", "an unexpected error; it has been logged").response()
+        response.headers["X-Request-Id"] = request_id
+        if self.is_stopping or response.status in _CLOSING:
+            response.force_close()
+        histogram = seconds.get(str(response.status)) or seconds["other"]
+        histogram.observe(self._clock() - started)
+        return response
+
+    def _identify(self, request: Request) -> str:
+        given = request.headers.get("X-Request-Id")
+        if given is not None and _SANE_ID.fullmatch(given):
+            return given
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+    def _find(self, request: Request) -> _Endpoint:
+        found = self._table.find(request.rel_url.raw_path)
+        if found is None:
+            raise Problem(404, "no_such_path", "there is nothing at this path")
+        endpoint = found.methods.get(request.method)
+        if endpoint is None:
+            allowed = ", ".join(sorted(found.methods))
+            raise Problem(405, "method_not_allowed", f"allowed here: {allowed}", headers={"Allow": allowed})
+        request.variables = found.variables
+        return endpoint
+
+    def _endpoint(self, route: Route, access: Admission, metrics: ApiMetrics) -> _Endpoint:
+        seconds = metrics.requests[route.path, route.method]
+        if route.scope is None:
+            return _Endpoint(_for_all(route.handler), seconds)
+        return _Endpoint(_for_some(route.handler, route.scope, access), seconds)
+
+
+def all_routes(groups: Iterable[Group]) -> list[Route]:
+    """The routes of all groups."""
+    return [route for group in groups for route in group.routes()]
+
+
+def _for_all(handler: Handler) -> Callable[[Request], Awaitable[web.StreamResponse]]:
+    async def answer(request: Request) -> web.StreamResponse:
+        return await handler(request, _NOBODY)
+
+    return answer
+
+
+def _for_some(handler: Handler, scope: Scope, access: Admission) -> Callable[[Request], Awaitable[web.StreamResponse]]:
+    admit = access.admit
+
+    async def answer(request: Request) -> web.StreamResponse:
+        caller = admit(request.headers)
+        if scope not in caller.scopes:
+            raise Problem(403, "missing_scope", f"the key lacks the scope {scope.value}", scope=scope.value)
+        if "Expect" in request.headers:
+            await _expect(request)
+        return await handler(request, caller)
+
+    return answer
+
+
+async def _expect(request: Request) -> None:
+    """Let a client send its body that waits for our permission to."""
+    if request.headers["Expect"].lower() != "100-continue":
+        raise Problem(417, "expectation_failed", "only 100-continue can be expected")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # The answer itself has not begun.
+    request.writer.output_size = 0

@@ -1,0 +1,131 @@
+"""The composition root of `ingest api`: builds the server from the settings, and owns the order of start and stop."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
+
+from aiohttp import web
+
+from ingest.api.connection import ConnectionLimits, HttpServer
+from ingest.api.server import Admission, OpenAccess, Server, all_routes
+from ingest.api_groups import SOURCES, Connections, groups, open_connections
+from ingest.domain.errors import ConfigError
+from ingest.flow.shutdown import Shutdown
+from ingest.processes import allow_connections, listen, run_to_the_end, stop_on
+from ingest.settings import Settings
+from ingest.supervisor import Child, Supervisor
+from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watching_loop
+
+_log = get_logger("app")
+
+
+def run_api(settings: Settings) -> int:
+    """`ingest api`: run the processes of the HTTP API until SIGTERM; returns the exit code."""
+    check_access(settings)
+    listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
+    metrics_listener = None
+    if settings.api_metrics_port:
+        advice = "set INGEST_API_METRICS_PORT (0: none)"
+        metrics_listener = listen("/metrics", settings.metrics_host, settings.api_metrics_port, advice)
+    allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
+    series = series_of(settings)
+    children = [
+        Child(
+            f"api-{slot}",
+            partial(_api_process, settings, series, slot, listener),
+            on_death=series.of(slot).restarts.inc,
+        )
+        for slot in range(settings.api_processes)
+    ]
+    if metrics_listener is not None:
+        children.append(Child("metrics", partial(_metrics_process, settings, series, metrics_listener)))
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    return Supervisor(children, settings.shutdown_grace).run()
+
+
+def check_access(settings: Settings) -> None:
+    """See that the API is not open to a network by mistake.
+
+    Raises:
+        ConfigError: if it would be.
+    """
+    if settings.api_keys_file is not None:
+        return
+    if not _is_loopback(settings.api_host) and settings.api_open != "on":
+        raise ConfigError(
+            f"INGEST_API_HOST: {settings.api_host} is not a loopback address, and there are no API keys: set "
+            "INGEST_API_KEYS_FILE (`ingest api-key create` makes keys), or INGEST_API_OPEN=on for an API open to everybody"
+        )
+    _log.warning(
+        "api_open", problem="there are no API keys: everybody who can connect may do everything", host=settings.api_host
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def series_of(settings: Settings) -> ApiSeries:
+    """The metrics of all processes."""
+    routes = all_routes(groups(settings, Connections.none(), cast("Any", dict.fromkeys(SOURCES))))
+    return ApiSeries([(route.path, route.method) for route in routes], SOURCES, settings.api_processes)
+
+
+@asynccontextmanager
+async def serving_api(
+    settings: Settings, metrics: ApiMetrics, listener: socket.socket, access: Admission | None = None
+) -> AsyncIterator[Callable[[], None]]:
+    """Serve the HTTP API on `listener` while the block runs; at its end, finish what runs.
+
+    Yields a function to call when the stop has been requested: answers say from then on that connections close.
+    """
+    async with open_connections(settings) as connections:
+        routes = groups(settings, connections, metrics.accepted)
+        server = Server(routes, access or OpenAccess(), metrics)
+        limits = ConnectionLimits(settings.api_connections, settings.api_idle_timeout, settings.api_header_timeout)
+        runner = web.ServerRunner(HttpServer(server.answer, limits), shutdown_timeout=settings.shutdown_grace)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+
+        def stop() -> None:
+            server.is_stopping = True
+
+        try:
+            yield stop
+        finally:
+            await runner.cleanup()
+
+
+def _api_process(settings: Settings, series: ApiSeries, slot: int, listener: socket.socket, lifeline: int) -> int:
+    async def main() -> None:
+        shutdown = Shutdown(settings.shutdown_grace)
+        stop_on(lifeline, shutdown.request)
+        metrics = series.of(slot)
+        with watching_loop(metrics.loop_lag, settings.loop_block_warning):
+            async with serving_api(settings, metrics, listener) as stop:
+                await shutdown.requested.wait()
+                stop()
+
+    return run_to_the_end(main)
+
+
+def _metrics_process(settings: Settings, series: ApiSeries, listener: socket.socket, lifeline: int) -> int:
+    from ingest.exposition import serving  # noqa: PLC0415  the other processes need none of it
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        stop_on(lifeline, lambda _: stopped.set())
+        async with serving(series.shared_metrics, listener, "api", settings.heartbeat_ttl):
+            await stopped.wait()
+
+    return run_to_the_end(main)

@@ -1,0 +1,38 @@
+"""`ingest api`: runs the HTTP API."""
+
+from typing import Annotated
+
+import typer
+
+EPILOG = """
+Examples:
+
+`ingest api` serves on http://127.0.0.1:8080, without API keys only to this machine.
+
+`ingest api --host 0.0.0.0 --processes 4` serves to a network; INGEST_API_KEYS_FILE must name the file of the keys.
+
+`curl -d '{"order_ids": ["536365"]}' -H 'Content-Type: application/json' http://127.0.0.1:8080/v1/orders` announces an order.
+
+Stop it with SIGTERM or Ctrl-C: it accepts no more connections, finishes what runs within INGEST_SHUTDOWN_GRACE, and exits
+with 0.
+"""
+
+
+def api(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [INGEST_API_HOST]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. [INGEST_API_PORT]")] = None,
+    processes: Annotated[int | None, typer.Option(help="Number of processes. [INGEST_API_PROCESSES]")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Port of /metrics; 0 disables it. [INGEST_API_METRICS_PORT]")
+    ] = None,
+) -> None:
+    """Serve the HTTP API, until stopped.
+
+    It starts while Redis is unavailable, and answers 503 until it is there.
+    """
+    from ingest.api_process import run_api
+    from ingest.cli.common import start
+
+    settings = start(api_host=host, api_port=port, api_processes=processes, api_metrics_port=metrics_port)
+    raise typer.Exit(run_api(settings))

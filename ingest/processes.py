@@ -1,0 +1,122 @@
+"""What the processes of every long-running command share: their listeners, how they are asked to stop, how they end."""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+from ingest.domain.errors import UserError
+from ingest.telemetry.logs import get_logger
+
+_T = TypeVar("_T")
+_log = get_logger("app")
+# Beside the connections that are the process's purpose: servers, logs, pipes.
+_OTHER_FILES = 128
+# Connections that wait to be accepted; the system may allow fewer (net.core.somaxconn).
+_BACKLOG = 4096
+
+
+class AddressTaken(UserError):
+    """A port to listen on is in use."""
+
+
+def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
+    """A socket that listens, before the processes are forked that accept its connections.
+
+    Args:
+        what: is served there, for messages.
+        host: the address.
+        port: the port.
+        advice: what to do if it is taken.
+
+    Raises:
+        AddressTaken: if the address cannot be used.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
+    except OSError as error:
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise AddressTaken(f"{what} cannot listen on {host}:{port}: {reason}; {advice}") from error
+
+
+def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
+    """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, request, "SIGTERM")
+    # Blocked since before the fork, see the supervisor.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
+
+    def parent_gone() -> None:
+        loop.remove_reader(lifeline)
+        request("the supervisor is gone")
+
+    loop.add_reader(lifeline, parent_gone)
+
+
+def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run a process's coroutine in an event loop; returns the exit code: 1 if a server or a setting refuses us."""
+
+    async def to_the_end() -> None:
+        try:
+            await main()
+        finally:
+            # The loop removes its handler as it closes, and a later signal would decide the exit code.
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+    code = 0
+    try:
+        uvloop.run(to_the_end())
+    except* UserError as refused:
+        _log.error("refused", problem="; ".join(str(error) for error in refused.exceptions))
+        code = 1
+    return code
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """The work's result, or None if `stop` comes first: the work is then cancelled."""
+    working = asyncio.create_task(work)
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        stopped.cancel()
+        working.cancel()
+        await asyncio.wait([working])
+
+
+async def done_unless_stopped(work: Coroutine[Any, Any, None]) -> bool:
+    """Do what has to be done before the processes start; False if SIGTERM or Ctrl-C came while it waited."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await unless(stopped, work)
+    # From here until the supervisor's own handlers are in place, a signal waits. What has been caught before is still
+    # on its way through the loop: one turn to receive it, one to act on it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return not stopped.is_set()
+
+
+def allow_connections(count: int, setting: str) -> None:
+    """Raise the soft limit of open files, which the children inherit, for this many connections of a process.
+
+    Args:
+        count: connections.
+        setting: says how many there may be, for a warning.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = count + _OTHER_FILES
+    if hard != unlimited and hard < wanted:
+        _log.warning("few_open_files", allowed=hard, wanted=wanted, setting=setting)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == unlimited else min(wanted, hard), hard))

@@ -1,0 +1,70 @@
+"""The metrics of `ingest api`, declared once: its processes count them in shared memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
+from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
+
+# From half a millisecond to ten seconds: an announcement takes a millisecond, and a long NDJSON body seconds.
+_REQUEST_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
+# Every status that an answer may have; any other one is counted as `other`.
+CODES = (
+    "200", "202", "204", "304", "400", "401", "403", "404", "405", "408", "409", "410", "411", "413", "415", "417", "422",
+    "429", "431", "500", "501", "503", "other",
+)  # fmt: skip
+# What no route of the API answers: unknown paths, and requests that cannot be read.
+NO_ROUTE = ("none", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiMetrics:
+    """The metrics of one process of `ingest api`.
+
+    Attributes:
+        requests: by route and method, then by status.
+        accepted: by source.
+    """
+
+    requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
+    accepted: Mapping[str, Counter]
+    loop_lag: Histogram
+    restarts: Counter
+
+
+class ApiSeries:
+    """The shared memory of all processes, and the series in it.
+
+    Args:
+        routes: path and method of each route.
+        sources: from where orders may be announced.
+        processes: how many processes count.
+    """
+
+    def __init__(self, routes: Sequence[tuple[str, str]], sources: Sequence[str], processes: int) -> None:
+        self._routes = [*routes, NO_ROUTE]
+        self._requests = Spec(
+            "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the answer is ready.",
+            "route,method,code", tuple(f"{path},{method},{code}" for path, method in self._routes for code in CODES),
+            _REQUEST_BOUNDS, is_sparse=True,
+        )  # fmt: skip
+        self._accepted = Spec(
+            "ingest_api_accepted_total", "counter", "Orders that the HTTP API has put into the queue.", "source",
+            tuple(sources),
+        )  # fmt: skip
+        self.specs = (self._requests, self._accepted, LOOP_LAG, RESTARTS)
+        self.shared_metrics = SharedMetrics(self.specs, processes)
+
+    def of(self, slot: int) -> ApiMetrics:
+        """The series of the process in `slot`."""
+        row = self.shared_metrics.row(slot)
+        requests = row.histogram(self._requests)
+        return ApiMetrics(
+            requests={
+                (path, method): {code: requests[f"{path},{method},{code}"] for code in CODES}
+                for path, method in self._routes
+            },
+            accepted=row.counter(self._accepted),
+            loop_lag=row.histogram(LOOP_LAG)[""],
+            restarts=row.counter(RESTARTS)[""],
+        )

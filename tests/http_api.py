@@ -1,0 +1,51 @@
+"""The HTTP API in this event loop, as its processes run it, and a client of it."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from ingest.api.server import Admission
+from ingest.api_process import series_of, serving_api
+from ingest.settings import load_settings
+from ingest.telemetry.api_metrics import ApiMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A running API.
+
+    Attributes:
+        url: of it.
+        http: a client.
+        metrics: what it has counted.
+    """
+
+    url: str
+    http: aiohttp.ClientSession
+    metrics: ApiMetrics
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    async def post(self, path: str, **options: Any) -> tuple[int, Any]:
+        """The status and the JSON of an answer."""
+        async with self.http.post(self.url + path, **options) as answer:
+            return answer.status, await answer.json(content_type=None)
+
+
+@asynccontextmanager
+async def running_api(
+    redis_url: str, dsn: str, queue: str, access: Admission | None = None, **settings: Any
+) -> AsyncIterator[Api]:
+    """An API on a free port."""
+    effective = load_settings(redis_url=redis_url, postgres_dsn=dsn, stream=queue, **settings)
+    metrics = series_of(effective).of(0)
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with serving_api(effective, metrics, listener, access), aiohttp.ClientSession() as http:
+            yield Api(url, http, metrics)
