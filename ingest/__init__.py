@@ -8,17 +8,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ingest.domain.accepted import Accepted, Durability
     from ingest.domain.announcement import Announcement, InvalidAnnouncement
     from ingest.domain.errors import QueueUnavailable
     from ingest.domain.order import InvalidOrderId, Order, OrderLine
     from ingest.queue.connection import QueueRefused
     from ingest.queue.producer import Producer
-    from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused, InvalidIdempotencyKey
+    from ingest.queue.producer_errors import (
+        BacklogFull,
+        CannotConfirm,
+        EnqueueTimeout,
+        IdempotencyKeyReused,
+        InvalidIdempotencyKey,
+    )
     from ingest.queue.sync_producer import SyncProducer
 
 __all__ = [
+    "Accepted",
     "Announcement",
     "BacklogFull",
+    "CannotConfirm",
+    "Durability",
     "EnqueueTimeout",
     "IdempotencyKeyReused",
     "InvalidAnnouncement",
@@ -34,8 +44,11 @@ __all__ = [
 
 # Imported when they are asked for: the commands start without what they do not use.
 _MODULES = {
+    "Accepted": "ingest.domain.accepted",
     "Announcement": "ingest.domain.announcement",
     "BacklogFull": "ingest.queue.producer_errors",
+    "CannotConfirm": "ingest.queue.producer_errors",
+    "Durability": "ingest.domain.accepted",
     "EnqueueTimeout": "ingest.queue.producer_errors",
     "IdempotencyKeyReused": "ingest.queue.producer_errors",
     "InvalidAnnouncement": "ingest.domain.announcement",

@@ -22,7 +22,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 COMMAND_TIMEOUT = 5.0
-_CONTROL_CONNECTIONS = 4
+CONTROL_CONNECTIONS = 4
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
@@ -57,10 +57,10 @@ class _ControlPool(BlockingConnectionPool):
             await connection.disconnect(nowait=True)
 
 
-def control_client(url: str) -> Redis:
+def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
     """A client for commands that answer at once, used by many tasks."""
     pool = _ControlPool(
-        max_connections=_CONTROL_CONNECTIONS,
+        max_connections=connections,
         timeout=COMMAND_TIMEOUT,
         **connection_options(url, socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
     )

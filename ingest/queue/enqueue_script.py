@@ -1,21 +1,21 @@
 """The one script that adds orders to a stream, as a function: a batch of submissions in, what became of it out."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 
 from ingest.queue.capabilities import probe
-from ingest.queue.connection import translated
-from ingest.queue.keys import Keys
+from ingest.queue.connection import QueueFull, translated
+from ingest.queue.drain_rate import UNKNOWN, Backlog
+from ingest.queue.keys import Lane
 from ingest.queue.scripts import load
 from ingest.queue.submission import Submission
 
-if TYPE_CHECKING:
-    from redis.commands.core import AsyncScript
-
 _NO_ROOM = -1
+_REFUSED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,13 @@ class Added:
 
     Attributes:
         refused: which submissions are not, as their key belongs to other orders.
+        duplicates: how many orders of a submission needed no entry, as their announcement still waits; none if it is not named.
+        confirmed: where more is asked than that: returns when the batch is as durable as it should be.
     """
 
     refused: frozenset[int]
+    duplicates: Mapping[int, int] = field(default_factory=dict)
+    confirmed: Awaitable[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,48 @@ class NoRoom:
 
     Attributes:
         room: how many orders would fit.
+        needed: how many orders of a submission need an entry; all, if it is not named.
+        retry_after: seconds after which to try again.
     """
 
     room: int
+    needed: Mapping[int, int] = field(default_factory=dict)
+    retry_after: float = UNKNOWN
+
+
+class Run(Protocol):
+    """Runs a script; the reply, and what returns when its effect is as durable as it should be, if more is asked."""
+
+    def __call__(
+        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], /
+    ) -> Awaitable[tuple[Any, Awaitable[None] | None]]:
+        """Run it."""
+
+
+async def run_in_memory(
+    script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
+) -> tuple[Any, Awaitable[None] | None]:
+    """Run a script; nothing more is asked."""
+    return await script(keys, arguments), None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a script adds orders, and under which conditions.
+
+    Attributes:
+        lane: the keys of the lane.
+        records: prefix of the records of batches and idempotency keys.
+        probe: a key that does not exist; commands are tried on it.
+        limit: the backlog limit; 0 for none.
+        lifetime: seconds for which an idempotency key is remembered.
+    """
+
+    lane: Lane
+    records: str
+    probe: str
+    limit: int
+    lifetime: float
 
 
 class EnqueueScript:
@@ -45,20 +88,21 @@ class EnqueueScript:
 
     Args:
         client: a connection to Redis.
-        keys: the queue's keys.
-        stream: the stream's key: that of one of the lanes.
+        destination: where they are added.
         producer: the producer's name; nobody else adds under it to this stream.
-        limit: the backlog limit; 0 for none.
-        lifetime: seconds for which an idempotency key is remembered.
+        backlog: tells when there will be room, if there is none.
+        run: runs the script.
     """
 
-    def __init__(self, client: Redis, keys: Keys, stream: str, producer: str, *, limit: int, lifetime: float) -> None:
+    def __init__(
+        self, client: Redis, destination: Destination, producer: str, backlog: Backlog, run: Run = run_in_memory
+    ) -> None:
         self._client = client
-        self._keys = keys
-        self._stream = stream
+        self._to = destination
         self._producer = producer
-        self._limit = limit
-        self._lifetime = round(lifetime * 1000)
+        self._backlog = backlog
+        self._run = run
+        self._lifetime = round(destination.lifetime * 1000)
         self._script: AsyncScript | None = None
 
     async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
@@ -69,17 +113,44 @@ class EnqueueScript:
             QueueRefused: if Redis refuses us.
         """
         if self._script is None:
-            self._script = load(self._client, "enqueue", await probe(self._client, self._keys.probe))
-        plain = [index for index, submission in enumerate(batch) if submission.key is None]
-        keyed = [index for index, submission in enumerate(batch) if submission.key is not None]
-        keys = [self._stream, f"{self._keys.records}{self._producer}"]
-        keys += [f"{self._keys.records}idempotency:{batch[index].key}" for index in keyed]
-        orders = [order for index in plain for order in batch[index].orders]
-        arguments = [self._limit, self._producer, number, self._lifetime, len(orders), *orders]
-        for index in keyed:
-            arguments += [batch[index].digest, len(batch[index].orders), *batch[index].orders]
+            self._script = load(self._client, "enqueue", await probe(self._client, self._to.probe))
+        try:
+            return await self._add(self._script, number, batch)
+        except QueueFull as full:
+            full.retry_after = await self._backlog.retry_after(sum(len(submission.orders) for submission in batch))
+            raise
+
+    async def _add(self, script: AsyncScript, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+        plain = [submission for submission in batch if submission.is_plain]
+        others = [] if len(plain) == len(batch) else _others(batch)
+        keys = [self._to.lane.stream, f"{self._to.records}{self._producer}"]
+        orders = [order for submission in plain for order in submission.orders]
+        arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
+        for index in others:
+            keys += self._keys(batch[index])
+            arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]
         with translated():
-            first, *others = await self._script(keys, arguments)
+            (first, *answers), confirmed = await self._run(script, keys, arguments)
             if first == _NO_ROOM:
-                return NoRoom(others[0])
-            return Added(frozenset(keyed[position - 1] for position in others))
+                return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
+            return _added(batch, dict(zip(others, answers, strict=True)) if others else {}, confirmed)
+
+    def _keys(self, submission: Submission) -> list[str]:
+        keys = [] if submission.key is None else [f"{self._to.records}idempotency:{submission.key}"]
+        return keys + [f"{self._to.lane.waiting}{order_id}" for order_id in submission.waiting]
+
+    async def _no_room(self, batch: Sequence[Submission], room: int, needed: Mapping[int, int]) -> NoRoom:
+        wanted = sum(needed.get(index, len(submission.orders)) for index, submission in enumerate(batch))
+        return NoRoom(room, needed, await self._backlog.retry_after(wanted - room))
+
+
+def _others(batch: Sequence[Submission]) -> list[int]:
+    """The submissions that are not plain; those without a key first, which share the batch's number with the plain ones."""
+    found = [index for index, submission in enumerate(batch) if not submission.is_plain]
+    return sorted(found, key=lambda index: batch[index].key is not None)
+
+
+def _added(batch: Sequence[Submission], added: Mapping[int, int], confirmed: Awaitable[None] | None) -> Added:
+    refused = frozenset(index for index, count in added.items() if count == _REFUSED)
+    duplicates = {index: len(batch[index].orders) - count for index, count in added.items() if index not in refused}
+    return Added(refused, duplicates, confirmed)

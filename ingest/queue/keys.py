@@ -13,6 +13,7 @@ class Lane:
         stream: its entries.
         released: its entries that anybody may claim at once.
         settled: its entries that are finished, and kept for other groups.
+        waiting: prefix, by order ID, of the records of its entries that are not to be announced twice while they wait.
         suffix: goes after an entry ID where entries of both lanes are named together: of the express lane, as of the main one
             there is none.
     """
@@ -20,6 +21,7 @@ class Lane:
     stream: str
     released: str
     settled: str
+    waiting: str
     suffix: str
 
 
@@ -33,6 +35,8 @@ class Keys:
         clock: hash that keeps the queue's clock from going back.
         records: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
             replay or drop.
+        waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
+        express_waiting: the same of the express lane.
         probe: never exists; commands are tried on it.
         retry: the group's sorted set of entries that wait, by due time in ms.
         retry_entries: hash with the fields of those entries.
@@ -53,6 +57,8 @@ class Keys:
     express: str
     clock: str
     records: str
+    waiting: str
+    express_waiting: str
     probe: str
     retry: str
     retry_entries: str
@@ -79,6 +85,8 @@ class Keys:
             express=f"{base}:express",
             clock=f"{base}:clock",
             records=f"{base}:receipt:",
+            waiting=f"{base}:waiting:",
+            express_waiting=f"{base}:express-waiting:",
             probe=f"{base}:probe",
             retry=f"{base}:retry{suffix}",
             retry_entries=f"{base}:retry-entries{suffix}",
@@ -99,6 +107,6 @@ class Keys:
     def lanes(self) -> tuple[Lane, Lane]:
         """The express lane and the main one, in the order in which they are read."""
         return (
-            Lane(self.express, self.express_released, self.express_settled, "/express"),
-            Lane(self.stream, self.released, self.settled, ""),
+            Lane(self.express, self.express_released, self.express_settled, self.express_waiting, "/express"),
+            Lane(self.stream, self.released, self.settled, self.waiting, ""),
         )

@@ -18,22 +18,22 @@ class Call:
     Attributes:
         submission: what is to be sent.
         waits: whether the caller waits through outages and a full backlog, or wants to know of them.
-        answer: done as soon as there is an answer, or the caller has given up.
+        answer: how many of the orders needed no entry; done as soon as that is known, or the caller has given up.
     """
 
     submission: Submission
     waits: bool
-    answer: "asyncio.Future[None]"
+    answer: "asyncio.Future[int]"
 
     @property
     def is_open(self) -> bool:
         """Whether the caller still waits for an answer."""
         return not self.answer.done()
 
-    def succeed(self) -> None:
-        """Tell the caller that Redis has the submission."""
+    def succeed(self, duplicates: int = 0) -> None:
+        """Tell the caller that Redis has the submission, of which so many orders needed no entry."""
         if self.is_open:
-            self.answer.set_result(None)
+            self.answer.set_result(duplicates)
 
     def fail(self, error: Exception) -> None:
         """Raise the error in the caller."""
@@ -56,6 +56,9 @@ class PendingCalls:
 
     def __iter__(self) -> Iterator[Call]:
         return iter(self._calls)
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
 
     @property
     def is_full(self) -> bool:

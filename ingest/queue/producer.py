@@ -6,24 +6,32 @@ announces again: an order announced twice is fetched twice and stored once; unde
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import Any, Self
 
 from redis.asyncio import Redis
 
-from ingest.queue.connection import control_client
-from ingest.queue.enqueue_script import EnqueueScript
+from ingest.domain.accepted import Accepted, Durability
+from ingest.queue.connection import CONTROL_CONNECTIONS, control_client
+from ingest.queue.drain_rate import Backlog
+from ingest.queue.durability import ProvenRun
+from ingest.queue.enqueue_script import Destination, EnqueueScript
 from ingest.queue.group_commit import GroupCommit
-from ingest.queue.keys import Keys
+from ingest.queue.keys import Keys, Lane
+from ingest.queue.overlapping_commit import OverlappingCommit
 from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout
-from ingest.queue.submission import BATCH, Orders, submissions
+from ingest.queue.proofs import Proofs
+from ingest.queue.submission import BATCH, Orders, Submission, submissions
 
 __all__ = ["BATCH", "BacklogFull", "Producer"]
 
 IDEMPOTENCY_LIFETIME = 24 * 3600.0
 # Shorter than the longest time for which a call goes on trying, a record could end before the call.
 _SHORTEST_LIFETIME = 60.0
+# Batches of a lane that wait for a disk or a replica at a time; each keeps a connection meanwhile.
+_OVERLAPPING = 8
 
 
 class Producer:
@@ -36,6 +44,9 @@ class Producer:
         client: a connection to Redis.
         queue: the queue's name.
         backlog_limit: entries of a lane above which nothing is accepted; 0 for no limit.
+        durability: what is certain when a call returns: that Redis has its orders in memory, has them on its disk, or that
+            `replicas` replicas have them in memory.
+        replicas: with `Durability.REPLICATED`.
         idempotency_lifetime: seconds for which an idempotency key is remembered, at least 60.
         on_wait: told, in words, why `enqueue` waits: Redis is unavailable or out of memory, or the backlog is at its
             limit. Called once for each reason.
@@ -47,20 +58,33 @@ class Producer:
         queue: str,
         *,
         backlog_limit: int = 0,
+        durability: Durability = Durability.MEMORY,
+        replicas: int = 1,
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
-        lifetime = checked_lifetime(idempotency_lifetime)
+        self._client = client
+        self._keys = Keys.of(queue)
+        self._limit = backlog_limit
+        self._lifetime = checked_lifetime(idempotency_lifetime)
+        self._on_wait = on_wait
         self._most = min(BATCH, backlog_limit) if backlog_limit else BATCH
-        keys = Keys.of(queue)
+        self._proofs = Proofs(client, f"{self._keys.records}confirmed", durability, replicas)
         name = secrets.token_hex(12)
+        express, main = self._keys.lanes
+        self._main = self._lane(main, name)
+        self._express = self._lane(express, f"{name}:express")
 
-        def lane(stream: str, producer: str) -> GroupCommit:
-            script = EnqueueScript(client, keys, stream, producer, limit=backlog_limit, lifetime=lifetime)
-            return GroupCommit(script.add, most=self._most, limit=backlog_limit, on_wait=on_wait)
-
-        self._main = lane(keys.stream, name)
-        self._express = lane(keys.express, f"{name}:express")
+    def _lane(self, lane: Lane, name: str) -> GroupCommit:
+        to = Destination(lane, self._keys.records, self._keys.probe, self._limit, self._lifetime)
+        backlog = Backlog(self._client, lane.stream)
+        if self._proofs.is_trivial:
+            script = EnqueueScript(self._client, to, name, backlog)
+            return GroupCommit(script.add, most=self._most, limit=self._limit, on_wait=self._on_wait)
+        run = ProvenRun(self._client, self._proofs.find)
+        scripts = [EnqueueScript(self._client, to, f"{name}:{slot}", backlog, run) for slot in range(_OVERLAPPING)]
+        adds = [script.add for script in scripts]
+        return OverlappingCommit(adds, most=self._most, limit=self._limit, on_wait=self._on_wait)
 
     @classmethod
     @asynccontextmanager
@@ -70,15 +94,20 @@ class Producer:
         queue: str = "orders",
         *,
         backlog_limit: int = 0,
+        durability: Durability = Durability.MEMORY,
+        replicas: int = 1,
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> AsyncIterator[Self]:
-        """A producer with a connection of its own; connects when it is first used."""
-        async with control_client(url) as client:
+        """A producer with connections of its own; connects when it is first used."""
+        connections = CONTROL_CONNECTIONS if durability is Durability.MEMORY else CONTROL_CONNECTIONS + 2 * _OVERLAPPING
+        async with control_client(url, connections) as client:
             producer = cls(
                 client,
                 queue,
                 backlog_limit=backlog_limit,
+                durability=durability,
+                replicas=replicas,
                 idempotency_lifetime=idempotency_lifetime,
                 on_wait=on_wait,
             )
@@ -86,6 +115,15 @@ class Producer:
                 yield producer
             finally:
                 await producer.close()
+
+    async def check_durability(self) -> None:
+        """Return if this Redis can confirm what `durability` promises, as shown by a write.
+
+        Raises:
+            CannotConfirm: if it cannot; the message says why.
+            QueueUnavailable: if Redis cannot be used right now.
+        """
+        await self._proofs.check()
 
     async def enqueue(
         self,
@@ -119,8 +157,7 @@ class Producer:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                for part in parts:
-                    await lane.submit(part)
+                await self._each(lane.submit, parts)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -139,9 +176,45 @@ class Producer:
         """
         parts = submissions(orders, idempotency_key, self._most)
         lane = self._express if express else self._main
-        for part in parts:
-            await lane.try_submit(part)
+        await self._each(lane.try_submit, parts)
         return sum(len(part.orders) for part in parts)
+
+    async def try_announce(
+        self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
+    ) -> Accepted:
+        """As `try_enqueue`; say how many entries the orders needed.
+
+        Args:
+            orders: see `enqueue`.
+            idempotency_key: see `enqueue`; what was said of a call is said again when it is sent again.
+            express: see `enqueue`.
+            coalesce: seconds, at most a day, for which an order that is in this lane and that no worker has been given is
+                not queued again; for orders without a document.
+        """
+        parts = submissions(orders, idempotency_key, self._most, coalesce)
+        lane = self._express if express else self._main
+        duplicates = await self._each(lane.try_submit, parts)
+        return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)
+
+    async def _each(self, submit: Callable[[Submission], Coroutine[Any, Any, int]], parts: Sequence[Submission]) -> int:
+        """Submit all parts, in their order; how many orders needed no entry."""
+        if self._proofs.is_trivial or len(parts) == 1:
+            return sum([await submit(part) for part in parts])
+        # One after the other, each would wait for the disk.
+        begun: deque[asyncio.Task[int]] = deque()
+        duplicates = 0
+        try:
+            for part in parts:
+                if len(begun) == _OVERLAPPING:
+                    duplicates += await begun.popleft()
+                begun.append(asyncio.create_task(submit(part)))
+            while begun:
+                duplicates += await begun.popleft()
+        finally:
+            for task in begun:
+                task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
+        return duplicates
 
     async def close(self) -> None:
         """Stop; calls that still wait raise `QueueUnavailable`."""

@@ -1,6 +1,7 @@
 """Why orders were not accepted, beside what every user of the queue may meet."""
 
 from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.queue.connection import QueueRefused
 
 
 class BacklogFull(Unavailable):
@@ -20,6 +21,12 @@ class EnqueueTimeout(QueueUnavailable, TimeoutError):
     To send them again is safe: with the same idempotency key they are accepted once, without one they are fetched twice
     and stored once.
     """
+
+
+class CannotConfirm(QueueRefused):
+    """This Redis cannot confirm what `durability` promises: a person has to change its configuration, or ours."""
+
+    exit_code = 2
 
 
 class IdempotencyKeyReused(ValueError):

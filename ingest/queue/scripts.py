@@ -11,7 +11,7 @@ from ingest.queue.constants import PRELUDE
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
-    "enqueue": ("added_once",),
+    "enqueue": ("padded", "still_waits", "added_once"),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
     "reschedule": ("now", "released", "padded", "owned", "gone", "finish_alone", "finish"),
     "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),
@@ -36,6 +36,7 @@ _FLAGS = {
     "move_due": "allow-oom",
     "sweep": "allow-oom",
     "state": "no-writes",
+    "drained": "no-writes",
     "quota_lease": "allow-oom",
     "quota_end": "allow-oom",
     "quota_pause": "allow-oom",

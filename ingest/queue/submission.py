@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
+from math import ceil
 
 from ingest.domain.announcement import Announcement
 from ingest.domain.order import parse_order_id
@@ -13,6 +14,7 @@ from ingest.queue.producer_errors import InvalidIdempotencyKey
 BATCH = 500
 BATCH_BYTES = 1024 * 1024
 _KEY_LENGTH = 200
+_LONGEST_COALESCING = 86_400.0
 # What an order costs beside its bytes, roughly.
 _OVERHEAD = 100
 
@@ -28,15 +30,24 @@ class Submission:
         size: bytes, roughly.
         key: the idempotency key; None if there is none.
         digest: of what the orders are, where there is a key.
+        coalesce: milliseconds for which an order that waits is not queued again; 0: not at all.
+        waiting: with `coalesce`, the IDs of the orders that have no document.
     """
 
     orders: Sequence[str | bytes]
     size: int
     key: str | None = None
     digest: str = ""
+    coalesce: int = 0
+    waiting: Sequence[str] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each of its orders is added, whatever was added before."""
+        return self.key is None and not self.coalesce
 
 
-def submissions(orders: Orders, key: str | None, most: int) -> list[Submission]:
+def submissions(orders: Orders, key: str | None, most: int, coalesce: float = 0.0) -> list[Submission]:
     """The parts, of at most `most` orders each, of what one call announces.
 
     With an idempotency key, each part after the first has a key of its own: the caller's with a number.
@@ -47,6 +58,7 @@ def submissions(orders: Orders, key: str | None, most: int) -> list[Submission]:
     """
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
+    milliseconds = _milliseconds(coalesce)
     listed = [orders] if isinstance(orders, str | Announcement) else list(orders)
     for order in listed:
         if isinstance(order, str):
@@ -57,8 +69,25 @@ def submissions(orders: Orders, key: str | None, most: int) -> list[Submission]:
             sum(map(_size, part)),
             _numbered(key, number),
             "" if key is None else _digest(part),
+            milliseconds,
+            _waiting(part) if milliseconds else (),
         )
         for number, part in zip(count(), _parts(listed, most), strict=False)
+    ]
+
+
+def _milliseconds(coalesce: float) -> int:
+    if not 0 <= coalesce <= _LONGEST_COALESCING:
+        raise ValueError(f"coalesce must be 0 to {_LONGEST_COALESCING:.0f} seconds")
+    return ceil(coalesce * 1000)
+
+
+def _waiting(orders: Sequence[str | Announcement]) -> list[str]:
+    # A document is content of its own: what waits may be another.
+    return [
+        order if isinstance(order, str) else order.order_id
+        for order in orders
+        if isinstance(order, str) or order.document is None
     ]
 
 

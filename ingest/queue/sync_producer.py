@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ingest.domain.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime
 from ingest.queue.submission import Orders
@@ -33,6 +34,8 @@ class SyncProducer:
         url: of Redis.
         queue: the queue's name.
         backlog_limit: see `Producer`.
+        durability: see `Producer`.
+        replicas: see `Producer`.
         idempotency_lifetime: see `Producer`.
         on_wait: see `Producer`; called in the producer's own thread.
     """
@@ -43,6 +46,8 @@ class SyncProducer:
         queue: str = "orders",
         *,
         backlog_limit: int = 0,
+        durability: Durability = Durability.MEMORY,
+        replicas: int = 1,
         idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -52,7 +57,13 @@ class SyncProducer:
 
         def connect() -> AbstractAsyncContextManager[Producer]:
             return Producer.connect(
-                url, queue, backlog_limit=backlog_limit, idempotency_lifetime=lifetime, on_wait=on_wait
+                url,
+                queue,
+                backlog_limit=backlog_limit,
+                durability=durability,
+                replicas=replicas,
+                idempotency_lifetime=lifetime,
+                on_wait=on_wait,
             )
 
         self._connect = connect
@@ -86,6 +97,20 @@ class SyncProducer:
         return self._thread().run(
             lambda producer: producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
         )
+
+    def try_announce(
+        self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
+    ) -> Accepted:
+        """As `try_enqueue`; say how many entries the orders needed: see `Producer.try_announce`."""
+        return self._thread().run(
+            lambda producer: producer.try_announce(
+                orders, idempotency_key=idempotency_key, express=express, coalesce=coalesce
+            )
+        )
+
+    def check_durability(self) -> None:
+        """Return if this Redis can confirm what `durability` promises: see `Producer.check_durability`."""
+        self._thread().run(lambda producer: producer.check_durability())
 
     def close(self) -> None:
         """Disconnect this process; calls that still wait raise `QueueUnavailable`. A later call connects again."""

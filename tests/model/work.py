@@ -36,7 +36,7 @@ class Work(Machine):
         """The reply to the last batch was lost; maybe long ago."""
         self.is_batch_repeated = True
         again = submissions(self.batches[-1], None, BATCH)
-        self.run(self.producer._main._add(len(self.batches) - 1, again))
+        self.run(self.producer._main._slot.add(len(self.batches) - 1, again))
 
     # -- reading --------------------------------------------------------------------------------------------
 

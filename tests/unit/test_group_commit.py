@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import QueueFull, QueueRefused
+from ingest.queue.connection import QueueRefused
 from ingest.queue.enqueue_script import Added, NoRoom
 from ingest.queue.group_commit import GroupCommit
 from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
@@ -123,7 +123,7 @@ async def test_each_call_gets_its_own_error() -> None:
 
     results = await asyncio.gather(*(commit.submit(single(name, key=name)) for name in "abc"), return_exceptions=True)
 
-    assert [type(result) for result in results] == [type(None), IdempotencyKeyReused, type(None)]
+    assert [type(result) for result in results] == [int, IdempotencyKeyReused, int]
 
 
 async def test_a_refusal_reaches_all_callers_of_the_batch_each_with_an_exception_of_its_own() -> None:
@@ -162,7 +162,7 @@ async def test_of_a_batch_that_does_not_fit_the_part_that_does_is_sent() -> None
 
 
 async def test_who_does_not_wait_is_told_that_there_is_no_room_and_who_does_gets_it_later() -> None:
-    script = FakeScript(NoRoom(1), ADDED, NoRoom(0))
+    script = FakeScript(NoRoom(1), ADDED, NoRoom(0, retry_after=60))
     commit = commit_to(script)
 
     results = await asyncio.gather(
@@ -172,20 +172,35 @@ async def test_who_does_not_wait_is_told_that_there_is_no_room_and_who_does_gets
         return_exceptions=True,
     )
 
-    assert results[0] is results[2] is None
+    assert results[0] == results[2] == 0
     assert isinstance(results[1], BacklogFull)
-    assert 0 < results[1].retry_after <= 2
+    assert 45 <= results[1].retry_after <= 75
+
+
+async def test_what_needs_no_room_is_sent_though_what_is_before_it_has_none() -> None:
+    script = FakeScript(NoRoom(1, {1: 0, 3: 0}), Added(frozenset(), {1: 1}))
+    commit = commit_to(script)
+    large = submissions(["a", "b"], None, 500)[0]
+    coalesced = [submissions(name, None, 500, coalesce=1.0)[0] for name in "cd"]
+
+    results = await asyncio.gather(
+        *(commit.try_submit(part) for part in (single("first"), coalesced[0], large, coalesced[1])),
+        return_exceptions=True,
+    )
+
+    assert [batch for _, batch in script.batches][:2] == [["first", "c", "a", "b", "d"], ["first", "c", "d"]]
+    assert [results[0], results[1], results[3]] == [0, 1, 0]
 
 
 async def test_while_others_wait_for_redis_who_does_not_wait_is_answered_at_once() -> None:
-    script = FakeScript(QueueFull("OOM"))
+    script = FakeScript(QueueUnavailable("the connection was lost"))
     told = asyncio.Event()
     commit = commit_to(script, on_wait=lambda _: told.set())
     waiting = asyncio.create_task(commit.submit(single("a")))
     await told.wait()
     asked = len(script.batches)
 
-    with pytest.raises(QueueFull) as refused:
+    with pytest.raises(QueueUnavailable) as refused:
         await commit.try_submit(single("b"))
 
     assert len(script.batches) == asked

@@ -4,10 +4,9 @@ local function was_added()
   return tonumber(redis.call('GET', KEYS[2]) or -1) >= tonumber(ARGV[3])
 end
 
--- Adds the first order of a new batch, and remembers the batch; true if the batch is new.
+-- Adds the first order of a new batch, and remembers the batch; the entry's ID if the batch is new.
 local function add_first(...)
   redis.call('SET', KEYS[2], ARGV[3], 'EX', 600)
-  redis.call('XADD', KEYS[1], '*', ...)
-  return true
+  return redis.call('XADD', KEYS[1], '*', ...)
 end
 

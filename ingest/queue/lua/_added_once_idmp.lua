@@ -7,7 +7,7 @@ end
 -- Added a second time, the entry changes nothing, which only the length tells.
 local function add_first(...)
   local before = redis.call('XLEN', KEYS[1])
-  redis.call('XADD', KEYS[1], 'IDMP', ARGV[2], ARGV[3], '*', ...)
-  return redis.call('XLEN', KEYS[1]) > before
+  local id = redis.call('XADD', KEYS[1], 'IDMP', ARGV[2], ARGV[3], '*', ...)
+  return redis.call('XLEN', KEYS[1]) > before and id
 end
 

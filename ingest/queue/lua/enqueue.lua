@@ -1,10 +1,13 @@
 -- Accepts one batch of a producer: all of it, or none, and never twice.
--- KEYS: stream, the producer's record, then the idempotency record of each submission that has a key
--- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders have
---   no key, those orders; then for each submission with a key: its digest, how many orders it has, its orders
+-- KEYS: stream, the producer's record; then for each submission that is not plain: its idempotency record, if it has a key, and
+--   if it is coalesced, the waiting record of each of its orders that has no document
+-- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are plain,
+--   those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
+--   how many orders it has, its orders
 -- An order is its ID, or a MessagePack array of its fields' names and values.
--- returns: -1 and how many orders there is room for, if the batch would pass the limit; else how many orders were added,
---   and which submissions with a key (1: the first) were refused, because the key belongs to other orders
+-- returns: how many orders were added, and for each submission that is not plain how many of its orders it has added, now or when
+--   it was sent before (-1: none, as its key belongs to other orders). If the batch would pass the limit: -1, how many orders there
+--   is room for, and for each submission that is not plain how many it would add
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
 local function fields(order)
@@ -15,47 +18,142 @@ local function fields(order)
   return unpack(cmsgpack.unpack(order))
 end
 
-local function add(first, last)
-  for i = first, last do
-    redis.call('XADD', KEYS[1], '*', fields(ARGV[i]))
+-- The ID of an order without a document; nil for one that has one.
+local function bare(order)
+  if order:byte(1) < 128 then
+    return order
   end
+  local named = cmsgpack.unpack(order)
+  for i = 1, #named, 2 do
+    if named[i] == 'document' then
+      return nil
+    end
+  end
+  return named[2]
 end
 
 -- Everything is read before anything is written: an error leaves nothing half done.
-local is_added = plain == 0 or was_added()
-local needed = is_added and 0 or plain
-local new, refused, digests = {}, {}, {}
-local at = 6 + plain
-for i = 3, #KEYS do
-  local digest, count = ARGV[at], tonumber(ARGV[at + 1])
-  -- Two calls with one key may share a batch.
-  local known = digests[KEYS[i]] or redis.call('GET', KEYS[i])
-  if not known then
-    digests[KEYS[i]] = digest
-    new[#new + 1] = {KEYS[i], digest, at + 2, at + 1 + count}
-    needed = needed + count
-  elseif known ~= digest then
-    refused[#refused + 1] = i - 2
+local others = {}
+local has_unkeyed = plain > 0
+local at, next_key = 6 + plain, 3
+while ARGV[at] do
+  local other = {digest = ARGV[at], coalesce = tonumber(ARGV[at + 1]), first = at + 3, waiting = {}, adds = {}}
+  other.last = at + 2 + tonumber(ARGV[at + 2])
+  at = other.last + 1
+  if other.digest ~= '' then
+    other.record = KEYS[next_key]
+    next_key = next_key + 1
+  else
+    has_unkeyed = true
   end
-  at = at + 2 + count
+  for i = other.first, other.coalesce > 0 and other.last or 0 do
+    local order_id = bare(ARGV[i])
+    if order_id then
+      other.waiting[i] = {KEYS[next_key], order_id}
+      next_key = next_key + 1
+    end
+  end
+  others[#others + 1] = other
+end
+
+local is_added = not has_unkeyed or was_added()
+local needed = is_added and 0 or plain
+local by_record, announced = {}, {}
+
+-- Chooses which orders of a submission need an entry.
+local function choose(other)
+  for i = other.first, other.last do
+    local waiting = other.waiting[i]
+    if not waiting or not (announced[waiting[1]] or still_waits(waiting[1], waiting[2])) then
+      other.adds[#other.adds + 1] = i
+      if waiting then
+        announced[waiting[1]] = true
+      end
+    end
+  end
+  needed = needed + #other.adds
+  return #other.adds
+end
+
+-- What is known of an idempotency key: whose it is, and how many orders were added, where that was not all of them.
+local function read_record(record)
+  local known = redis.call('GET', record)
+  if known then
+    local digest, added = known:match('^([^ ]*) ?(.*)$')
+    return {digest = digest, answer = tonumber(added)}
+  end
+end
+
+for _, other in ipairs(others) do
+  other.count = other.last - other.first + 1
+  if other.record then
+    -- Two calls with one key may share a batch.
+    local known = by_record[other.record] or read_record(other.record)
+    if not known then
+      other.is_new = true
+      known = {digest = other.digest, answer = choose(other)}
+    end
+    by_record[other.record] = known
+    other.answer = known.digest ~= other.digest and -1 or known.answer or other.count
+  else
+    -- Added before, which of them waited then is not known.
+    other.answer = is_added and other.count or choose(other)
+  end
 end
 if limit > 0 and needed > 0 then
   local room = limit - redis.call('XLEN', KEYS[1])
   if needed > room then
-    return {-1, math.max(0, room)}
+    local reply = {-1, math.max(0, room)}
+    for _, other in ipairs(others) do
+      reply[#reply + 1] = #other.adds
+    end
+    return reply
   end
 end
 
-if not is_added then
+local added = 0
+if plain > 0 and not is_added then
   if add_first(fields(ARGV[6])) then
-    add(7, 5 + plain)
+    for i = 7, 5 + plain do
+      redis.call('XADD', KEYS[1], '*', fields(ARGV[i]))
+    end
+    added = plain
   else
-    needed = needed - plain
+    is_added = true
   end
 end
-for _, submission in ipairs(new) do
-  local record, digest, first, last = unpack(submission)
-  redis.call('SET', record, digest, 'PX', lifetime)
-  add(first, last)
+local is_begun = plain > 0
+
+-- Adds an order of a submission; nil if it belongs to a batch that was added before.
+local function add(other, order)
+  if other.record or (is_begun and not is_added) then
+    return redis.call('XADD', KEYS[1], '*', fields(order))
+  elseif is_added then
+    return nil
+  end
+  is_begun = true
+  local id = add_first(fields(order))
+  is_added = not id
+  return id
 end
-return {needed, unpack(refused)}
+
+for _, other in ipairs(others) do
+  for _, i in ipairs(other.adds) do
+    local id = add(other, ARGV[i])
+    if id then
+      added = added + 1
+      if other.waiting[i] then
+        redis.call('SET', other.waiting[i][1], id, 'PX', other.coalesce)
+      end
+    end
+  end
+  if other.is_new then
+    local is_whole = other.answer == other.count
+    redis.call('SET', other.record, is_whole and other.digest or other.digest .. ' ' .. other.answer, 'PX', lifetime)
+  end
+end
+local reply = {added}
+for _, other in ipairs(others) do
+  reply[#reply + 1] = other.answer
+end
+return reply
