@@ -12,9 +12,14 @@ from redis.asyncio import Redis
 
 from ingest.api.announcing import Announcing
 from ingest.api.health import Health
-from ingest.api.requests import BodyLimits
+from ingest.api.idempotency import Idempotency
+from ingest.api.pushing import Pushing
+from ingest.api.queueing import Queueing
+from ingest.api.requests import BodyLimits, BodyMemory
 from ingest.api.server import Group
+from ingest.assembly import decode_of
 from ingest.queue.connection import control_client, translated
+from ingest.queue.idempotent_calls import IdempotentCalls
 from ingest.queue.producer import Producer
 from ingest.settings import Settings
 from ingest.telemetry.shared_metrics import Counter
@@ -29,16 +34,18 @@ class Connections:
 
     Attributes:
         producer: takes orders into the queue.
-        redis: for what is no announcement.
+        calls: remember requests with an idempotency key.
+        redis: for everything else.
     """
 
     producer: Producer
+    calls: IdempotentCalls
     redis: Redis
 
     @classmethod
     def none(cls) -> Self:
         """Nothing: for routes that are described, and not called."""
-        return cls(*(cast("Any", None),) * 2)
+        return cls(*(cast("Any", None),) * 3)
 
 
 @asynccontextmanager
@@ -49,18 +56,22 @@ async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
         control_client(url) as redis,
         Producer.connect(url, settings.stream, backlog_limit=settings.backlog_limit) as producer,
     ):
-        yield Connections(producer, redis)
+        yield Connections(producer, IdempotentCalls(redis, settings.stream), redis)
 
 
-def groups(settings: Settings, connections: Connections, accepted: Mapping[str, Counter]) -> list[Group]:
+def groups(
+    settings: Settings, connections: Connections, accepted: Mapping[str, Counter], memory: BodyMemory
+) -> list[Group]:
     """All groups of routes; building one uses no connection.
 
     Args:
         settings: of the API.
         connections: what the routes work with.
         accepted: count orders, by source.
+        memory: of bodies.
     """
-    limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout)
+    limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
+    queueing = Queueing(connections.producer, accepted["api"])
 
     async def redis_answers() -> None:
         with translated():
@@ -68,5 +79,6 @@ def groups(settings: Settings, connections: Connections, accepted: Mapping[str, 
 
     return [
         Health({"redis": redis_answers}),
-        Announcing(connections.producer, limits, accepted["api"]),
+        Announcing(queueing, Idempotency(connections.calls), limits),
+        Pushing(queueing, decode_of(settings), limits),
     ]

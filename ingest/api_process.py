@@ -11,6 +11,7 @@ from typing import Any, cast
 from aiohttp import web
 
 from ingest.api.connection import ConnectionLimits, HttpServer
+from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api_groups import SOURCES, Connections, groups, open_connections
 from ingest.domain.errors import ConfigError
@@ -23,6 +24,8 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 
 _log = get_logger("app")
+# What the bodies of all requests of a process may take, in bytes.
+_BODY_MEMORY = 64 * 1024 * 1024
 
 
 def run_api(settings: Settings) -> int:
@@ -77,7 +80,7 @@ def _is_loopback(host: str) -> bool:
 
 def series_of(settings: Settings) -> ApiSeries:
     """The metrics of all processes."""
-    routes = all_routes(groups(settings, Connections.none(), cast("Any", dict.fromkeys(SOURCES))))
+    routes = all_routes(groups(settings, Connections.none(), cast("Any", dict.fromkeys(SOURCES)), BodyMemory(0)))
     return ApiSeries([(route.path, route.method) for route in routes], SOURCES, settings.api_processes)
 
 
@@ -90,10 +93,13 @@ async def serving_api(
     Yields a function to call when the stop has been requested: answers say from then on that connections close.
     """
     async with open_connections(settings) as connections:
-        routes = groups(settings, connections, metrics.accepted)
-        server = Server(routes, access or OpenAccess(), metrics)
+        memory = BodyMemory(max(_BODY_MEMORY, 2 * settings.api_body_limit))
+        routes = groups(settings, connections, metrics.accepted, memory)
+        server = Server(routes, access or OpenAccess(), metrics, memory)
         limits = ConnectionLimits(settings.api_connections, settings.api_idle_timeout, settings.api_header_timeout)
-        runner = web.ServerRunner(HttpServer(server.answer, limits), shutdown_timeout=settings.shutdown_grace)
+        runner = web.ServerRunner(
+            HttpServer(server.answer, limits, server.count_unreadable), shutdown_timeout=settings.shutdown_grace
+        )
         await runner.setup()
         await web.SockSite(runner, listener).start()
 

@@ -1,29 +1,30 @@
-"""Routes that take orders into the queue."""
+"""`POST /v1/orders`: takes order IDs into the queue, from JSON or NDJSON."""
 
-import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from aiohttp import web
 
+from ingest.api.idempotency import Idempotency, WholeBody, key_of, name_of
+from ingest.api.ndjson import CONTENT_TYPE as NDJSON
+from ingest.api.ndjson import InvalidLine, Lines, refused
 from ingest.api.problems import Problem
-from ingest.api.requests import BodyLimits, check_encoding, read_body
+from ingest.api.queueing import JSON, Queueing, answer
+from ingest.api.requests import BodyLimits, read_body, refuse_encoding
 from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.accepted import Accepted
 from ingest.domain.announcement import Announcement, InvalidAnnouncement
-from ingest.domain.errors import QueueUnavailable
 from ingest.domain.order import InvalidOrderId, parse_order_id
-from ingest.queue.connection import QueueFull, QueueRefused
-from ingest.queue.producer import BacklogFull, Producer
-from ingest.queue.producer_errors import IdempotencyKeyReused, InvalidIdempotencyKey
+from ingest.queue.idempotent_calls import Begun
 from ingest.queue.submission import Orders
-from ingest.telemetry.logs import get_logger
-from ingest.telemetry.shared_metrics import Counter
 
-_log = get_logger("api")
-_JSON = "application/json"
+_PATH = "/v1/orders"
 # More go by NDJSON, which is read in pieces.
 _MOST_IDS = 10_000
+# Batches of NDJSON after which its lease is renewed: one comes within INGEST_API_BODY_TIMEOUT.
+_EXTENDED_EVERY = 1
 
 
 class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -44,69 +45,79 @@ _decode = msgspec.json.Decoder(OrderIds).decode
 
 
 class Announcing:
-    """`POST /v1/orders`.
+    """The route.
 
     Args:
-        producer: takes orders into the queue.
+        queueing: takes orders into the queue.
+        idempotency: answers repeated requests.
         limits: of bodies.
-        accepted: counts what has been put into the queue.
     """
 
-    def __init__(self, producer: Producer, limits: BodyLimits, accepted: Counter) -> None:
-        self._producer = producer
+    def __init__(self, queueing: Queueing, idempotency: Idempotency, limits: BodyLimits) -> None:
+        self._queueing = queueing
+        self._idempotency = idempotency
         self._limits = limits
-        self._accepted = accepted
 
     def routes(self) -> Sequence[Route]:
-        """The routes."""
-        return [Route("POST", "/v1/orders", Scope.ENQUEUE, self.announce)]
+        """The route."""
+        return [Route("POST", _PATH, Scope.ENQUEUE, self.announce)]
 
     async def announce(self, request: web.Request, caller: Caller) -> web.Response:
-        """Take a list of order IDs: all of them, or none."""
-        del caller
-        check_encoding(request.headers)
-        if request.content_type != _JSON:
-            raise Problem(415, "content_type", "the body must be application/json")
-        given = _parse(await read_body(request, self._limits))
-        orders = _orders(given)
-        accepted = await queued(lambda: self._producer.try_enqueue(orders, express=given.express))
-        self._accepted.inc(accepted)
-        return answer(Accepted(accepted, 0))
+        """Take order IDs into the queue."""
+        content_type = request.headers.get("Content-Type", "")
+        if content_type != JSON:
+            content_type = request.content_type
+        if content_type == NDJSON:
+            return answer(await self._announce_lines(request, caller))
+        if content_type != JSON:
+            raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
+        body = await read_body(request, self._limits)
+        given = _parse(body)
+        key = key_of(request.headers) if "Idempotency-Key" in request.headers else None
+        if key is None:
+            return answer(await self._announce(given, None))
+        name = name_of(caller.name, _PATH, key)
+        work = partial(self._announce_once, given)
+        return answer(await self._idempotency.once(name, WholeBody(body), work))
 
+    async def _announce_once(self, given: OrderIds, call: Begun) -> Accepted:
+        return await self._announce(given, call.name)
 
-def answer(accepted: Accepted) -> web.Response:
-    """202: the orders are in the queue."""
-    return web.Response(
-        body=b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates),
-        status=202,
-        content_type=_JSON,
-    )
+    async def _announce(self, given: OrderIds, key: str | None) -> Accepted:
+        """Take a list of IDs: all of them, or none."""
+        try:
+            return await self._queueing.announce(_orders(given), key=key, express=given.express)
+        except InvalidOrderId:
+            raise _invalid_id(given.order_ids) from None
 
+    async def _announce_lines(self, request: web.Request, caller: Caller) -> Accepted:
+        refuse_encoding(request.headers)
+        key = key_of(request.headers)
+        lines = Lines(request, self._limits)
+        if key is None:
+            return await self._announce_batches(lines, None)
+        name = name_of(caller.name, f"{_PATH} {NDJSON}", key)
+        return await self._idempotency.once(name, lines, partial(self._announce_batches, lines))
 
-async def queued(announce: Callable[[], Awaitable[int]]) -> int:
-    """Announce orders, and say why if they cannot be accepted.
-
-    Raises:
-        Problem: 400, 422, 429 or 503.
-    """
-    try:
-        return await announce()
-    except InvalidIdempotencyKey as error:
-        raise Problem(400, "invalid_idempotency_key", str(error)) from error
-    except IdempotencyKeyReused as error:
-        raise Problem(422, "idempotency_key_reused", str(error)) from error
-    except BacklogFull as error:
-        raise _busy(429, "backlog_full", str(error), error.retry_after) from error
-    except QueueFull as error:
-        raise _busy(429, "queue_full", "the queue is out of memory", error.retry_after) from error
-    except QueueUnavailable as error:
-        if isinstance(error, QueueRefused):
-            _log.error("unavailable", server="redis", error=str(error))
-        raise _busy(503, "queue_unavailable", "the queue cannot be used right now", error.retry_after) from error
-
-
-def _busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
-    return Problem(status, code, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
+    async def _announce_batches(self, lines: Lines, call: Begun | None) -> Accepted:
+        accepted = duplicates = number = 0
+        try:
+            async with aclosing(lines.batches()) as batches:
+                async for batch in batches:
+                    key = None if call is None else f"{call.name}:{number}"
+                    added = await self._queueing.announce(batch, key=key)
+                    accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1
+                    if call is not None and number % _EXTENDED_EVERY == 0:
+                        await self._idempotency.extend(call)
+        except InvalidLine as error:
+            problem = refused(error)
+        except Problem as error:
+            problem = error
+        else:
+            return Accepted(accepted, duplicates)
+        # What is queued stays queued: the caller goes on behind it.
+        problem.members |= {"accepted": accepted, "duplicates": duplicates}
+        raise problem
 
 
 def _parse(body: bytes) -> OrderIds:
@@ -122,14 +133,18 @@ def _parse(body: bytes) -> OrderIds:
 
 
 def _orders(given: OrderIds) -> Orders:
-    for index, order_id in enumerate(given.order_ids):
-        try:
-            parse_order_id(order_id)
-        except InvalidOrderId as error:
-            raise Problem(422, "invalid_order_id", str(error), index=index) from error
     if given.source is None:
-        return given.order_ids
+        return given.order_ids[0] if len(given.order_ids) == 1 else given.order_ids
     try:
         return [Announcement(order_id, source=given.source) for order_id in given.order_ids]
     except InvalidAnnouncement as error:
         raise Problem(422, "invalid_body", str(error)) from error
+
+
+def _invalid_id(order_ids: Sequence[str]) -> Problem:
+    for index, order_id in enumerate(order_ids):
+        try:
+            parse_order_id(order_id)
+        except InvalidOrderId as error:
+            return Problem(422, "invalid_order_id", str(error), index=index)
+    raise ValueError("all IDs are valid")

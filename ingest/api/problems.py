@@ -31,16 +31,24 @@ class Problem(Exception):
         self.headers = dict(headers or {})
         self.members = members
 
+    @property
+    def title(self) -> str:
+        """The status in words."""
+        return HTTPStatus(self.status).phrase
+
+    def body(self) -> bytes:
+        """The problem as JSON."""
+        return msgspec.json.encode(
+            {
+                "type": "about:blank",
+                "title": self.title,
+                "status": self.status,
+                "code": self.code,
+                "detail": self.detail,
+                **self.members,
+            }
+        )
+
     def response(self) -> web.Response:
         """The answer."""
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "code": self.code,
-            "detail": self.detail,
-            **self.members,
-        }
-        return web.Response(
-            body=msgspec.json.encode(body), status=self.status, headers=self.headers, content_type=CONTENT_TYPE
-        )
+        return web.Response(body=self.body(), status=self.status, headers=self.headers, content_type=CONTENT_TYPE)

@@ -1,7 +1,7 @@
 """A request as routes get it: with the variables of its path, and a body that is read within limits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -23,23 +23,57 @@ SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
 )
 
 
+class BodyMemory:
+    """What the bodies of all requests of a process that are being read or worked on may take.
+
+    Bodies that come whole with their header are not counted: they are not larger than what is read at once.
+
+    Args:
+        size: bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+
+    def take(self, request: "Request", size: int) -> None:
+        """Take memory for a request; it is released when the request has been answered.
+
+        Raises:
+            Problem: 503 if there is not enough.
+        """
+        if size > self._free:
+            raise Problem(503, "busy", "too many bodies are being received; try again", headers={"Retry-After": "1"})
+        self._free -= size
+        request.taken += size
+
+    def release(self, request: "Request") -> None:
+        """Release what a request has taken."""
+        self._free += request.taken
+        request.taken = 0
+
+
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """What is read of a body.
 
     Attributes:
         size: bytes of a body that is read whole.
-        seconds: for a body that is read whole, or for each piece of one that is streamed.
+        seconds: for a body that is read whole, or for each batch of one that is streamed.
+        memory: of all bodies.
     """
 
     size: int
     seconds: float
+    memory: BodyMemory
 
 
 class Request(web.Request):
     """A request; its path has been resolved by our own table."""
 
+    ATTRS = web.Request.ATTRS | {"taken", "variables"}
+
     variables: Mapping[str, str]
+    taken = 0
 
     @property
     def match_info(self) -> UrlMappingMatchInfo:
@@ -58,58 +92,42 @@ async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
     """The whole body.
 
     Raises:
-        Problem: 408, 413 or 415.
+        Problem: 408, 413, 415 or 503.
     """
-    if (length := request.content_length) is not None and length > limits.size:
-        raise too_large(limits.size)
+    refuse_encoding(request.headers)
     content = request.content
     if content.is_eof():
         # All of it has come together with the header: there is nothing to wait for.
         body = content.read_nowait()
-    else:
-        body = await _read_all(request, limits)
-    if len(body) > limits.size:
+        if len(body) > limits.size:
+            raise too_large(limits.size)
+        return body
+    if (request.content_length or 0) > limits.size:
         raise too_large(limits.size)
-    return body
+    try:
+        async with asyncio.timeout(limits.seconds):
+            return await _read_all(request, limits)
+    except TimeoutError:
+        raise too_slow(limits.seconds) from None
 
 
 async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
     body = bytearray()
-    try:
-        async with asyncio.timeout(limits.seconds):
-            while chunk := await request.content.readany():
-                body += chunk
-                if len(body) > limits.size:
-                    break
-    except TimeoutError:
-        raise too_slow(limits.seconds) from None
+    while chunk := await request.content.readany():
+        limits.memory.take(cast("Request", request), len(chunk))
+        body += chunk
+        if len(body) > limits.size:
+            raise too_large(limits.size)
     return bytes(body)
 
 
-async def pieces(request: web.Request, limits: BodyLimits) -> AsyncIterator[bytes]:
-    """The body as it comes.
-
-    Raises:
-        Problem: 408 if nothing comes for too long.
-    """
-    while True:
-        try:
-            async with asyncio.timeout(limits.seconds):
-                chunk = await request.content.readany()
-        except TimeoutError:
-            raise too_slow(limits.seconds) from None
-        if not chunk:
-            return
-        yield chunk
-
-
-def check_encoding(headers: Mapping[str, str]) -> None:
+def refuse_encoding(headers: Mapping[str, str]) -> None:
     """Refuse a compressed body: a small one could become a huge one here.
 
     Raises:
         Problem: 415.
     """
-    if headers.get("Content-Encoding", "identity").lower() not in {"", "identity"}:
+    if "Content-Encoding" in headers and headers["Content-Encoding"].lower() != "identity":
         raise Problem(
             415, "content_encoding", "compressed bodies are not accepted", headers={"Accept-Encoding": "identity"}
         )

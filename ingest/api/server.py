@@ -19,7 +19,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from ingest.api.dispatch import Table
 from ingest.api.problems import Problem
-from ingest.api.requests import Request
+from ingest.api.requests import BodyMemory, Request
 from ingest.api.routing import Caller, Handler, Route, Scope
 from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
 from ingest.telemetry.logs import get_logger
@@ -83,6 +83,7 @@ class Server:
         groups: have the routes.
         access: admits callers.
         metrics: count requests.
+        memory: of bodies; released after each request.
         clock: monotonic seconds.
     """
 
@@ -91,16 +92,22 @@ class Server:
         groups: Iterable[Group],
         access: Admission,
         metrics: ApiMetrics,
+        memory: BodyMemory,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._table = Table(
             (route.path, route.method, self._endpoint(route, access, metrics)) for route in all_routes(groups)
         )
         self._no_route = metrics.requests[NO_ROUTE]
+        self._memory = memory
         self._clock = clock
         self._prefix = secrets.token_hex(4)
         self._numbers = count(1)
         self.is_stopping = False
+
+    def count_unreadable(self) -> None:
+        """Count what was not a request."""
+        self._no_route["400"].observe(0.0)
 
     async def answer(self, request: Request) -> web.StreamResponse:
         """Answer one request; never raises but for a client that has gone, or a cancellation."""
@@ -121,6 +128,9 @@ class Server:
         except Exception:  # noqa: BLE001  one request's bug must not show its insides, nor stop the others
             _log.error("request_failed", method=request.method, exc_info=True)
             response = Problem(500, "internal_error", "an unexpected error; it has been logged").response()
+        finally:
+            if request.taken:
+                self._memory.release(request)
         response.headers["X-Request-Id"] = request_id
         if self.is_stopping or response.status in _CLOSING:
             response.force_close()

@@ -1,13 +1,20 @@
-"""POST /v1/orders on a real Redis."""
+"""POST and PUT of orders on a real Redis."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 from http_api import Api, running_api
+from integration.scene import document
 from redis.asyncio import Redis
+from support import eventually
+from yarl import URL
 
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+NOWHERE = "postgresql://127.0.0.1:1/none"
 
 
 @pytest.fixture
@@ -18,7 +25,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
-    async with running_api(redis_url, "postgresql://127.0.0.1:1/none", queue_name) as api:
+    async with running_api(redis_url, NOWHERE, queue_name, api_body_limit=150_000) as api:
         yield api
 
 
@@ -26,11 +33,15 @@ async def queued(redis: Redis, queue: str, lane: str = "stream") -> list[dict[by
     return [fields for _, fields in await redis.xrange(getattr(Keys.of(queue), lane))]
 
 
+async def queued_ids(redis: Redis, queue: str) -> list[str]:
+    return [fields[b"order_id"].decode() for fields in await queued(redis, queue)]
+
+
 async def test_announced_orders_are_in_the_queue_when_the_answer_comes(api: Api, redis: Redis, queue_name: str) -> None:
     status, answer = await api.post("/v1/orders", json={"order_ids": ["1", "2"]})
 
     assert (status, answer) == (202, {"accepted": 2, "duplicates": 0})
-    assert [fields[b"order_id"] for fields in await queued(redis, queue_name)] == [b"1", b"2"]
+    assert await queued_ids(redis, queue_name) == ["1", "2"]
 
 
 async def test_source_and_express_reach_the_queue(api: Api, redis: Redis, queue_name: str) -> None:
@@ -46,3 +57,207 @@ async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Re
 
     assert (status, answer["code"], answer["index"]) == (422, "invalid_order_id", 1)
     assert await queued(redis, queue_name) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "code"),
+    [
+        (b'{"order_ids": ["1"]}', "text/plain", 415, "content_type"),
+        (b'{"order_ids": ["1"]', "application/json", 400, "invalid_json"),
+        (b'{"order_ids": ["\xff"]}', "application/json", 400, "invalid_json"),
+        (b'{"order_ids": []}', "application/json", 422, "invalid_body"),
+        (b'{"order_ids": "1"}', "application/json", 422, "invalid_body"),
+        (b'{"order_ids": ["1"], "urgent": true}', "application/json", 422, "invalid_body"),
+        (b'{"order_ids": ["1"], "source": ""}', "application/json", 422, "invalid_body"),
+        (b'{"order_ids": [' + b'"1",' * 10_000 + b'"1"]}', "application/json", 422, "invalid_body"),
+        (b"[" * 100_000, "application/json", 422, "invalid_body"),
+        (b'{"order_ids": ["' + b"1" * 200_000, "application/json", 413, "body_too_large"),
+    ],
+)
+async def test_what_is_no_list_of_ids_is_refused(
+    api: Api, redis: Redis, queue_name: str, body: bytes, content_type: str, status: int, code: str
+) -> None:
+    answered, answer = await api.post("/v1/orders", data=body, headers={"Content-Type": content_type})
+
+    assert (answered, answer["code"]) == (status, code)
+    assert await queued(redis, queue_name) == []
+
+
+async def test_a_compressed_body_is_refused(api: Api) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+    assert (await api.post("/v1/orders", data=b"\x1f\x8b", headers=headers))[0] == 415
+
+
+# -- NDJSON ---------------------------------------------------------------------------------------------------
+
+
+async def test_ndjson_takes_ids_and_objects_line_by_line(api: Api, redis: Redis, queue_name: str) -> None:
+    body = b'"1"\n2\r\n\n{"order_id": "3", "source": "erp"}\n  "4"  \n5'
+
+    status, answer = await api.post("/v1/orders", data=body, headers=NDJSON)
+
+    assert (status, answer) == (202, {"accepted": 5, "duplicates": 0})
+    assert await queued_ids(redis, queue_name) == ["1", "2", "3", "4", "5"]
+    assert (await queued(redis, queue_name))[2][b"source"] == b"erp"
+
+
+async def test_ndjson_in_pieces_of_any_size_keeps_its_lines(api: Api, redis: Redis, queue_name: str) -> None:
+    ids = [f"order-{number}" for number in range(1200)]
+    body = "\n".join(ids).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 997):
+            yield body[start : start + 997]
+
+    status, answer = await api.post("/v1/orders", data=pieces(), headers=NDJSON)
+
+    assert (status, answer["accepted"]) == (202, 1200)
+    assert await queued_ids(redis, queue_name) == ids
+
+
+async def test_orders_before_an_invalid_line_are_accepted_and_counted(api: Api, redis: Redis, queue_name: str) -> None:
+    body = b"1\n2\n{}\n4\n"
+
+    status, answer = await api.post("/v1/orders", data=body, headers=NDJSON)
+
+    assert (status, answer["code"], answer["line"], answer["accepted"]) == (422, "invalid_line", 3, 2)
+    assert await queued_ids(redis, queue_name) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"a b", b'"1', b"{", b'{"order_id": 1}', b"[1]", b"\xff", b'"' + b"x" * 2000 + b'"', b"-1"]
+)
+async def test_a_line_that_announces_no_order_is_named(api: Api, redis: Redis, queue_name: str, line: bytes) -> None:
+    status, answer = await api.post("/v1/orders", data=line, headers=NDJSON)
+
+    assert (status, answer["code"], answer["line"], answer["accepted"]) == (422, "invalid_line", 1, 0)
+    assert await queued(redis, queue_name) == []
+
+
+async def test_no_more_than_100_000_lines_are_taken(api: Api, redis: Redis, queue_name: str) -> None:
+    status, answer = await api.post("/v1/orders", data=b"1\n" * 100_001, headers=NDJSON)
+
+    assert (status, answer["line"], answer["accepted"]) == (422, 100_001, 100_000)
+    assert await redis.xlen(Keys.of(queue_name).stream) == 100_000
+
+
+# -- PUT ------------------------------------------------------------------------------------------------------
+
+
+async def put(api: Api, path: str, body: bytes) -> tuple[int, dict[str, object]]:
+    headers = {"Content-Type": "application/json"}
+    async with api.http.put(api.url + path, data=body, headers=headers) as answer:
+        return answer.status, await answer.json(content_type=None)
+
+
+async def test_a_pushed_order_is_queued_with_its_document(api: Api, redis: Redis, queue_name: str) -> None:
+    body = document("A:1")
+
+    assert await put(api, "/v1/orders/A%3A1", body) == (202, {"accepted": 1, "duplicates": 0})
+
+    (entry,) = await queued(redis, queue_name)
+    assert (entry[b"order_id"], entry[b"document"]) == (b"A:1", body)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/v1/orders/2", document("1"), 422, "invalid_order"),
+        ("/v1/orders/1", b"{}", 422, "invalid_order"),
+        ("/v1/orders/1", b"", 422, "invalid_order"),
+        ("/v1/orders/%20", document("1"), 422, "invalid_order_id"),
+        ("/v1/orders/1%2F2", document("1"), 422, "invalid_order_id"),
+        ("/v1/orders/" + "1" * 65, document("1"), 422, "invalid_order_id"),
+    ],
+)
+async def test_what_is_no_order_of_that_id_is_not_queued(
+    api: Api, redis: Redis, queue_name: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with api.http.put(URL(api.url + path, encoded=True), data=body, headers=headers) as answer:
+        problem = await answer.json(content_type=None)
+
+    assert (answer.status, problem["code"]) == (status, code)
+    assert await queued(redis, queue_name) == []
+
+
+# -- the Idempotency-Key --------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_request_gets_the_same_answer_and_queues_nothing(
+    api: Api, redis: Redis, queue_name: str
+) -> None:
+    first = await api.post("/v1/orders", json={"order_ids": ["1", "2"]}, headers={"Idempotency-Key": '"k"'})
+    second = await api.post("/v1/orders", json={"order_ids": ["1", "2"]}, headers={"Idempotency-Key": "k"})
+
+    assert first == second == (202, {"accepted": 2, "duplicates": 0})
+    assert await queued_ids(redis, queue_name) == ["1", "2"]
+
+
+async def test_a_repeated_ndjson_request_gets_the_same_answer_and_queues_nothing(
+    api: Api, redis: Redis, queue_name: str
+) -> None:
+    body = "\n".join(map(str, range(1200)))
+    headers = {**NDJSON, "Idempotency-Key": '"k"'}
+
+    first = await api.post("/v1/orders", data=body, headers=headers)
+    second = await api.post("/v1/orders", data=body, headers=headers)
+    other = await api.post("/v1/orders", data=body + "\nlast", headers=headers)
+
+    assert first == second == (202, {"accepted": 1200, "duplicates": 0})
+    assert (other[0], other[1]["code"]) == (422, "idempotency_key_reused")
+    assert await redis.xlen(Keys.of(queue_name).stream) == 1200
+
+
+@pytest.mark.parametrize("other", [{"order_ids": ["2"]}, {"order_ids": ["1"], "express": True}])
+async def test_a_key_that_belongs_to_another_payload_is_refused(
+    api: Api, redis: Redis, queue_name: str, other: dict[str, object]
+) -> None:
+    headers = {"Idempotency-Key": '"k"'}
+    await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+
+    status, answer = await api.post("/v1/orders", json=other, headers=headers)
+
+    assert (status, answer["code"]) == (422, "idempotency_key_reused")
+    assert await queued_ids(redis, queue_name) == ["1"]
+
+
+@pytest.mark.parametrize("key", ["", '"', '""', '"a', 'a"', '"a" "b"', '"\\x"', "a,b", "\u00e9", "x" * 201])
+async def test_a_malformed_key_is_refused(api: Api, redis: Redis, queue_name: str, key: str) -> None:
+    status, answer = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers={"Idempotency-Key": key})
+
+    assert (status, answer["code"]) == (400, "invalid_idempotency_key")
+    assert await queued(redis, queue_name) == []
+
+
+async def test_a_repeat_during_the_first_request_is_a_conflict_in_every_process(
+    api: Api, redis_url: str, queue_name: str, redis: Redis
+) -> None:
+    headers = {**NDJSON, "Idempotency-Key": '"k"'}
+    more = asyncio.Event()
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        yield b"1\n" * 500
+        await more.wait()
+        yield b"2\n"
+
+    async with running_api(redis_url, NOWHERE, queue_name) as other:
+        first = asyncio.create_task(api.post("/v1/orders", data=slow_body(), headers=headers))
+        await eventually(lambda: redis.exists(Keys.of(queue_name).stream))
+        status, answer = await other.post("/v1/orders", data=b"1\n", headers=headers)
+        more.set()
+
+        assert (status, answer["code"]) == (409, "request_in_progress")
+        assert (await first)[0] == 202
+
+
+async def test_a_refused_request_leaves_its_key_free(redis_url: str, queue_name: str, redis: Redis) -> None:
+    headers = {"Idempotency-Key": '"k"'}
+    await redis.xadd(Keys.of(queue_name).stream, {"order_id": "0"})
+    async with running_api(redis_url, NOWHERE, queue_name, backlog_limit=1) as api:
+        refused, problem = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+        await redis.delete(Keys.of(queue_name).stream)
+        accepted, _ = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+
+    assert (refused, problem["code"], accepted) == (429, "backlog_full", 202)

@@ -1,0 +1,70 @@
+"""`PUT /v1/orders/{order_id}`: takes a whole order into the queue."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from ingest.api.problems import Problem
+from ingest.api.queueing import JSON, Queueing, answer
+from ingest.api.requests import BodyLimits, read_body
+from ingest.api.routing import Caller, Route, Scope
+from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
+
+
+class Decode(Protocol):
+    """From a document to orders."""
+
+    async def decode(self, body: bytes, request: FetchRequest, /) -> object:
+        """The orders in a document.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
+
+
+class Pushing:
+    """The route.
+
+    Args:
+        queueing: takes orders into the queue.
+        decode: as the worker does.
+        limits: of bodies.
+    """
+
+    def __init__(self, queueing: Queueing, decode: Decode, limits: BodyLimits) -> None:
+        self._queueing = queueing
+        self._decode = decode
+        self._limits = BodyLimits(min(limits.size, DOCUMENT_LIMIT), limits.seconds, limits.memory)
+
+    def routes(self) -> Sequence[Route]:
+        """The route."""
+        return [Route("PUT", "/v1/orders/{order_id}", Scope.ENQUEUE, self.push)]
+
+    async def push(self, request: web.Request, caller: Caller) -> web.Response:
+        """Check an order as its worker will, and take it into the queue."""
+        del caller
+        order_id = order_id_of(request)
+        if request.content_type != JSON:
+            raise Problem(415, "content_type", f"the body must be {JSON}")
+        document = await read_body(request, self._limits)
+        try:
+            await self._decode.decode(document, FetchRequest(order_id))
+            announcement = Announcement(order_id, document)
+        except (InvalidDocument, InvalidAnnouncement) as error:
+            raise Problem(422, "invalid_order", str(error)) from error
+        return answer(await self._queueing.announce(announcement))
+
+
+def order_id_of(request: web.Request) -> str:
+    """The order ID in the path.
+
+    Raises:
+        Problem: 422 if it is none.
+    """
+    try:
+        return parse_order_id(request.match_info["order_id"])
+    except InvalidOrderId as error:
+        raise Problem(422, "invalid_order_id", str(error)) from error
