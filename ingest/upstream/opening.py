@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from ingest.domain.errors import ConfigError
+from ingest.file_watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.authority import Authority
 from ingest.upstream.credential import Credential, FixedCredential
 from ingest.upstream.endpoint import Endpoint, OAuth2, fixed_headers
-from ingest.upstream.file_watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.upstream.oauth2 import OAuth2Credential
 from ingest.upstream.replacement import ReplaceableTransport
 from ingest.upstream.secrets import Secrets

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ingest.file_watch import WatchedFiles
 from ingest.upstream.endpoint import Secret
-from ingest.upstream.file_watch import WatchedFiles
 
 # A secret is small; a file of another kind, or an endless one, is not read to its end.
 _LARGEST = 64 * 1024

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ingest.telemetry.logs import get_logger
 
-_log = get_logger("upstream")
+_log = get_logger("files")
 
 # Seconds between two checks; a change is in use after at most three of them.
 CHECK_EVERY = 1.0
@@ -59,7 +59,7 @@ class WatchedFiles:
         except (OSError, ValueError) as error:
             # Once for each content; it is tried again all the same, as the reason may be another than the content.
             if found != self._failed:
-                _log.warning("secret_not_reloaded", settings=self._settings, error=_text(error))
+                _log.error("secret_not_reloaded", settings=self._settings, error=_text(error))
             self._failed = found
             return
         self._used, self._failed = found, None
