@@ -2,18 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from aiohttp import web
 
+from ingest.domain.api_key import Scope
 
-class Scope(StrEnum):
-    """What an API key may do."""
-
-    ENQUEUE = "enqueue"
-    READ = "read"
-    OPERATE = "operate"
-    ERASE = "erase"
+__all__ = ["Caller", "Handler", "Route", "Scope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +17,12 @@ class Caller:
     Attributes:
         name: of the key, for audit and metrics; `anonymous` if the API runs open.
         scopes: what the caller may do.
+        headers: of every answer to this request, such as those of a rate limit.
     """
 
     name: str
     scopes: frozenset[Scope]
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]

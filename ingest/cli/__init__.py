@@ -33,6 +33,7 @@ COMMANDS: tuple[str, ...] = (
     "health",
     "status",
     "dead",
+    "api-key",
     "reconcile",
     "remap",
     "config",
@@ -98,15 +99,16 @@ class _Commands(Group):
         if cmd_name not in self.names:
             return None
         below: tuple[str, ...] = ()
+        name = cmd_name.replace("-", "_")
         try:
-            module = import_module(f"{self.package}.{cmd_name}")
-            run, epilog = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_"), module.EPILOG
+            module = import_module(f"{self.package}.{name}")
+            run, epilog = getattr(module, name, None) or getattr(module, f"{name}_"), module.EPILOG
             below = getattr(module, "COMMANDS", ())
         except ModuleNotFoundError as error:
             # It is listed nevertheless, so that --help works without the extra.
             run, epilog = _without_extra(error), None
         if below:
-            single = _group(f"{self.package}.{cmd_name}", below, epilog)
+            single = _group(f"{self.package}.{name}", below, epilog)
             single.callback()(run)
         else:
             single = typer.Typer(**_STYLE)

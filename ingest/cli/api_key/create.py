@@ -1,0 +1,89 @@
+"""`ingest api-key create`: creates a key and shows it once."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ingest.cli.api_key.options import File
+from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, RateLimit, Scope
+
+EPILOG = """
+Examples:
+
+`ingest api-key create shop --scope enqueue` creates a key that announces orders, and does nothing else.
+
+`ingest api-key create support --scope read --scope operate --rate 10 --burst 50` limits how often it is used.
+
+`ingest api-key create shop --scope enqueue >shop.key` keeps it out of the terminal.
+"""
+
+
+def create(
+    name: Annotated[str, typer.Argument(help="Who will use it: letters, digits, `.`, `_` and `-`.", metavar="NAME")],
+    *,
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option("--scope", help=f"What it may do; may be repeated. Of {', '.join(Scope)}.", metavar="SCOPE"),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Requests per second at most.", min=SLOWEST, max=FASTEST, metavar="N")
+    ] = None,
+    burst: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests at once, after a time with fewer; by default those of one second.",
+            min=1,
+            max=LARGEST_BURST,
+            metavar="N",
+        ),
+    ] = None,
+    file: File = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Create a key and print it. It is shown only here: the file of the keys has its SHA-256."""
+    from ingest.cli.api_key.options import keys_file, limit_of, scopes_of
+    from ingest.cli.common import say
+    from ingest.domain.api_key import is_key_name
+    from ingest.operations import api_keys
+
+    if not is_key_name(name):
+        raise typer.BadParameter(
+            "must be up to 64 letters, digits, `.`, `_` and `-`, a letter or digit first", param_hint="'NAME'"
+        )
+    if not scope:
+        raise typer.BadParameter(
+            f"say what the key may do, by one or more of {', '.join(Scope)}", param_hint="'--scope'"
+        )
+    limit = _limit(rate, burst)
+    path = keys_file(file)
+    new = api_keys.create(path, name, scope, limit)
+    text = json.dumps({"key": new.text, **api_keys.as_object(new.key)}) if as_json else new.text
+    _show(text, path, new.key.key_id)
+    say(f"created the key {name} (ID {new.key.key_id}; {scopes_of(new.key)}; {limit_of(new.key)}), shown only here")
+
+
+def _limit(rate: float | None, burst: int | None) -> RateLimit | None:
+    from ingest.operations.keys_file import limit_of
+
+    try:
+        return limit_of(rate, burst)
+    except ValueError:
+        raise typer.BadParameter("needs --rate", param_hint="'--burst'") from None
+
+
+def _show(text: str, path: Path, key_id: str) -> None:
+    """Print the key; one that nobody has seen is revoked again."""
+    from ingest.cli.streams import CannotWrite, discard_output
+    from ingest.domain.errors import UserError
+    from ingest.operations import api_keys
+
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except (BrokenPipeError, CannotWrite) as error:
+        discard_output()
+        api_keys.revoke(path, [key_id])
+        raise UserError("the key could not be printed, and has been revoked again") from error

@@ -1,0 +1,35 @@
+"""`ingest api-key revoke`: removes keys."""
+
+from typing import Annotated
+
+import typer
+
+from ingest.cli.api_key.options import File
+
+EPILOG = """
+Examples:
+
+`ingest api-key revoke shop` revokes a key by its name, `ingest api-key revoke 3a7bd3e2360a` by its ID.
+
+To replace a key without an interruption, create another one, let its users change to it, and revoke the old one.
+"""
+
+
+def revoke(
+    names: Annotated[list[str], typer.Argument(help="Name or ID of a key.", metavar="NAME")], *, file: File = None
+) -> None:
+    """Revoke keys. Running servers refuse them within seconds; a new key may have the same name.
+
+    The exit code is 1 if there is no such key; all others are revoked.
+    """
+    from ingest.cli.api_key.options import keys_file
+    from ingest.cli.common import say
+    from ingest.cli.text import printable
+    from ingest.operations import api_keys
+
+    removed, missing = api_keys.revoke(keys_file(file), names)
+    for key in removed:
+        say(f"revoked the key {key.name} (ID {key.key_id})")
+    for name in missing:
+        say(f"there is no key {printable(name, 64)}")
+    raise typer.Exit(1 if missing else 0)

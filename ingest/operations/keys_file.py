@@ -1,0 +1,181 @@
+"""The file of the API keys: one JSON object per line, which a person can read and edit.
+
+    {"name": "shop", "sha256": "9f86…", "scopes": ["enqueue"], "rate": 100.0, "burst": 200, "created": "2026-11-22T12:00:00Z"}
+
+It has no key, only digests.
+"""
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from ingest.domain.api_key import FASTEST, LARGEST_BURST, SLOWEST, ApiKey, RateLimit, Scope, is_key_name
+from ingest.domain.errors import ConfigError, UserError
+from ingest.operations.replaced_file import SymbolicLink, locked_folder, replace_file
+
+SETTING = "INGEST_API_KEYS_FILE"
+MOST_KEYS = 2_000
+_LARGEST = 1024 * 1024
+
+
+class InvalidKeysFile(ConfigError):
+    """The file cannot be used; the message names the line, and nothing that it holds."""
+
+
+class CannotChangeKeys(UserError):
+    """The file cannot be written."""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    name: str
+    sha256: str
+    scopes: Annotated[list[Scope], msgspec.Meta(min_length=1)]
+    rate: Annotated[float, msgspec.Meta(ge=SLOWEST, le=FASTEST)] | None = None
+    burst: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BURST)] | None = None
+    created: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+def limit_of(rate: float | None, burst: int | None) -> RateLimit | None:
+    """The limit that these make; without a burst, it is what one second has.
+
+    Raises:
+        ValueError: there is a burst and no rate.
+    """
+    if rate is None:
+        if burst is not None:
+            raise ValueError("a burst needs a rate")
+        return None
+    return RateLimit(rate, burst or max(1, math.ceil(rate)))
+
+
+def read_keys(path: Path) -> list[ApiKey]:
+    """The keys of the file.
+
+    Raises:
+        InvalidKeysFile: it cannot be read, or a line cannot be used.
+    """
+    try:
+        content = _read(path)
+    except OSError as error:
+        raise InvalidKeysFile(f"{SETTING}: cannot read {path}: {error.strerror}") from error
+    return [key for key, _ in _parse(path, content)]
+
+
+def add_key(path: Path, key: ApiKey) -> None:
+    """Add a key; a file that does not exist is created.
+
+    Raises:
+        InvalidKeysFile: the file cannot be used as it is.
+        CannotChangeKeys: it cannot be written, is full, or has a key of this name.
+    """
+    with _changing(path) as (content, keys):
+        if any(other.name == key.name for other, _ in keys):
+            raise CannotChangeKeys(f"there is a key named {key.name}: choose another name, or revoke it first")
+        if len(keys) >= MOST_KEYS:
+            raise CannotChangeKeys(f"{path} has {MOST_KEYS:,} keys, and no more are possible")
+        before = content if not content or content.endswith(b"\n") else content + b"\n"
+        replace_file(path, before + _line_of(key))
+
+
+def remove_keys(path: Path, wanted: Sequence[str]) -> list[ApiKey]:
+    """Remove keys by name or ID, and return them; what is not found is ignored.
+
+    Raises:
+        InvalidKeysFile: the file cannot be used as it is.
+        CannotChangeKeys: it cannot be written.
+    """
+    with _changing(path) as (content, keys):
+        found = {number: key for key, number in keys if key.name in wanted or key.key_id in wanted}
+        if found:
+            lines = content.splitlines(keepends=True)
+            replace_file(path, b"".join(line for number, line in enumerate(lines, 1) if number not in found))
+        return list(found.values())
+
+
+def _parse(path: Path, content: bytes) -> list[tuple[ApiKey, int]]:
+    """The keys with their lines."""
+    found: list[tuple[ApiKey, int]] = []
+    names: set[str] = set()
+    digests: set[bytes] = set()
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            key = _key_of(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidKeysFile(f"{SETTING}: {path}, line {number}: {_without_values(error)}") from None
+        if key.name in names or key.digest in digests:
+            raise InvalidKeysFile(f"{SETTING}: {path}, line {number}: another line has the same name or sha256")
+        names.add(key.name)
+        digests.add(key.digest)
+        found.append((key, number))
+    if len(found) > MOST_KEYS:
+        raise InvalidKeysFile(f"{SETTING}: {path} has more than {MOST_KEYS:,} keys")
+    return found
+
+
+def _key_of(line: bytes) -> ApiKey:
+    read = msgspec.json.decode(line, type=_Line)
+    if not is_key_name(read.name):
+        raise ValueError("name: up to 64 letters, digits, `.`, `_` and `-`, a letter or digit first")
+    if re.fullmatch("[0-9a-f]{64}", read.sha256) is None:
+        raise ValueError("sha256: must be 64 hexadecimal digits, the SHA-256 of the key and not the key")
+    limit = limit_of(read.rate, read.burst)
+    return ApiKey(read.name, bytes.fromhex(read.sha256), frozenset(read.scopes), limit, read.created)
+
+
+def _without_values(error: Exception) -> str:
+    """What is wrong: a scope that does not exist is told by msgspec with its value, which may be anything."""
+    text = str(error)
+    return "scopes: must be of " + ", ".join(Scope) if "enum value" in text else text
+
+
+def _line_of(key: ApiKey) -> bytes:
+    limit = key.limit
+    line = {
+        "name": key.name,
+        "sha256": key.digest.hex(),
+        "scopes": [scope.value for scope in Scope if scope in key.scopes],
+        **({"rate": limit.rate, "burst": limit.burst} if limit else {}),
+        **({"created": key.created.strftime("%Y-%m-%dT%H:%M:%SZ")} if key.created else {}),
+    }
+    return json.dumps(line).encode() + b"\n"
+
+
+def _read(path: Path) -> bytes:
+    # Opening a pipe would wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvalidKeysFile(f"{SETTING}: {path} is not a regular file")
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(_LARGEST + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > _LARGEST:
+        raise InvalidKeysFile(f"{SETTING}: {path} is larger than {_LARGEST:,} bytes")
+    return content
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[tuple[bytes, list[tuple[ApiKey, int]]]]:
+    """The file as it is, while nobody else changes it."""
+    try:
+        with locked_folder(path):
+            content = b""
+            with suppress(FileNotFoundError):
+                content = _read(path)
+            yield content, _parse(path, content)
+    except SymbolicLink:
+        raise CannotChangeKeys(f"{path} is a symbolic link: name the file itself") from None
+    except OSError as error:
+        raise CannotChangeKeys(f"cannot change {path}: {error.strerror}") from error
