@@ -2,16 +2,19 @@
 
 from typing import Any
 
+import msgspec
+
 from ingest.domain.order import InvalidDocument, Order, OrderLine, check_order
 from ingest.mapping.conditions import single_path
 from ingest.mapping.declaration import Field, MappingFile, OrderFields, Type
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
-from ingest.mapping.fields import compile_field
+from ingest.mapping.fields import compile_with_code
 from ingest.mapping.lines import ReadLines, compile_lines
 from ingest.mapping.parts import KEY, PartPages
 from ingest.mapping.paths import Read, text_of, walk
 from ingest.mapping.pipelines import Scope
+from ingest.mapping.plain_fields import FieldCode, read_named, read_together
 
 
 class CompiledMapping:
@@ -35,14 +38,15 @@ class CompiledMapping:
         scope = Scope(currency=self._currency)
         if not file.lines:
             raise MappingError("needs at least one [[lines]]", ("lines",))
-        self._lines: list[ReadLines] = [
-            compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)
-        ]
+        lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
+        self._lines = [with_places for with_places, _ in lines]
         listing = Scope(currency=self._currency, may_be_list=True)
-        self._attributes: list[tuple[str, Read]] = [
-            (name, compile_field(field, "json", ("attributes", name), listing))
+        attributes = {
+            name: compile_with_code(field, "json", ("attributes", name), listing)
             for name, field in file.attributes.items()
-        ]
+        }
+        self._attributes = [(name, field.read) for name, field in attributes.items()]
+        self._read = self._together([fast for _, fast in lines], attributes)
 
     def _compile_order(self, fields: OrderFields) -> None:
         def compiled(name: str, kind: Type, *, is_needed: bool = False) -> Read:
@@ -50,11 +54,15 @@ class CompiledMapping:
             if declared is None:
                 return _nothing
             scope = Scope(None if name == "currency" else self._currency)
-            return compile_field(declared, kind, ("order", name), scope, needed=name if is_needed else "")
+            self._codes[name] = compile_with_code(
+                declared, kind, ("order", name), scope, needed=name if is_needed else ""
+            )
+            return self._codes[name].read
 
         is_requested = isinstance(fields.id, Field) and fields.id.requested
         if is_requested and fields.id != Field(requested=True):
             raise MappingError("`requested` stands alone", ("order", "id"))
+        self._codes: dict[str, FieldCode] = {}
         self._currency = compiled("currency", "text", is_needed=True)
         self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
         self._id = None if is_requested else compiled("id", "text", is_needed=True)
@@ -63,6 +71,17 @@ class CompiledMapping:
         self._updated_at = compiled("updated_at", "timestamp")
         self._customer_id = compiled("customer_id", "text")
         self._country = compiled("country", "text")
+
+    def _together(self, lines: list[ReadLines], attributes: dict[str, FieldCode]) -> Read:
+        """What reads a whole order, faster than field by field, and does not say where an error is."""
+        nothing = FieldCode(_nothing)
+        all_lines = (
+            lines[0] if len(lines) == 1 else lambda order, _: [line for read in lines for line in read(order, order)]
+        )
+        read_lines = FieldCode(lambda order, _: tuple(all_lines(order, order)))
+        before = [self._codes.get(name, nothing) for name in ("id", "status", "currency", "placed_at")]
+        after = [self._codes.get(name, nothing) for name in ("updated_at", "customer_id", "country")]
+        return read_together([*before, read_lines, *after, FieldCode(read_named(attributes))], Order)
 
     def decode(self, body: bytes, order_id: str | None) -> Order:
         """Map the document of the order `order_id`; with None, of whichever order it is.
@@ -77,7 +96,7 @@ class CompiledMapping:
         try:
             if envelope:
                 document, envelope = self._unwrapped(document, envelope)
-            order = self._mapped(document, order_id)
+            order = self._quickly_mapped(document, order_id) or self._mapped(document, order_id)
         except Mismatch as mismatch:
             raise InvalidDocument(_message(mismatch, text_of(envelope))) from None
         try:
@@ -105,6 +124,16 @@ class CompiledMapping:
             raise Mismatch("no value for the order")
         return document, ()
 
+    def _quickly_mapped(self, document: Any, order_id: str | None) -> Order | None:
+        """The order, or None if something is wrong with it."""
+        try:
+            order: Order = self._read(document, document)
+        except (Mismatch, ValueError):
+            return None
+        if self._id is None:
+            return msgspec.structs.replace(order, id=order_id or "")
+        return order if order_id is None or order.id == order_id else None
+
     def _mapped(self, document: Any, order_id: str | None) -> Order:
         if document.__class__ is not dict:
             raise Mismatch(f"expected `object`, got {type_name(document)}")
@@ -113,7 +142,7 @@ class CompiledMapping:
             raise Mismatch("the document belongs to another order", self._id_at)
         lines: list[OrderLine] = []
         for read in self._lines:
-            lines += read(document)
+            lines += read(document, document)
         attributes = {}
         for name, read_attribute in self._attributes:
             value = read_attribute(document, document)

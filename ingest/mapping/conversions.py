@@ -20,7 +20,8 @@ _DIGITS = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # An amount with an exponent beyond this is out of range for every check that follows.
 _MAX_MAGNITUDE = 60
-_JSON_SAFE = 2**53
+JSON_SAFE = 2**53
+"""Up to here a double holds every integer."""
 _MAX_DEPTH = 100
 _DIVIDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
 
@@ -48,10 +49,7 @@ def to_integer(value: Any) -> int:
 def to_decimal(value: Any) -> Decimal:
     """An exact number: a JSON number, or a text written like one."""
     if value.__class__ is str:
-        # Most amounts are digits with a point, which is faster to see than the whole pattern.
-        is_plain = value[-3:-2] == "." and value.replace(".", "", 1).isdecimal() and value.isascii() and len(value) > 3
-        if is_plain or _DECIMAL_TEXT.fullmatch(value):
-            return Decimal(value)
+        return _decimal_of(value)
     if value.__class__ is Decimal:
         return value
     if value.__class__ is int:
@@ -61,14 +59,28 @@ def to_decimal(value: Any) -> Decimal:
     raise Mismatch(_is_not("a decimal", value))
 
 
+def _decimal_of(text: str) -> Decimal:
+    # Nearly every amount is written as Python writes it, which is faster to see than the whole pattern.
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        pass
+    else:
+        if str(number) == text and "E" not in text and number.is_finite():
+            return number
+        if _DECIMAL_TEXT.fullmatch(text):
+            return number
+    raise Mismatch(_is_not("a decimal", text))
+
+
 def to_quantity(value: Any) -> int | Decimal:
     """An integer where the number is one; else a decimal."""
-    if value.__class__ is int and -_JSON_SAFE <= value <= _JSON_SAFE:
+    if value.__class__ is int and -JSON_SAFE <= value <= JSON_SAFE:
         return value
     number = to_decimal(value)
     if abs(number.adjusted()) <= _MAX_MAGNITUDE and number == number.to_integral_value():
         integer = int(number)
-        if -_JSON_SAFE <= integer <= _JSON_SAFE:
+        if -JSON_SAFE <= integer <= JSON_SAFE:
             return integer
     return number
 

@@ -11,6 +11,7 @@ from ingest.mapping.errors import MappingError, Mismatch, dotted
 from ingest.mapping.expressions import compile_expression
 from ingest.mapping.paths import Read, compile_path, keys_alone, parse_path
 from ingest.mapping.pipelines import Contextual, Scope, base_conversion, pipeline
+from ingest.mapping.plain_fields import FieldCode
 from ingest.mapping.reads import Without, read_any, read_each, read_in_context, read_key, read_keys
 
 Keys = tuple[str | int, ...]
@@ -38,6 +39,11 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
     read = without(_source(field, kind, keys, scope), field.none)
     convert = pipeline(field, kind, keys, scope)
     return _converting(field, read, convert, Without(default, needed, _text_of(field, keys)))
+
+
+def compile_with_code(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> FieldCode:
+    """As `compile_field`, to be read together with others."""
+    return FieldCode.of(declared, kind, compile_field(declared, kind, keys, scope, needed=needed))
 
 
 def _converting(field: Field, read: Read, convert: Convert | Contextual, without_value: Without) -> Read:

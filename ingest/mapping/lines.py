@@ -8,16 +8,17 @@ from ingest.mapping.conditions import checked_path, compile_conditions
 from ingest.mapping.declaration import LineFields, Type
 from ingest.mapping.errors import MappingError, Mismatch, dotted, type_name
 from ingest.mapping.expressions import compile_expression
-from ingest.mapping.fields import Keys, compile_field
+from ingest.mapping.fields import Keys, compile_with_code
 from ingest.mapping.paths import Read, compile_path
 from ingest.mapping.pipelines import Scope
+from ingest.mapping.plain_fields import FieldCode, read_together
 
-ReadLines = Callable[[Any], list[OrderLine]]
-"""Takes the whole order."""
+ReadLines = Callable[[Any, Any], list[OrderLine]]
+"""Takes the whole order, twice."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
-    """Compile one of `[[lines]]`.
+def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> tuple[ReadLines, ReadLines]:
+    """Compile one of `[[lines]]`: to what says where an error is, and to what is faster and does not.
 
     Raises:
         MappingError: it cannot be used.
@@ -25,37 +26,39 @@ def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
     elements = _elements(declared, keys)
     at = _text_of(declared) if declared.jmespath is None else f" (the result of {dotted(keys)})"
     where = compile_conditions(declared.where, (*keys, "where"))
-    read = _line(declared, keys, scope)
+    fields = _fields(declared, keys, scope)
+    sku, quantity, unit_price, description = (field.read for field in fields)
 
-    def read_lines(order: Any) -> list[OrderLine]:
+    def read_lines(order: Any, _: Any) -> list[OrderLine]:
         found = elements(order, order)
         lines = []
         index = 0
         try:
-            for index, element in enumerate(found):  # noqa: B007  the index is for errors
-                if where is None or where(element, order):
-                    lines.append(read(element, order))
+            for index, each in enumerate(found):  # noqa: B007  the index is for errors
+                if where is None or where(each, order):
+                    lines.append(
+                        OrderLine(
+                            sku(each, order), quantity(each, order), unit_price(each, order), description(each, order)
+                        )
+                    )
         except Mismatch as mismatch:
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines
 
-    return read_lines
+    read = read_together(fields, OrderLine)
+    if where is None:
+        return read_lines, lambda order, _: [read(each, order) for each in elements(order, order)]
+    return read_lines, lambda order, _: [read(each, order) for each in elements(order, order) if where(each, order)]
 
 
-def _line(declared: LineFields, keys: Keys, scope: Scope) -> Callable[[Any, Any], OrderLine]:
-    def needed(name: str, kind: Type) -> Read:
-        return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
+def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[FieldCode]:
+    def needed(name: str, kind: Type) -> FieldCode:
+        return compile_with_code(getattr(declared, name), kind, (*keys, name), scope, needed=name)
 
-    sku, quantity, unit_price = needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal")
-    described = declared.description
-    description = compile_field(described, "text", (*keys, "description"), scope) if described is not None else _nothing
-
-    def read(element: Any, order: Any) -> OrderLine:
-        return OrderLine(
-            sku(element, order), quantity(element, order), unit_price(element, order), description(element, order)
-        )
-
-    return read
+    description = FieldCode(_nothing)
+    if declared.description is not None:
+        description = compile_with_code(declared.description, "text", (*keys, "description"), scope)
+    return [needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal"), description]
 
 
 def _nothing(_value: Any, _order: Any) -> None:
