@@ -98,11 +98,11 @@ class Order(msgspec.Struct, frozen=True, dict=True):
 
 
 def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
-    total, add, multiply = _ZERO, _EXACT.add, _EXACT.multiply
+    total, multiply_and_add = _ZERO, _EXACT.fma
     for line in lines:
         # `plus` applies the context to the price itself: with a quantity of 0 its digits would not be checked.
         price = line.unit_price if line.quantity else _EXACT.plus(line.unit_price)
-        total = add(total, multiply(price, line.quantity))
+        total = multiply_and_add(price, line.quantity, total)
     return total
 
 
