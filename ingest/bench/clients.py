@@ -1,7 +1,8 @@
 """The clients: connections that each send the next request when the previous one is answered.
 
-`python -m ingest.bench.select.load` reads a line of JSON (`Load`), writes `measuring` when all clients are sending, and
-at the end a line of JSON (`Measured`). HTTP is written and parsed here, so that the clients use little of the CPU time that they measure.
+`python -m ingest.bench.clients` reads a line of JSON (`Load`), writes `measuring` when all clients are sending, and at the end a
+line of JSON (`Measured`). Requests come ready to be sent, and little of an answer is parsed, so that the clients use little of the CPU
+time that they measure.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import uvloop
@@ -25,6 +26,23 @@ _LONGEST_WARM_UP = 20.0
 _LONGEST_WAIT = 20.0
 _BEFORE_RECONNECTING = 0.1
 
+SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999, "p9999": 0.9999}
+"""What is reported of the latencies: the share that was answered within a time."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request, and its right answer.
+
+    Attributes:
+        sent: all its bytes.
+        status: of the answer.
+        body: what the body of the answer begins with.
+    """
+
+    sent: bytes
+    status: int
+    body: bytes
+
 
 class Load(msgspec.Struct, frozen=True):
     """What to send.
@@ -32,14 +50,14 @@ class Load(msgspec.Struct, frozen=True):
     Attributes:
         clients: connections.
         seconds: for which to measure; longer, if there is no answer yet.
-        order_ids: asked for, drawn at random.
+        requests: drawn at random.
         seed: of the draws.
     """
 
     port: int
     clients: int
     seconds: float
-    order_ids: list[str]
+    requests: list[Request]
     seed: int
 
 
@@ -49,6 +67,7 @@ class Measured(msgspec.Struct, frozen=True):
     Attributes:
         answered: correct answers.
         errors: wrong answers, and connections lost.
+        latencies_ms: by the names of `SHARES`; empty if nothing was answered.
         longest_ms: the longest wait, including requests still unanswered at the end.
         cpu_seconds: of the clients' process.
     """
@@ -56,11 +75,15 @@ class Measured(msgspec.Struct, frozen=True):
     seconds: float
     answered: int
     errors: int
-    p50_ms: float | None
-    p95_ms: float | None
-    p99_ms: float | None
+    latencies_ms: dict[str, float]
     longest_ms: float
     cpu_seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """The figures as they are reported: each latency as `p50_ms`, None if nothing was answered."""
+        found = msgspec.to_builtins(self)
+        latencies = found.pop("latencies_ms")
+        return {**found, **{f"{name}_ms": latencies.get(name) for name in SHARES}}
 
 
 class Clients:
@@ -75,7 +98,6 @@ class Clients:
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._order_ids = [order_id.encode() for order_id in load.order_ids]
         self._draw = Random(load.seed).choice
         self._latencies = array("d")
         self._errors = 0
@@ -120,16 +142,14 @@ class Clients:
             seconds=now - started,
             answered=len(latencies),
             errors=errors,
-            p50_ms=percentile(latencies, 0.5),
-            p95_ms=percentile(latencies, 0.95),
-            p99_ms=percentile(latencies, 0.99),
+            latencies_ms={name: percentile(latencies, share) for name, share in SHARES.items()} if latencies else {},
             longest_ms=longest * 1000,
             cpu_seconds=time.process_time() - worked,
         )
 
-    def draw(self) -> bytes:
-        """The next order to ask for."""
-        return self._draw(self._order_ids)
+    def draw(self) -> Request:
+        """The next request."""
+        return self._draw(self._load.requests)
 
     def answered(self, seconds: float, *, is_right: bool) -> None:
         """A client has its answer."""
@@ -177,7 +197,7 @@ class _Client(asyncio.Protocol):
         self._clients = clients
         self._answer = b""
         self._length = 0
-        self._order_id = b""
+        self._request = Request(b"", 0, b"")
         self.sent_at = 0.0
         self._round = -1
 
@@ -197,9 +217,9 @@ class _Client(asyncio.Protocol):
     def ask(self) -> None:
         """Send the next request."""
         self._answer, self._length = b"", 0
-        self._order_id = self._clients.draw()
+        self._request = self._clients.draw()
         self.sent_at = time.perf_counter()
-        self._transport.write(b"GET /orders/%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % self._order_id)
+        self._transport.write(self._request.sent)
 
     def data_received(self, data: bytes) -> None:
         self._answer += data
@@ -210,9 +230,8 @@ class _Client(asyncio.Protocol):
 
     def _end(self) -> None:
         seconds = time.perf_counter() - self.sent_at
-        is_right = (
-            self._answer.startswith(b"HTTP/1.1 200 ") and b'\r\n\r\n{"order_id":"%s",' % self._order_id in self._answer
-        )
+        head = b"HTTP/1.1 %d " % self._request.status
+        is_right = self._answer.startswith(head) and b"\r\n\r\n" + self._request.body in self._answer
         self._clients.answered(seconds, is_right=is_right)
         if self._round < self._clients.round:
             self._round = self._clients.round
@@ -222,7 +241,7 @@ class _Client(asyncio.Protocol):
 
 
 def _length(answer: bytes) -> int:
-    """Bytes of an answer with its head, which may not be there yet; 0 until that is known."""
+    """Bytes of an answer with its head, which may not be there yet; 0 until that is known. Its length has to be in its head."""
     head, blank, _ = answer.partition(b"\r\n\r\n")
     if not blank:
         return 0
@@ -230,9 +249,16 @@ def _length(answer: bytes) -> int:
     return len(head) + len(blank) + int(rest.partition(b"\r\n")[0])
 
 
-def percentile(ascending: Sequence[float], share: float) -> float | None:
-    """Milliseconds within which that share was answered; None if nothing was."""
-    return ascending[max(0, ceil(share * len(ascending)) - 1)] * 1000 if ascending else None
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """Milliseconds within which that share was answered."""
+    return ascending[max(0, ceil(share * len(ascending)) - 1)] * 1000
+
+
+def http_request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    """A request as it is sent, on a connection that is kept; header names are written with underscores."""
+    named = {"host": "localhost", **headers} | ({"content_length": str(len(body))} if body else {})
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in named.items())]
+    return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 async def _at_most(seconds: float, event: asyncio.Event) -> None:

@@ -1,0 +1,71 @@
+"""What answers the clients: the service's own command, and a handler that only answers."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+
+from ingest.bench.errors import BenchFailed
+from ingest.bench.stage import Stage
+from ingest.lab.commands import TIMEOUT, LoggedProcess
+from ingest.lab.servers.server import free_port
+
+SERVERS = {
+    "bare": "aiohttp, only answers",
+    "gunicorn": "the same under gunicorn",
+    "service": "ingest api",
+    "service-fsync": "ingest api, fsync",
+}
+"""What each is, by its name."""
+
+_ASK_AGAIN_AFTER = 0.02
+
+
+@contextmanager
+def serving(on: Stage, server: str, processes: int) -> Iterator[tuple[int, Sequence[LoggedProcess]]]:
+    """Run a server of that name; yields its port and the roots of its process trees."""
+    port = free_port()
+    parts = _start(on, server, processes, port)
+    try:
+        _wait_until_served(parts, port)
+        yield port, parts
+    finally:
+        for part in parts:
+            part.kill()
+
+
+def _start(on: Stage, server: str, processes: int, port: int) -> list[LoggedProcess]:
+    if server == "bare":
+        return [on.program("ingest.bench.http.bare", str(port)) for _ in range(processes)]
+    if server == "gunicorn":
+        worker = ("--worker-class", "aiohttp.GunicornUVLoopWebWorker", "--workers", str(processes))
+        address = ("--bind", f"127.0.0.1:{port}", "--log-level", "warning")
+        return [on.program("gunicorn", *worker, *address, "ingest.bench.http.bare:application")]
+    durability = "fsync" if server == "service-fsync" else "memory"
+    # Redis answers a write when it is synced, so that a confirmation need not wait for the next second.
+    on.redis.config_set("appendfsync", "always" if durability == "fsync" else "everysec")
+    on.commands.configure(
+        {"INGEST_API_PORT": str(port), "INGEST_API_PROCESSES": str(processes), "INGEST_DURABILITY": durability}
+    )
+    return [on.commands.start("api")]
+
+
+def _wait_until_served(parts: Sequence[LoggedProcess], port: int) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not _is_served(port):
+        if ended := next((part for part in parts if part.has_ended(within=_ASK_AGAIN_AFTER)), None):
+            raise ended.failed("ended by itself")
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"nothing answers on port {port}")
+
+
+def _is_served(port: int) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/healthz")
+        connection.getresponse()
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True
