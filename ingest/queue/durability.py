@@ -160,7 +160,7 @@ class ProvenRun:
             proof.check(replies)
 
     async def _abandon(self, connection: AbstractConnection) -> None:
-        """Close a connection that may have replies left, and give it back."""
+        """Close a connection that may have replies left, and release it to the pool."""
         await connection.disconnect(nowait=True)
         await self._client.connection_pool.release(connection)
 

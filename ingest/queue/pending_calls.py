@@ -31,7 +31,7 @@ class Call:
         return not self.answer.done()
 
     def succeed(self, duplicates: int = 0) -> None:
-        """Tell the caller that Redis has the submission, of which so many orders needed no entry."""
+        """Tell the caller that Redis has the submission, `duplicates` of its orders needed no entry."""
         if self.is_open:
             self.answer.set_result(duplicates)
 
