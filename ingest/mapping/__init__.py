@@ -2,7 +2,7 @@
 
 Read in this order: `declaration` (what a mapping file may say), `paths`, `conversions`, `fields` (each compiled to a
 closure of `reads`), `lines`, `parts`, `compiled` (the mapping of a whole order), `load` (files and ready-made mappings, with the line of
-every error), `toml_lines` (which line that is).
+every error).
 
 All that is pure: a document and the ID that was requested go in, an order or `InvalidDocument` comes out.
 

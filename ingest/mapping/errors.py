@@ -59,8 +59,3 @@ def type_name(value: object) -> str:
     """The type of a value as msgspec names it in its errors, which our own documents' errors contain."""
     name = type(value).__name__
     return f"`{_TYPE_NAMES.get(name, name)}`"
-
-
-def dotted(keys: Sequence[str | int]) -> str:
-    """Keys of a mapping file for people, such as `lines[0].sku`."""
-    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")

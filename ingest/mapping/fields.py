@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 
+from ingest.domain.toml_errors import dotted
 from ingest.mapping.conditions import checked_path, compile_conditions, single_path, without
 from ingest.mapping.conversions import Convert
 from ingest.mapping.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
-from ingest.mapping.errors import MappingError, Mismatch, dotted
+from ingest.mapping.errors import MappingError, Mismatch
 from ingest.mapping.expressions import compile_expression
 from ingest.mapping.paths import Read, compile_path, keys_alone, parse_path
 from ingest.mapping.pipelines import Contextual, Scope, base_conversion, pipeline

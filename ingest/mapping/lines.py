@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.domain.order import OrderLine
+from ingest.domain.toml_errors import dotted
 from ingest.mapping.conditions import checked_path, compile_conditions
 from ingest.mapping.declaration import LineFields, Type
-from ingest.mapping.errors import MappingError, Mismatch, dotted, type_name
+from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.expressions import compile_expression
 from ingest.mapping.fields import Keys, compile_with_code
 from ingest.mapping.paths import Read, compile_path

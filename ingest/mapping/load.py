@@ -1,10 +1,8 @@
 """Loads mappings: those that come with the service by name, others from a file; each error names line and field."""
 
-import re
 import tomllib
 from collections.abc import Sequence
 from decimal import Decimal, DecimalException
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,16 @@ from typing import Any
 import msgspec
 
 from ingest.domain.errors import ConfigError
+from ingest.domain.toml_errors import explained, located
+from ingest.domain.toml_lines import Keys
 from ingest.mapping.compiled import CompiledMapping
 from ingest.mapping.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
-from ingest.mapping.errors import MappingError, dotted
-from ingest.mapping.toml_lines import Keys, lines_of
+from ingest.mapping.errors import MappingError
 
 _READY_MADE = files("ingest.mapping") / "ready_made"
 _SUFFIX = ".toml"
 # A file larger than this is not a mapping; a mistake such as /dev/zero must not fill the memory.
 _LARGEST = 1024 * 1024
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
-_UNKNOWN_KEY = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 def ready_made_names() -> list[str]:
@@ -40,9 +37,8 @@ def load_mapping(name: str) -> CompiledMapping:
     try:
         return compile_mapping(text)
     except MappingError as error:
-        line = _line_of(error.keys, lines_of(text)) if error.keys else None
-        where = [shown, *([f"line {line}"] if line else []), *([dotted(error.keys)] if error.keys else [])]
-        raise ConfigError(f"INGEST_MAPPING: {', '.join(where)}: {error.what}") from None
+        where = ", ".join([shown, *located(error.keys, text)])
+        raise ConfigError(f"INGEST_MAPPING: {where}: {error.what}") from None
 
 
 def compile_mapping(text: str) -> CompiledMapping:
@@ -68,7 +64,7 @@ def _convert(value: Any, kind: Any, keys: Keys) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _explained(str(error), keys) from None
+        raise MappingError(*explained(str(error), keys, _known_keys)) from None
 
 
 def _text_of(name: str) -> tuple[str, str]:
@@ -105,18 +101,6 @@ def _refuse_nul(value: Any, keys: Keys) -> None:
             _refuse_nul(inner, (*keys, index))
 
 
-def _explained(message: str, above: Keys) -> MappingError:
-    """The error for a message of msgspec's, such as "Expected `str`, got `int` - at `$.order.id.path`"."""
-    what, _, path = message.rpartition(" - at `$")
-    keys = (*above, *(name or int(index) for name, index in _STEP.findall(path))) if what else above
-    what = what or message
-    if unknown := _UNKNOWN_KEY.fullmatch(what):
-        near = get_close_matches(unknown[1], _known_keys(keys), n=1)
-        suggestion = f"; did you mean `{near[0]}`?" if near else ""
-        return MappingError(f"unknown key `{unknown[1]}`{suggestion}", (*keys, unknown[1]))
-    return MappingError(what.replace("Object missing required field", "needs the key"), keys)
-
-
 def _known_keys(keys: Keys) -> Sequence[str]:
     """The keys of the table at a place."""
     match keys:
@@ -131,11 +115,3 @@ def _known_keys(keys: Keys) -> Sequence[str]:
         case _:
             struct = Condition if {"when", "where"} & set(keys) else Field
     return struct.__struct_encode_fields__
-
-
-def _line_of(keys: Keys, lines: dict[Keys, int]) -> int | None:
-    """The line of a key, or of the nearest table above it."""
-    for length in range(len(keys), 0, -1):
-        if keys[:length] in lines:
-            return lines[keys[:length]]
-    return None
