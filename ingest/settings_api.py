@@ -57,4 +57,12 @@ class ApiSettings(BaseSettings):
         Durability.MEMORY,
         description="What is certain when the HTTP API has confirmed orders: memory, fsync (on Redis' disk) or replicated",
     )
+    # -- webhooks -----------------------------------------------------------------------------------------------------
+    webhooks: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Sources of webhooks, a TOML file; without it, no webhook is accepted"
+    )
+    coalesce: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
+        60.0,
+        description="An order that a webhook announces again within this time, while it still waits, is not queued twice; 0: it is",
+    )
     # -----------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""What the file of webhook sources may say: its keys and their types.
+
+docs/reference/webhooks.md describes them for users.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+Profile = Literal["standard", "shopify", "stripe", "woocommerce", "hmac"]
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Refuses unknown keys: a typing mistake must not be ignored."""
+
+
+class InHeader(Strict, frozen=True, kw_only=True):
+    """A value that a header has."""
+
+    header: str
+
+
+Place = str | InHeader
+"""Where a value is: a path into the JSON body, or a header."""
+
+Patterns = Annotated[list[Annotated[str, msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
+
+
+class Signature(Strict, frozen=True, kw_only=True):
+    """`[sources.NAME.signature]`: how the sender signs, for the profile `hmac`.
+
+    Attributes:
+        header: has the signature.
+        algorithm: the hash function of the HMAC.
+        encoding: of the signature.
+        prefix: what the header has before the signature.
+        signed: what is signed: a text with {body}, and {timestamp} and {id} if they are signed.
+        timestamp_header: has {timestamp}, in Unix time.
+        timestamp_unit: its unit: seconds or milliseconds.
+        id_header: has {id}.
+        key: how a secret is written: as text, or encoded bytes.
+    """
+
+    header: str
+    algorithm: Literal["sha256", "sha512", "sha1"] = "sha256"
+    encoding: Literal["hex", "base64"] = "hex"
+    prefix: str = ""
+    signed: str = "{body}"
+    timestamp_header: str | None = None
+    timestamp_unit: Literal["s", "ms"] = "s"
+    id_header: str | None = None
+    key: Literal["text", "base64", "hex"] = "text"
+
+
+class Source(Strict, frozen=True, kw_only=True):
+    """`[sources.NAME]`: one sender; what is None is as the profile has it.
+
+    Attributes:
+        profile: what kind of sender.
+        secret_files: paths of files with secrets, one in each line.
+        tolerance: seconds by which a timestamp may differ from now.
+        event: where the name of the event is.
+        events: patterns of events that are orders.
+        ignore: patterns of events that are no orders, although one of `events` matches.
+        order_id: where the ID of the order is.
+        remove_prefix: what is before the ID there.
+        document: where in the body the order itself is.
+        delivery_id: where the ID is that the sender gives to each event.
+        express: whether workers are to read the orders before those that wait.
+        coalesce: instead of INGEST_COALESCE.
+        signature: for the profile `hmac`.
+    """
+
+    profile: Profile
+    secret_files: Patterns
+    tolerance: Annotated[float, msgspec.Meta(gt=0, le=86_400)] | None = None
+    event: Place | None = None
+    events: Patterns | None = None
+    ignore: list[str] | None = None
+    order_id: Place | None = None
+    remove_prefix: str = ""
+    document: str | None = None
+    delivery_id: Place | None = None
+    express: bool = False
+    coalesce: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | None = None
+    signature: Signature | None = None
+
+
+class SourcesFile(Strict, frozen=True, kw_only=True):
+    """The whole file."""
+
+    sources: dict[str, Source]

@@ -1,0 +1,141 @@
+"""Who can have signed: secrets as keys, and whether one of them fits a request. Compares in constant time."""
+
+import hashlib
+import hmac
+from base64 import b64decode
+from binascii import Error as NotEncoded
+from binascii import unhexlify
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ingest.api.webhooks.schemes import Claim, Kind
+
+# The specification has 24 to 64; an empty one would let everybody sign.
+_SHORTEST = 16
+_SYMMETRIC, _PRIVATE, _PUBLIC = "whsec_", "whsk_", "whpk_"
+
+
+class Key(Protocol):
+    """Something that a signature can be checked with."""
+
+    def fits(self, claim: Claim, body: bytes) -> bool:
+        """Whether one of the signatures is one of this body by this key."""
+
+
+ParseKey = Callable[[str], Key]
+"""From a secret, as it is written in its file, to a key; raises `ValueError` that does not tell the secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class HmacKey:
+    """A shared secret.
+
+    Attributes:
+        secret: its bytes.
+        algorithm: the hash function.
+    """
+
+    secret: bytes
+    algorithm: str = "sha256"
+
+    def fits(self, claim: Claim, body: bytes) -> bool:
+        """As `Key`."""
+        computed = hmac.new(self.secret, claim.before, self.algorithm)
+        computed.update(body)
+        computed.update(claim.after)
+        expected = computed.digest()
+        fits = False
+        for kind, signature in claim.signatures:
+            fits |= kind is Kind.HMAC and hmac.compare_digest(expected, signature)
+        return fits
+
+
+class Ed25519Key:
+    """The public half of a sender's key pair.
+
+    Args:
+        public: its 32 bytes.
+    """
+
+    def __init__(self, public: bytes) -> None:
+        # An optional package, which only those need who have such keys.
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+
+        self._key = Ed25519PublicKey.from_public_bytes(public)
+
+    def fits(self, claim: Claim, body: bytes) -> bool:
+        """As `Key`."""
+        signed = claim.before + body + claim.after
+        fits = False
+        for kind, signature in claim.signatures:
+            fits |= kind is Kind.ED25519 and self._is_signature(signature, signed)
+        return fits
+
+    def _is_signature(self, signature: bytes, signed: bytes) -> bool:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+        try:
+            self._key.verify(signature, signed)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def is_signed(claim: Claim, body: bytes, keys: Sequence[Key]) -> bool:
+    """Whether a body is signed by one of several keys; takes the same time whichever it is."""
+    fits = False
+    for key in keys:
+        fits |= key.fits(claim, body)
+    return fits
+
+
+def text_key(algorithm: str = "sha256") -> ParseKey:
+    """Secrets whose characters are the key."""
+    return lambda secret: HmacKey(secret.encode(), algorithm)
+
+
+def encoded_key(encoding: str, algorithm: str) -> ParseKey:
+    """Secrets that are hexadecimal or base64."""
+
+    def parse(secret: str) -> Key:
+        try:
+            key = unhexlify(secret) if encoding == "hex" else b64decode(secret, validate=True)
+        except (NotEncoded, ValueError):
+            raise ValueError(f"a secret is not {encoding}") from None
+        if not key:
+            raise ValueError("a secret is empty")
+        return HmacKey(key, algorithm)
+
+    return parse
+
+
+def standard_key(secret: str) -> Key:
+    """A secret of Standard Webhooks: `whsec_` and base64, or `whpk_` and the public key.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if secret.startswith(_PRIVATE):
+        raise ValueError(
+            f"a secret is a private key ({_PRIVATE}…), which only the sender may have: write its public key"
+        )
+    is_public = secret.startswith(_PUBLIC)
+    try:
+        decoded = b64decode(secret.removeprefix(_PUBLIC if is_public else _SYMMETRIC), validate=True)
+    except (NotEncoded, ValueError):
+        raise ValueError(f"a secret is not {_SYMMETRIC} or {_PUBLIC} with base64 behind it") from None
+    if not is_public:
+        if len(decoded) < _SHORTEST:
+            raise ValueError(f"a secret has fewer than {_SHORTEST} bytes")
+        return HmacKey(decoded)
+    if len(decoded) != 32:
+        raise ValueError("a public key has not 32 bytes")
+    try:
+        return Ed25519Key(decoded)
+    except ModuleNotFoundError:
+        raise ValueError("a public key needs the extra `ed25519`, which is not installed") from None
+
+
+# Takes part in the check of a request to an unknown source, so that it takes as long as another.
+NOBODY: Sequence[Key] = (HmacKey(hashlib.sha256(b"").digest()),)

@@ -1,0 +1,95 @@
+"""Loads the file of webhook sources; each error names line and field."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ingest.api.webhooks import declaration
+from ingest.api.webhooks.errors import SourceError
+from ingest.api.webhooks.sources import Source, compile_source
+from ingest.domain.errors import ConfigError
+from ingest.domain.toml_errors import explained, located
+from ingest.domain.toml_lines import Keys
+
+_LARGEST = 1024 * 1024
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
+
+
+def load_sources(path: str) -> list[Source]:
+    """The sources in a file, with their secrets.
+
+    Raises:
+        ConfigError: one of them cannot be used; one line that names the setting, the line and the field.
+    """
+    text = _text_of(path)
+    try:
+        return compile_sources(text, Path(path).parent)
+    except SourceError as error:
+        where = ", ".join([path, *located(error.keys, text)])
+        raise ConfigError(f"INGEST_WEBHOOKS: {where}: {error.what}") from None
+
+
+def compile_sources(text: str, folder: Path) -> list[Source]:
+    """Compile the text of a file; paths of secrets are relative to its folder.
+
+    Raises:
+        SourceError: it cannot be used.
+    """
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SourceError(f"not TOML: {error}") from None
+    sources = data.get("sources")
+    _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile, ())
+    if not sources:
+        raise SourceError("has no source: write a table [sources.NAME] for each")
+    return [_compile(name, table, folder) for name, table in sources.items()]
+
+
+def _compile(name: str, table: Any, folder: Path) -> Source:
+    keys: Keys = ("sources", name)
+    if not _NAME.fullmatch(name):
+        raise SourceError("a name is 1 to 64 of a-z 0-9 _ -, as it is a part of the URL", keys)
+    try:
+        return compile_source(name, _convert(table, declaration.Source, keys), folder)
+    except SourceError as error:
+        raise error if error.keys[: len(keys)] == keys else error.below(*keys) from None
+
+
+def _convert(value: Any, kind: Any, keys: Keys) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise SourceError(*explained(str(error), keys, _known_keys)) from None
+
+
+def _known_keys(keys: Keys) -> Sequence[str]:
+    """The keys of the table at a place."""
+    match keys:
+        case ():
+            struct: type[msgspec.Struct] = declaration.SourcesFile
+        case (_, _):
+            struct = declaration.Source
+        case (_, _, "signature"):
+            struct = declaration.Signature
+        case _:
+            struct = declaration.InHeader
+    return struct.__struct_encode_fields__
+
+
+def _text_of(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise ConfigError(f"INGEST_WEBHOOKS: cannot read {path}: {error.strerror}") from error
+    if len(content) > _LARGEST:
+        raise ConfigError(f"INGEST_WEBHOOKS: {path} is larger than {_LARGEST} bytes: it is not a file of sources")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"INGEST_WEBHOOKS: {path} is not UTF-8 text") from error

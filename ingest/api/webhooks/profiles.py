@@ -1,0 +1,104 @@
+"""What is known of each kind of sender: how it signs, and where it says what has happened to which order."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from ingest.api.webhooks.keys import ParseKey, standard_key, text_key
+from ingest.api.webhooks.places import HeaderPlace, Headers, PathPlace, Place
+from ingest.api.webhooks.schemes import HeaderScheme, Scheme, StandardScheme, StripeScheme, decode_base64
+
+_WOOCOMMERCE_PING = re.compile(rb"webhook_id=[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One kind of sender; what is None is for each source to say, or there is none.
+
+    Attributes:
+        scheme: how it signs.
+        parse_key: how its secrets are written.
+        has_timestamp: whether it signs a timestamp.
+        event: where the name of the event is.
+        events: patterns of the events that are orders.
+        ignore: patterns of those of them that are not.
+        order_id: where the ID of the order is.
+        delivery_id: where the ID is that is the same when an event is sent again.
+        signature_header: what every request has that is not a ping.
+        ping: what a request without a signature may have as its body.
+    """
+
+    scheme: Scheme
+    parse_key: ParseKey
+    has_timestamp: bool
+    event: Place | None = None
+    events: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] = ()
+    order_id: Place | None = None
+    delivery_id: Place | None = None
+    signature_header: str = ""
+    ping: re.Pattern[bytes] | None = None
+
+    def is_ping(self, headers: Headers, body: bytes) -> bool:
+        """Whether a request only asks if there is anybody; it is not signed, and says nothing."""
+        if self.ping is None or headers.getall(self.signature_header, []):
+            return False
+        return self.ping.fullmatch(body) is not None
+
+
+class BodyDigest:
+    """The body itself as the ID of an event: for senders whose own IDs are not unique."""
+
+    def read(self, headers: Headers, body: bytes) -> str:
+        """The digest of the body."""
+        del headers
+        return hashlib.sha256(body).hexdigest()
+
+    def __str__(self) -> str:
+        return "the body"
+
+
+PROFILES: dict[str, Profile] = {
+    "standard": Profile(
+        StandardScheme(),
+        standard_key,
+        has_timestamp=True,
+        event=PathPlace("type", ("type",)),
+        events=("order.*",),
+        ignore=("order.deleted",),
+        delivery_id=HeaderPlace(("webhook-id",)),
+    ),
+    "shopify": Profile(
+        # Newer subscriptions leave out the X- of all these headers.
+        HeaderScheme(("X-Shopify-Hmac-Sha256", "Shopify-Hmac-Sha256"), decode_base64),
+        text_key(),
+        has_timestamp=False,
+        event=HeaderPlace(("X-Shopify-Topic", "Shopify-Topic")),
+        events=("orders/*",),
+        ignore=("orders/delete",),
+        order_id=PathPlace("id", ("id",)),
+        # Not the event's ID, which several topics share.
+        delivery_id=HeaderPlace(("X-Shopify-Webhook-Id", "Shopify-Webhook-Id")),
+    ),
+    "stripe": Profile(
+        StripeScheme(),
+        text_key(),
+        has_timestamp=True,
+        event=PathPlace("type", ("type",)),
+        delivery_id=PathPlace("id", ("id",)),
+    ),
+    "woocommerce": Profile(
+        HeaderScheme(("X-WC-Webhook-Signature",), decode_base64),
+        text_key(),
+        has_timestamp=False,
+        event=HeaderPlace(("X-WC-Webhook-Topic",)),
+        events=("order.*",),
+        ignore=("order.deleted",),
+        order_id=PathPlace("id", ("id",)),
+        # Two deliveries of one second share their ID; orders in the body have the time of their last change.
+        delivery_id=BodyDigest(),
+        signature_header="X-WC-Webhook-Signature",
+        ping=_WOOCOMMERCE_PING,
+    ),
+}
+"""All but `hmac`, of which each source says everything itself."""

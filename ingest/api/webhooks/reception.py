@@ -1,0 +1,108 @@
+"""Decides what a request of a source is: an announcement, something else to be acknowledged, or refused. Pure but for the secrets."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from ingest.api.webhooks.errors import Refused
+from ingest.api.webhooks.keys import NOBODY, is_signed
+from ingest.api.webhooks.places import Headers, NotJson, checked_json
+from ingest.api.webhooks.schemes import Claim
+from ingest.api.webhooks.sources import Source
+from ingest.domain.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.order import InvalidOrderId
+from ingest.domain.webhook_result import WebhookResult
+
+# IDs of other characters, and longer ones, go into the queue as their digest.
+_USUAL_ID = re.compile(r"[A-Za-z0-9._:/=+-]{1,100}", re.ASCII)
+_UNSIGNED = Claim(())
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An order that a source announces.
+
+    Attributes:
+        announcement: for the queue.
+        idempotency_key: the same for every delivery of one event; None if the event has no ID.
+    """
+
+    announcement: Announcement
+    idempotency_key: str | None
+
+
+def read_webhook(source: Source, headers: Headers, body: bytes, now: float) -> Announced | None:
+    """What a request announces; None if it is no order, and only has to be acknowledged.
+
+    Args:
+        source: whom the request says to be of.
+        headers: of the request.
+        body: as it was sent.
+        now: Unix time.
+
+    Raises:
+        Refused: it is not signed, or cannot be read.
+    """
+    if source.profile.is_ping(headers, body):
+        return None
+    _check_signature(source, headers, body, now)
+    try:
+        document = checked_json(body)
+    except NotJson:
+        raise Refused(
+            WebhookResult.MALFORMED, "invalid_json", "the body is not a JSON object or list in UTF-8"
+        ) from None
+    if not _is_order(source, headers, document):
+        return None
+    return Announced(_announcement(source, headers, document), _idempotency_key(source, headers, document))
+
+
+def check_nothing(body: bytes) -> None:
+    """Take as long as the check of a body that somebody else has signed."""
+    is_signed(_UNSIGNED, body, NOBODY)
+
+
+def _check_signature(source: Source, headers: Headers, body: bytes, now: float) -> None:
+    claim = source.profile.scheme.claim(headers)
+    # Also without a claim: how long the answer takes tells nothing.
+    if not is_signed(claim or _UNSIGNED, body, source.secrets.keys()) or claim is None:
+        raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
+    if claim.timestamp is not None and not abs(now - claim.timestamp) <= source.tolerance:
+        detail = f"the timestamp differs from now by more than {source.tolerance:g} s"
+        raise Refused(WebhookResult.EXPIRED, "expired", detail)
+
+
+def _is_order(source: Source, headers: Headers, document: bytes) -> bool:
+    place = source.profile.event
+    if place is None:
+        return True
+    event = place.read(headers, document)
+    if event is None:
+        raise Refused(WebhookResult.MALFORMED, "no_event", f"there is no name of an event: {place}")
+    return source.is_order(event)
+
+
+def _announcement(source: Source, headers: Headers, document: bytes) -> Announcement:
+    found = source.order_id.read(headers, document)
+    if found is None:
+        raise Refused(WebhookResult.MALFORMED, "no_order_id", f"there is no ID of an order: {source.order_id}")
+    order = source.document.find(document) if source.document is not None else None
+    if order is not None and not order.startswith(b"{"):
+        raise Refused(WebhookResult.MALFORMED, "invalid_document", f"the order is no JSON object: {source.document}")
+    try:
+        return Announcement(found.removeprefix(source.remove_prefix), order, source=f"webhook:{source.name}")
+    except InvalidOrderId:
+        detail = f"what should be the ID of an order is none: {source.order_id}"
+        raise Refused(WebhookResult.MALFORMED, "invalid_order_id", detail) from None
+    except InvalidAnnouncement as error:
+        raise Refused(WebhookResult.MALFORMED, "invalid_document", str(error)) from None
+
+
+def _idempotency_key(source: Source, headers: Headers, document: bytes) -> str | None:
+    place = source.profile.delivery_id
+    delivery_id = place.read(headers, document) if place is not None else None
+    if not delivery_id:
+        return None
+    if not _USUAL_ID.fullmatch(delivery_id):
+        delivery_id = hashlib.sha256(delivery_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"webhook:{source.name}:{delivery_id}"

@@ -1,0 +1,155 @@
+"""`POST /v1/webhooks/{source}`: answers senders, counts, logs, and puts what they announce into the queue."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from ingest.api.problems import Problem
+from ingest.api.routing import Caller, Route
+from ingest.api.webhooks.errors import Refused
+from ingest.api.webhooks.reception import Announced, check_nothing, read_webhook
+from ingest.api.webhooks.sources import Source
+from ingest.domain.accepted import Accepted
+from ingest.domain.announcement import Announcement
+from ingest.domain.errors import Unavailable
+from ingest.domain.webhook_result import WebhookResult
+from ingest.queue.producer_errors import IdempotencyKeyReused
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Counter
+
+_log = get_logger("webhooks")
+
+# Shopify gives up after five seconds.
+_ANSWER_WITHIN = 2.0
+# Seconds between two log lines for one source and reason: whoever cannot sign can still send a lot.
+_LOG_EVERY = 60.0
+_STATUS = {
+    WebhookResult.BAD_SIGNATURE: 401,
+    WebhookResult.EXPIRED: 401,
+    WebhookResult.MALFORMED: 422,
+}
+
+ReadBody = Callable[[web.Request], Awaitable[bytes]]
+"""Reads a body within limits; raises `Problem` beyond them."""
+
+
+class Announcer(Protocol):
+    """Takes orders into the queue; the producer is one."""
+
+    async def try_announce(
+        self,
+        orders: Sequence[Announcement],
+        *,
+        idempotency_key: str | None = None,
+        express: bool = False,
+        coalesce: float = 0.0,
+    ) -> Accepted:
+        """Queue orders, or raise at once why that is not possible."""
+
+
+class WebhookRoutes:
+    """The route of all sources.
+
+    Args:
+        sources: that may send.
+        announcer: takes orders into the queue.
+        read_body: reads a body within limits.
+        counters: by source and result.
+        coalesce: seconds in which an order that still waits is not queued again, where a source does not say.
+        now: Unix time.
+        monotonic: the clock for log lines.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        announcer: Announcer,
+        read_body: ReadBody,
+        counters: Mapping[tuple[str, str], Counter],
+        *,
+        coalesce: float,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = {source.name: source for source in sources}
+        self._announcer = announcer
+        self._read_body = read_body
+        self._counters = counters
+        self._coalesce = coalesce
+        self._now = now
+        self._monotonic = monotonic
+        self._logged: dict[tuple[str, str], float] = {}
+
+    def routes(self) -> Sequence[Route]:
+        """The route; signatures take the place of API keys."""
+        return [Route("POST", "/v1/webhooks/{source}", None, self.receive)]
+
+    async def receive(self, request: web.Request, caller: Caller) -> web.Response:
+        """Answer one request."""
+        del caller
+        source = self._sources.get(request.match_info["source"])
+        if source is None:
+            check_nothing(await self._read_body(request))
+            raise Problem(404, "unknown_source", "there is no such source of webhooks")
+        try:
+            body = await self._read_body(request)
+        except Problem:
+            self._count(source, WebhookResult.MALFORMED)
+            raise
+        try:
+            announced = read_webhook(source, request.headers, body, self._now())
+        except Refused as refused:
+            self._count(source, refused.result)
+            self._log_refused(source, refused)
+            raise _problem(refused) from None
+        result = WebhookResult.IGNORED if announced is None else await self._announce(source, announced)
+        self._count(source, result)
+        return web.Response(body=b'{"result":"%s"}' % result.encode(), content_type="application/json")
+
+    async def _announce(self, source: Source, announced: Announced) -> WebhookResult:
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                accepted = await self._queue(source, announced)
+        except (Unavailable, TimeoutError) as error:
+            problem = str(error) or f"no answer within {_ANSWER_WITHIN:g} s"
+            refused = Refused(WebhookResult.UNAVAILABLE, "queue_unavailable", problem)
+            self._count(source, refused.result)
+            self._log_refused(source, refused)
+            retry_after = max(1, math.ceil(getattr(error, "retry_after", 1.0)))
+            detail = "the order cannot be queued right now"
+            raise Problem(503, refused.code, detail, headers={"Retry-After": str(retry_after)}) from error
+        return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
+
+    async def _queue(self, source: Source, announced: Announced) -> Accepted:
+        coalesce = self._coalesce if source.coalesce is None else source.coalesce
+        announce = self._announcer.try_announce
+        orders = [announced.announcement]
+        key = announced.idempotency_key
+        try:
+            return await announce(orders, idempotency_key=key, express=source.express, coalesce=coalesce)
+        except IdempotencyKeyReused:
+            # The sender has given one ID to two orders, or to two states of one: an order too many changes nothing.
+            return await announce(orders, express=source.express, coalesce=coalesce)
+
+    def _count(self, source: Source, result: WebhookResult) -> None:
+        self._counters[source.name, result].inc()
+
+    def _log_refused(self, source: Source, refused: Refused) -> None:
+        """Tell about it, once a minute for each source and reason."""
+        last, now = self._logged.get((source.name, refused.code)), self._monotonic()
+        if last is not None and now - last < _LOG_EVERY:
+            return
+        self._logged[source.name, refused.code] = now
+        # What is signed and cannot be read will not be read when it is sent again: the file of sources has to be changed.
+        tell = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
+        tell("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
+
+
+def _problem(refused: Refused) -> Problem:
+    status = 400 if refused.code == "invalid_json" else _STATUS[refused.result]
+    headers = {"WWW-Authenticate": "Signature"} if status == 401 else None
+    return Problem(status, refused.code, refused.detail, headers=headers)

@@ -1,0 +1,169 @@
+"""How each kind of sender signs: what a request claims, from its headers alone.
+
+Standard Webhooks: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md; Stripe:
+https://docs.stripe.com/webhooks#verify-manually; Shopify and WooCommerce sign the body alone.
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as NotEncoded
+from binascii import unhexlify
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from ingest.api.webhooks.places import Headers, single
+
+# Senders send one signature, and two while a secret is rotated. More would only cost time.
+_MOST_SIGNATURES = 10
+_LONGEST_TEXT = 256
+_DIGITS = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+class Kind(Enum):
+    """What a signature is made with."""
+
+    HMAC = "HMAC"
+    ED25519 = "ed25519"
+
+
+_STANDARD_VERSIONS = {"v1": Kind.HMAC, "v1a": Kind.ED25519}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request claims; nothing of it is true before a signature fits.
+
+    Attributes:
+        signatures: any one of which has to fit.
+        before: what is signed before the body.
+        after: what is signed after the body.
+        timestamp: when it was signed, Unix time; None if that is not signed.
+    """
+
+    signatures: tuple[tuple[Kind, bytes], ...]
+    before: bytes = b""
+    after: bytes = b""
+    timestamp: float | None = None
+
+
+class Scheme(Protocol):
+    """How requests are signed."""
+
+    def claim(self, headers: Headers) -> Claim | None:
+        """What a request claims; None if it is not signed in this way."""
+
+
+class StandardScheme:
+    """Standard Webhooks 1.0: `webhook-id`, `webhook-timestamp` and `webhook-signature`."""
+
+    def claim(self, headers: Headers) -> Claim | None:
+        """Read the three headers; signatures of unknown versions are left out."""
+        webhook_id, timestamp = single(headers, "webhook-id"), single(headers, "webhook-timestamp")
+        listed = single(headers, "webhook-signature")
+        if listed is None or timestamp is None or not _DIGITS.fullmatch(timestamp):
+            return None
+        # With a dot in the ID, a part of the body could pass for the timestamp.
+        if webhook_id is None or not is_plain(webhook_id) or "." in webhook_id:
+            return None
+        signatures = []
+        for item in listed.split()[:_MOST_SIGNATURES]:
+            version, _, encoded = item.partition(",")
+            value = decode_base64(encoded)
+            if value is not None and (kind := _STANDARD_VERSIONS.get(version)):
+                signatures.append((kind, value))
+        return Claim(tuple(signatures), f"{webhook_id}.{timestamp}.".encode(), b"", float(timestamp))
+
+
+class StripeScheme:
+    """Stripe: `Stripe-Signature: t=…,v1=…,v1=…`."""
+
+    def claim(self, headers: Headers) -> Claim | None:
+        """Read the header; other versions are left out."""
+        text = single(headers, "Stripe-Signature")
+        items = [item.strip().partition("=") for item in (text or "").split(",")]
+        times = [value for name, _, value in items if name == "t"]
+        if len(times) != 1 or not _DIGITS.fullmatch(times[0]):
+            return None
+        encoded = [value for name, _, value in items if name == "v1"][:_MOST_SIGNATURES]
+        signatures = tuple((Kind.HMAC, value) for value in map(decode_hex, encoded) if value is not None)
+        return Claim(signatures, f"{times[0]}.".encode(), b"", float(times[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderScheme:
+    """One header with one HMAC; of the body, or of a text with it.
+
+    Attributes:
+        names: that the header may have.
+        decode: from the header's text to the signature.
+        prefix: of that text.
+        before: template of what is signed before the body, with {timestamp} and {id}.
+        after: likewise, after the body.
+        timestamp_header: has the timestamp; "" if there is none.
+        timestamp_divisor: timestamps for each second.
+        id_header: has the ID; "" if there is none.
+    """
+
+    names: tuple[str, ...]
+    decode: Callable[[str], bytes | None]
+    prefix: str = ""
+    before: str = ""
+    after: str = ""
+    timestamp_header: str = ""
+    timestamp_divisor: int = 1
+    id_header: str = ""
+
+    def claim(self, headers: Headers) -> Claim | None:
+        """Read the headers."""
+        text = single(headers, *self.names)
+        if text is None or not text.startswith(self.prefix):
+            return None
+        signature = self.decode(text[len(self.prefix) :].strip())
+        timestamp = single(headers, self.timestamp_header) if self.timestamp_header else "0"
+        signed_id = single(headers, self.id_header) if self.id_header else ""
+        if signature is None or timestamp is None or signed_id is None:
+            return None
+        if not _DIGITS.fullmatch(timestamp) or not self._is_unambiguous(signed_id):
+            return None
+        return Claim(
+            ((Kind.HMAC, signature),),
+            _filled(self.before, timestamp, signed_id),
+            _filled(self.after, timestamp, signed_id),
+            float(timestamp) / self.timestamp_divisor if self.timestamp_header else None,
+        )
+
+    def _is_unambiguous(self, signed_id: str) -> bool:
+        """Whether an ID has nothing of what separates it from the rest: then one signed text has one reading only."""
+        if not self.id_header:
+            return True
+        template = (self.before + self.after).replace("{timestamp}", "").replace("{id}", "")
+        separators = {character for character in template if not character.isalnum()}
+        return is_plain(signed_id) and not separators & set(signed_id)
+
+
+def _filled(template: str, timestamp: str, signed_id: str) -> bytes:
+    # Not `str.format`, which knows more than these two.
+    return template.replace("{timestamp}", timestamp).replace("{id}", signed_id).encode()
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is short and printable ASCII."""
+    return 0 < len(text) <= _LONGEST_TEXT and text.isascii() and text.isprintable()
+
+
+def decode_base64(text: str) -> bytes | None:
+    """The bytes of a base64 text; None if it is none."""
+    try:
+        return b64decode(text, validate=True) if text.isascii() else None
+    except (NotEncoded, ValueError):
+        return None
+
+
+def decode_hex(text: str) -> bytes | None:
+    """The bytes of a hexadecimal text; None if it is none."""
+    try:
+        return unhexlify(text) if text.isascii() else None
+    except (NotEncoded, ValueError):
+        return None

@@ -1,0 +1,180 @@
+"""One source, compiled: everything that is needed to check and read its requests."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ingest.api.webhooks import declaration
+from ingest.api.webhooks.errors import SourceError
+from ingest.api.webhooks.keys import encoded_key, text_key
+from ingest.api.webhooks.places import HeaderPlace, PathPlace, Place, compile_path, compile_place, header_name
+from ingest.api.webhooks.profiles import PROFILES, Profile
+from ingest.api.webhooks.schemes import HeaderScheme, decode_base64, decode_hex
+from ingest.api.webhooks.secret_files import SecretFiles
+
+_TOLERANCE = 300.0
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A sender of webhooks.
+
+    Attributes:
+        name: in its URL, in metrics and in the queue.
+        profile: what kind of sender, with what the file says instead.
+        secrets: of which one has signed each request.
+        tolerance: seconds by which a signed timestamp may differ from now.
+        order_id: where the ID of the order is.
+        remove_prefix: what is before the ID there.
+        document: where the order itself is; None: workers fetch it.
+        express: whether workers are to read the orders before those that wait.
+        coalesce: seconds in which an order that still waits is not queued again; None: as for all sources.
+    """
+
+    name: str
+    profile: Profile
+    secrets: SecretFiles
+    tolerance: float
+    order_id: Place
+    remove_prefix: str = ""
+    document: PathPlace | None = None
+    express: bool = False
+    coalesce: float | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of its URL."""
+        return f"/v1/webhooks/{self.name}"
+
+    def is_order(self, event: str) -> bool:
+        """Whether an event is one of an order."""
+        return _matches(self.profile.events or (), event) and not _matches(self.profile.ignore, event)
+
+
+def compile_source(name: str, declared: declaration.Source, folder: Path) -> Source:
+    """Compile a source, and read its secrets.
+
+    Args:
+        name: of the source.
+        declared: what the file says.
+        folder: of the file: paths of secrets are relative to it.
+
+    Raises:
+        SourceError: it cannot be used.
+    """
+    profile = _profile_of(declared)
+    if declared.tolerance is not None and not profile.has_timestamp:
+        raise SourceError("there is no signed timestamp that this could be for", ("tolerance",))
+    if profile.event is not None and profile.events is None:
+        raise SourceError("needs the key `events`: the events that are orders, such as checkout.session.completed")
+    for key in ("events", "ignore"):
+        if profile.event is None and getattr(declared, key) is not None:
+            raise SourceError(f"`{key}` needs `event`: where the name of the event is", (key,))
+    if profile.order_id is None:
+        raise SourceError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
+    paths = [folder / path for path in declared.secret_files]
+    try:
+        secrets = SecretFiles(paths, profile.parse_key)
+    except ValueError as error:
+        raise SourceError(str(error), ("secret_files",)) from None
+    return Source(
+        name=name,
+        profile=profile,
+        secrets=secrets,
+        tolerance=declared.tolerance or _TOLERANCE,
+        order_id=profile.order_id,
+        remove_prefix=declared.remove_prefix,
+        document=_path(declared.document, "document"),
+        express=declared.express,
+        coalesce=declared.coalesce,
+    )
+
+
+def _profile_of(declared: declaration.Source) -> Profile:
+    """The profile, with what the source says instead."""
+    if declared.profile == "hmac":
+        if declared.signature is None:
+            raise SourceError("the profile `hmac` needs the table `signature`")
+        base = _signed_as(declared.signature)
+    elif declared.signature is not None:
+        raise SourceError("`signature` is for the profile `hmac`", ("signature",))
+    else:
+        base = PROFILES[declared.profile]
+    return Profile(
+        scheme=base.scheme,
+        parse_key=base.parse_key,
+        has_timestamp=base.has_timestamp,
+        event=_place(declared.event, "event") or base.event,
+        events=tuple(declared.events) if declared.events is not None else base.events,
+        ignore=tuple(declared.ignore) if declared.ignore is not None else base.ignore,
+        order_id=_place(declared.order_id, "order_id") or base.order_id,
+        delivery_id=_place(declared.delivery_id, "delivery_id") or base.delivery_id,
+        signature_header=base.signature_header,
+        ping=base.ping,
+    )
+
+
+def _signed_as(declared: declaration.Signature) -> Profile:
+    """The profile of a sender that is described by the file."""
+    _check_template(declared)
+    before, _, after = declared.signed.partition("{body}")
+    scheme = HeaderScheme(
+        names=(_header(declared.header, "header"),),
+        decode=decode_hex if declared.encoding == "hex" else decode_base64,
+        prefix=declared.prefix,
+        before=before,
+        after=after,
+        timestamp_header=_header(declared.timestamp_header, "timestamp_header"),
+        timestamp_divisor=1_000 if declared.timestamp_unit == "ms" else 1,
+        id_header=_header(declared.id_header, "id_header"),
+    )
+    algorithm = declared.algorithm
+    return Profile(
+        scheme,
+        text_key(algorithm) if declared.key == "text" else encoded_key(declared.key, algorithm),
+        has_timestamp=bool(scheme.timestamp_header),
+        delivery_id=HeaderPlace((scheme.id_header,)) if scheme.id_header else None,
+    )
+
+
+def _check_template(declared: declaration.Signature) -> None:
+    """See that all is signed that is used, and nothing is used that is not signed."""
+    found = _PLACEHOLDER.findall(declared.signed)
+    if found.count("body") != 1 or len(found) != len(set(found)) or set(found) - {"body", "timestamp", "id"}:
+        raise SourceError("needs {body} once, and may have {timestamp} and {id} once", ("signature", "signed"))
+    for name, header in (("timestamp", declared.timestamp_header), ("id", declared.id_header)):
+        if (name in found) != (header is not None):
+            raise SourceError(f"{{{name}}} in `signed` and the key `{name}_header` need each other", ("signature",))
+
+
+def _header(name: str | None, key: str) -> str:
+    try:
+        return header_name(name, key) if name is not None else ""
+    except SourceError as error:
+        raise error.below("signature") from None
+
+
+def _place(declared: declaration.Place | None, key: str) -> Place | None:
+    try:
+        return None if declared is None else compile_place(declared)
+    except SourceError as error:
+        raise error.below(key) from None
+
+
+def _path(declared: str | None, key: str) -> PathPlace | None:
+    try:
+        return None if declared is None else compile_path(declared)
+    except SourceError as error:
+        raise error.below(key) from None
+
+
+def _matches(patterns: Iterable[str], event: str) -> bool:
+    return any(_pattern(pattern).fullmatch(event) for pattern in patterns)
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, text.split("*"))), re.DOTALL)
