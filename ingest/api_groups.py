@@ -3,9 +3,9 @@
 A new group is built in `groups`; what it needs besides is opened in `open_connections`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 from redis.asyncio import Redis
@@ -15,8 +15,12 @@ from ingest.api.health import Health
 from ingest.api.idempotency import Idempotency
 from ingest.api.pushing import Pushing
 from ingest.api.queueing import Queueing
-from ingest.api.requests import BodyLimits, BodyMemory
+from ingest.api.requests import BodyLimits, BodyMemory, read_body
 from ingest.api.server import Group
+from ingest.api.webhooks.announcer import PlainAnnouncer
+from ingest.api.webhooks.load import load_sources
+from ingest.api.webhooks.routes import WebhookRoutes
+from ingest.api.webhooks.sources import Source
 from ingest.assembly import decode_of
 from ingest.queue.connection import control_client, translated
 from ingest.queue.idempotent_calls import IdempotentCalls
@@ -25,7 +29,7 @@ from ingest.settings import Settings
 from ingest.telemetry.shared_metrics import Counter
 
 # From where orders are announced, as metrics name it.
-SOURCES = ("api",)
+SOURCES = ("api", "webhook")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,19 @@ class Connections:
         return cls(*(cast("Any", None),) * 3)
 
 
+@dataclass(frozen=True, slots=True)
+class ReceivedWebhooks:
+    """What is known of webhooks.
+
+    Attributes:
+        sources: that may send them; without one, there is no route.
+        counters: by source and result.
+    """
+
+    sources: Sequence[Source] = ()
+    counters: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
+
+
 @asynccontextmanager
 async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
     """The connections of one process."""
@@ -59,8 +76,21 @@ async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
         yield Connections(producer, IdempotentCalls(redis, settings.stream), redis)
 
 
+def webhook_sources(settings: Settings) -> Sequence[Source]:
+    """The sources of webhooks, with their secrets; reads files.
+
+    Raises:
+        ConfigError: if one cannot be used.
+    """
+    return load_sources(settings.webhooks) if settings.webhooks is not None else []
+
+
 def groups(
-    settings: Settings, connections: Connections, accepted: Mapping[str, Counter], memory: BodyMemory
+    settings: Settings,
+    connections: Connections,
+    accepted: Mapping[str, Counter],
+    memory: BodyMemory,
+    webhooks: ReceivedWebhooks,
 ) -> list[Group]:
     """All groups of routes; building one uses no connection.
 
@@ -69,6 +99,7 @@ def groups(
         connections: what the routes work with.
         accepted: count orders, by source.
         memory: of bodies.
+        webhooks: their sources and counters.
     """
     limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
     queueing = Queueing(connections.producer, accepted["api"])
@@ -77,8 +108,17 @@ def groups(
         with translated():
             await connections.redis.ping()
 
+    of_webhooks = WebhookRoutes(
+        webhooks.sources,
+        PlainAnnouncer(connections.producer),
+        lambda request: read_body(request, limits),
+        webhooks.counters,
+        accepted=accepted["webhook"],
+        coalesce=settings.coalesce,
+    )
     return [
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decode_of(settings), limits),
+        *([of_webhooks] if webhooks.sources else []),
     ]

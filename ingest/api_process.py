@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, cast
@@ -13,7 +13,8 @@ from aiohttp import web
 from ingest.api.connection import ConnectionLimits, HttpServer
 from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
-from ingest.api_groups import SOURCES, Connections, groups, open_connections
+from ingest.api.webhooks.sources import Source
+from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, groups, open_connections, webhook_sources
 from ingest.domain.errors import ConfigError
 from ingest.flow.shutdown import Shutdown
 from ingest.processes import allow_connections, listen, run_to_the_end, stop_on
@@ -31,17 +32,18 @@ _BODY_MEMORY = 64 * 1024 * 1024
 def run_api(settings: Settings) -> int:
     """`ingest api`: run the processes of the HTTP API until SIGTERM; returns the exit code."""
     check_access(settings)
+    webhooks = webhook_sources(settings)
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:
         advice = "set INGEST_API_METRICS_PORT (0: none)"
         metrics_listener = listen("/metrics", settings.metrics_host, settings.api_metrics_port, advice)
     allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
-    series = series_of(settings)
+    series = series_of(settings, webhooks)
     children = [
         Child(
             f"api-{slot}",
-            partial(_api_process, settings, series, slot, listener),
+            partial(_api_process, settings, series, slot, listener, webhooks),
             on_death=series.of(slot).restarts.inc,
         )
         for slot in range(settings.api_processes)
@@ -78,15 +80,21 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def series_of(settings: Settings) -> ApiSeries:
+def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
     """The metrics of all processes."""
-    routes = all_routes(groups(settings, Connections.none(), cast("Any", dict.fromkeys(SOURCES)), BodyMemory(0)))
-    return ApiSeries([(route.path, route.method) for route in routes], SOURCES, settings.api_processes)
+    accepted = cast("Any", dict.fromkeys(SOURCES))
+    described = groups(settings, Connections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
+    named = [(route.path, route.method) for route in all_routes(described)]
+    return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
 
 
 @asynccontextmanager
 async def serving_api(
-    settings: Settings, metrics: ApiMetrics, listener: socket.socket, access: Admission | None = None
+    settings: Settings,
+    metrics: ApiMetrics,
+    listener: socket.socket,
+    access: Admission | None = None,
+    webhooks: Sequence[Source] = (),
 ) -> AsyncIterator[Callable[[], None]]:
     """Serve the HTTP API on `listener` while the block runs; at its end, finish what runs.
 
@@ -94,7 +102,8 @@ async def serving_api(
     """
     async with open_connections(settings) as connections:
         memory = BodyMemory(max(_BODY_MEMORY, 2 * settings.api_body_limit))
-        routes = groups(settings, connections, metrics.accepted, memory)
+        received = ReceivedWebhooks(webhooks, metrics.webhooks)
+        routes = groups(settings, connections, metrics.accepted, memory, received)
         server = Server(routes, access or OpenAccess(), metrics, memory)
         limits = ConnectionLimits(settings.api_connections, settings.api_idle_timeout, settings.api_header_timeout)
         runner = web.ServerRunner(
@@ -112,13 +121,20 @@ async def serving_api(
             await runner.cleanup()
 
 
-def _api_process(settings: Settings, series: ApiSeries, slot: int, listener: socket.socket, lifeline: int) -> int:
+def _api_process(
+    settings: Settings,
+    series: ApiSeries,
+    slot: int,
+    listener: socket.socket,
+    webhooks: Sequence[Source],
+    lifeline: int,
+) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
         metrics = series.of(slot)
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
-            async with serving_api(settings, metrics, listener) as stop:
+            async with serving_api(settings, metrics, listener, webhooks=webhooks) as stop:
                 await shutdown.requested.wait()
                 stop()
 

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from ingest.api.server import Admission
+from ingest.api_groups import webhook_sources
 from ingest.api_process import series_of, serving_api
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
@@ -44,8 +45,9 @@ async def running_api(
 ) -> AsyncIterator[Api]:
     """An API on a free port."""
     effective = load_settings(redis_url=redis_url, postgres_dsn=dsn, stream=queue, **settings)
-    metrics = series_of(effective).of(0)
+    webhooks = webhook_sources(effective)
+    metrics = series_of(effective, webhooks).of(0)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with serving_api(effective, metrics, listener, access), aiohttp.ClientSession() as http:
+        async with serving_api(effective, metrics, listener, access, webhooks), aiohttp.ClientSession() as http:
             yield Api(url, http, metrics)

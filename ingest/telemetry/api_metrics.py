@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
 from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
+from ingest.telemetry.webhook_metrics import webhook_counters, webhooks_spec
 
 # From half a millisecond to ten seconds: an announcement takes a millisecond, and a long NDJSON body seconds.
 _REQUEST_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
@@ -24,10 +25,12 @@ class ApiMetrics:
     Attributes:
         requests: by route and method, then by status.
         accepted: by source.
+        webhooks: by source and result.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
     accepted: Mapping[str, Counter]
+    webhooks: Mapping[tuple[str, str], Counter]
     loop_lag: Histogram
     restarts: Counter
 
@@ -39,9 +42,16 @@ class ApiSeries:
         routes: path and method of each route.
         sources: from where orders may be announced.
         processes: how many processes count.
+        webhooks: names of the sources of webhooks.
     """
 
-    def __init__(self, routes: Sequence[tuple[str, str]], sources: Sequence[str], processes: int) -> None:
+    def __init__(
+        self,
+        routes: Sequence[tuple[str, str]],
+        sources: Sequence[str],
+        processes: int,
+        webhooks: Sequence[str] = (),
+    ) -> None:
         self._routes = [*routes, NO_ROUTE]
         self._requests = Spec(
             "ingest_api_request_seconds", "histogram", "Requests to the HTTP API, until the answer is ready.",
@@ -52,7 +62,8 @@ class ApiSeries:
             "ingest_api_accepted_total", "counter", "Orders that the HTTP API has put into the queue.", "source",
             tuple(sources),
         )  # fmt: skip
-        self.specs = (self._requests, self._accepted, LOOP_LAG, RESTARTS)
+        self._webhooks = webhooks_spec(webhooks)
+        self.specs = (self._requests, self._accepted, self._webhooks, LOOP_LAG, RESTARTS)
         self.shared_metrics = SharedMetrics(self.specs, processes)
 
     def of(self, slot: int) -> ApiMetrics:
@@ -65,6 +76,7 @@ class ApiSeries:
                 for path, method in self._routes
             },
             accepted=row.counter(self._accepted),
+            webhooks=webhook_counters(row, self._webhooks),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],
         )

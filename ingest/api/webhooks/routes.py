@@ -59,6 +59,7 @@ class WebhookRoutes:
         announcer: takes orders into the queue.
         read_body: reads a body within limits.
         counters: by source and result.
+        accepted: counts what has been put into the queue.
         coalesce: seconds in which an order that still waits is not queued again, where a source does not say.
         now: Unix time.
         monotonic: the clock for log lines.
@@ -71,6 +72,7 @@ class WebhookRoutes:
         read_body: ReadBody,
         counters: Mapping[tuple[str, str], Counter],
         *,
+        accepted: Counter,
         coalesce: float,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -79,6 +81,7 @@ class WebhookRoutes:
         self._announcer = announcer
         self._read_body = read_body
         self._counters = counters
+        self._accepted = accepted
         self._coalesce = coalesce
         self._now = now
         self._monotonic = monotonic
@@ -122,6 +125,7 @@ class WebhookRoutes:
             retry_after = max(1, math.ceil(getattr(error, "retry_after", 1.0)))
             detail = "the order cannot be queued right now"
             raise Problem(503, refused.code, detail, headers={"Retry-After": str(retry_after)}) from error
+        self._accepted.inc(accepted.accepted)
         return WebhookResult.ACCEPTED if accepted.accepted else WebhookResult.DUPLICATE
 
     async def _queue(self, source: Source, announced: Announced) -> Accepted:
