@@ -38,6 +38,7 @@ COMMANDS: tuple[str, ...] = (
     "remap",
     "config",
     "mapping",
+    "webhook",
     "upstream",
     "bench",
 )

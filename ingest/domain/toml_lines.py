@@ -63,6 +63,9 @@ class _Finder:
         keys: Keys = ()
         for name in names:
             keys = (*keys, name)
+            if keys != names:
+                # A table that has no header of its own begins with the first one below it.
+                self._lines.setdefault(keys, line)
             if keys in self._counts and keys != names:
                 keys = (*keys, self._counts[keys] - 1)
         if is_array:

@@ -1,7 +1,7 @@
 """Where in a request a value is: a path into its JSON body, or a header.
 
-A path is keys and indexes, written as in mappings: `data.object.lines[0].id`, with quotes around a key that has other characters than
-letters, digits, - and _. `$` is the whole body. What a path leads to is read from the text of the body, so that long numbers and the
+A path is keys and indexes, written as in mappings: `data.object.lines[0].id`, with quotes around a key that has more than letters and
+digits, - and _. `$` is the whole body. What a path leads to is read from the text of the body, so that long numbers and the
 digits of amounts stay as they were sent.
 """
 

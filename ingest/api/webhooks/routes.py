@@ -25,7 +25,7 @@ _log = get_logger("webhooks")
 
 # Shopify gives up after five seconds.
 _ANSWER_WITHIN = 2.0
-# Seconds between two log lines for one source and reason: whoever cannot sign can still send a lot.
+# Seconds between two log lines for one source and reason: those who cannot sign can still send a lot.
 _LOG_EVERY = 60.0
 _STATUS = {
     WebhookResult.BAD_SIGNATURE: 401,
@@ -149,8 +149,8 @@ class WebhookRoutes:
             return
         self._logged[source.name, refused.code] = now
         # What is signed and cannot be read will not be read when it is sent again: the file of sources has to be changed.
-        tell = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
-        tell("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
+        log = _log.error if refused.result is WebhookResult.MALFORMED else _log.warning
+        log("webhook_refused", source=source.name, reason=refused.code, problem=refused.detail)
 
 
 def _problem(refused: Refused) -> Problem:

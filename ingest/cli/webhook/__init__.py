@@ -1,0 +1,15 @@
+"""`ingest webhook`: the sources of webhooks."""
+
+COMMANDS = ("check",)
+
+EPILOG = """
+Examples:
+
+`ingest webhook check` shows the sources that INGEST_WEBHOOKS names, or what is wrong with the file.
+
+How to receive webhooks: docs/how-to/webhooks.md.
+"""
+
+
+def webhook() -> None:
+    """Check the sources of webhooks."""

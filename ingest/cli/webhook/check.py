@@ -1,0 +1,144 @@
+"""`ingest webhook check`: shows the sources of webhooks, or what a request of one of them would announce."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ingest.domain.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from multidict import CIMultiDict
+
+    from ingest.api.webhooks.sources import Source
+
+EPILOG = """
+Examples:
+
+`ingest webhook check` checks the file that INGEST_WEBHOOKS names, and shows its sources.
+
+`ingest webhook check webhooks.toml --json` prints those of another file as JSON.
+
+`ingest webhook check --source shop --body body.json --header 'X-Shopify-Topic: orders/create' --header 'X-Shopify-Hmac-Sha256: …'`
+tells what a request would announce, or why it would be refused.
+"""
+
+
+def check(
+    *,
+    file: Annotated[str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]")] = None,
+    source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
+    body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request; - is standard input.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
+    at: Annotated[float | None, typer.Option(help="When the request came, Unix time; by default now.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check the sources of webhooks, or a request of one of them. Queues nothing.
+
+    The exit code is 1 if the request would be refused, and 2 if a source cannot be used.
+    """
+    from ingest.api.webhooks.load import load_sources
+    from ingest.cli.common import start
+
+    if (source is None) != (body is None):
+        raise typer.BadParameter("--source and --body need each other")
+    settings = start(webhooks=file)
+    if settings.webhooks is None:
+        raise ConfigError("there are no sources of webhooks: set INGEST_WEBHOOKS, or name a file")
+    sources = load_sources(settings.webhooks)
+    if source is None or body is None:
+        _print_sources(sources, as_json=as_json)
+        return
+    named = {found.name: found for found in sources}
+    if source not in named:
+        raise typer.BadParameter(f"no source is called {source!r}: {', '.join(named)}", param_hint="'--source'")
+    content = _read(body, settings.api_body_limit)
+    _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
+
+
+def _headers(lines: "Sequence[str]") -> "CIMultiDict[str]":
+    from multidict import CIMultiDict
+
+    headers: CIMultiDict[str] = CIMultiDict()
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise typer.BadParameter("write it as `Name: value`", param_hint="'--header'")
+        headers.add(name.strip(), value.strip())
+    return headers
+
+
+def _read(body: Path, limit: int) -> bytes:
+    try:
+        if str(body) == "-":
+            content = sys.stdin.buffer.read(limit + 1)
+        else:
+            with body.open("rb") as file:
+                content = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {body}: {error.strerror}") from error
+    if len(content) > limit:
+        raise UserError(f"the body is larger than {limit} bytes (INGEST_API_BODY_LIMIT)")
+    return content
+
+
+def _print_request(source: "Source", headers: Any, body: bytes, now: float, *, as_json: bool) -> None:
+    from ingest.api.webhooks.errors import Refused
+    from ingest.api.webhooks.reception import read_webhook
+
+    try:
+        announced = read_webhook(source, headers, body, now)
+    except Refused as refused:
+        if as_json:
+            typer.echo(json.dumps({"result": refused.result, "code": refused.code, "detail": refused.detail}))
+            raise typer.Exit(1) from None
+        raise UserError(f"refused as {refused.code}: {refused.detail}") from None
+    found: dict[str, Any] = {"result": "ignored"}
+    if announced is not None:
+        found = {
+            "result": "accepted",
+            "order_id": announced.announcement.order_id,
+            "has_document": announced.announcement.document is not None,
+            "idempotency_key": announced.idempotency_key,
+        }
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name:<16} {'-' if value is None else value}")
+
+
+def _print_sources(sources: "Sequence[Source]", *, as_json: bool) -> None:
+    rows = [_described(source) for source in sources]
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    for number, row in enumerate(rows):
+        if number:
+            typer.echo()
+        for name, value in row.items():
+            text = ", ".join(value) if isinstance(value, list) else value
+            typer.echo(f"{name:<16} {'-' if text in {None, ''} else text}")
+
+
+def _described(source: "Source") -> dict[str, Any]:
+    profile = source.profile
+    return {
+        "source": source.name,
+        "path": source.path,
+        "keys": len(source.secrets.keys()),
+        "event": str(profile.event) if profile.event is not None else None,
+        "events": list(profile.events or ()),
+        "ignored": list(profile.ignore),
+        "order_id": str(source.order_id),
+        "document": str(source.document) if source.document is not None else None,
+        "delivery_id": str(profile.delivery_id) if profile.delivery_id is not None else None,
+        "tolerance": source.tolerance if profile.has_timestamp else None,
+        "express": "on" if source.express else "off",
+        "coalesce": source.coalesce,
+    }

@@ -1,0 +1,116 @@
+"""docs/how-to/webhooks.md, followed as it is written; and what the commands say about files that cannot be used."""
+
+import json
+import re
+import shlex
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import webhook_requests as made
+from support import Cli
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "webhooks.md").read_text(encoding="utf-8")
+COMMANDS = [line.strip() for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+SECRET = "a-secret-of-your-own"
+
+
+@pytest.fixture
+def shop(cli: Cli, tmp_path: Path) -> Cli:
+    """The page's files, and the setting."""
+    for line in COMMANDS:
+        if line.startswith(("mkdir", "printf")):
+            subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
+    cli.env["INGEST_WEBHOOKS"] = str(tmp_path / "webhooks" / "webhooks.toml")
+    return cli
+
+
+def test_the_sources_are_shown_as_on_the_page(shop: Cli) -> None:
+    done = shop.run("webhook", "check")
+
+    assert done.returncode == 0, done.stderr
+    shown = re.findall(r"```text\nsource.*?```", PAGE, re.DOTALL)[0].splitlines()[1:-2]
+    assert done.stdout.splitlines()[: len(shown)] == shown
+
+
+def test_a_request_is_checked_as_on_the_page(shop: Cli, tmp_path: Path) -> None:
+    (line,) = [line for line in COMMANDS if "webhook check --source" in line]
+    body = tmp_path / "webhooks" / "body.json"
+    signature = made.shopify(body.read_bytes(), SECRET)["X-Shopify-Hmac-Sha256"]
+    given = [word.replace("$SIGNATURE", signature) for word in shlex.split(line)[1:]]
+    given[given.index("webhooks/body.json")] = str(body)
+
+    done = shop.run(*given)
+    body.write_bytes(body.read_bytes() + b"\n")
+    changed, as_json = shop.run(*given), shop.run(*given, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert "order_id         450789469" in done.stdout.splitlines()
+    assert (changed.returncode, changed.stdout) == (1, "")
+    assert changed.stderr == "ingest: refused as bad_signature: no signature of this request fits\n"
+    assert (as_json.returncode, json.loads(as_json.stdout)["code"]) == (1, "bad_signature")
+
+
+def test_the_sources_as_json(shop: Cli) -> None:
+    (source,) = json.loads(shop.run("webhook", "check", "--json").stdout)
+
+    assert (source["source"], source["path"], source["keys"]) == ("shop", "/v1/webhooks/shop", 1)
+
+
+def test_the_api_takes_what_the_page_sends(shop: Cli) -> None:
+    api = shop.start("api", "--port", "0", env={"INGEST_API_METRICS_PORT": "0", "INGEST_LOG_FORMAT": "json"})
+    assert api.stderr is not None
+    url = next(event["url"] for event in map(json.loads, api.stderr) if event["event"] == "listening")
+    body = b'{"id": 450789469}'
+
+    def send(headers: dict[str, str]) -> tuple[int, object]:
+        request = urllib.request.Request(f"{url}/v1/webhooks/shop", body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)["code"]
+
+    assert send(made.shopify(body, SECRET)) == (200, {"result": "accepted"})
+    assert send(made.shopify(body, "another")) == (401, "bad_signature")
+
+
+@pytest.mark.parametrize("command", [("api",), ("webhook", "check")])
+def test_a_file_that_cannot_be_used_is_one_line_with_exit_code_2(shop: Cli, command: tuple[str, ...]) -> None:
+    path = Path(shop.env["INGEST_WEBHOOKS"])
+    path.write_text(path.read_text().replace("shopify", "shopfy"))
+
+    done = shop.run(*command, env={"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"})
+
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ingest: ")]
+    assert done.returncode == 2
+    assert line.startswith(
+        f"ingest: INGEST_WEBHOOKS: {path}, line 2, sources.shop.profile: Invalid enum value 'shopfy'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (("--source", "shop"), "--source and --body need each other"),
+        (("--source", "other", "--body", "-"), "no source is called 'other': shop"),
+        (("--source", "shop", "--body", "-", "--header", "x"), "write it as `Name: value`"),
+        (("--source", "shop", "--body", "/nowhere"), "cannot read /nowhere: No such file or directory"),
+    ],
+)
+def test_wrong_use_is_told(shop: Cli, given: tuple[str, ...], error: str) -> None:
+    done = shop.run("webhook", "check", *given)
+
+    assert done.returncode == 2
+    assert error in " ".join(done.stderr.split())
+
+
+def test_without_a_file_there_is_nothing_to_check(cli: Cli) -> None:
+    done = cli.run("webhook", "check")
+
+    assert (done.returncode, done.stderr) == (
+        2,
+        "ingest: there are no sources of webhooks: set INGEST_WEBHOOKS, or name a file\n",
+    )

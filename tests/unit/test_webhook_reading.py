@@ -1,0 +1,319 @@
+"""What a signed webhook announces: which events are orders, the ID, the document, and the ID of the delivery."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import webhook_requests as made
+from hypothesis import given
+from hypothesis import strategies as st
+from webhook_requests import NOW, SECRET
+
+from ingest.api.webhooks.errors import Refused
+from ingest.api.webhooks.places import compile_path
+from ingest.api.webhooks.reception import Announced, read_webhook
+from ingest.api.webhooks.sources import Source
+
+SHOPIFY = 'profile = "shopify"'
+STRIPE = 'profile = "stripe"\nevents = ["checkout.session.*"]\norder_id = "data.object.metadata.order"'
+
+
+def of_shopify(source: Source, document: Any, topic: str = "orders/create", **options: str) -> Announced | None:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return read_webhook(source, made.headers(made.shopify(body, topic=topic, **options)), body, NOW)
+
+
+def refusal(source: Source, document: Any, **options: str) -> Refused:
+    with pytest.raises(Refused) as caught:
+        of_shopify(source, document, **options)
+    return caught.value
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_order"),
+    [
+        ("orders/create", True),
+        ("orders/updated", True),
+        ("orders/delete", False),
+        ("app/uninstalled", False),
+        ("refunds/create", False),
+        ("xorders/create", False),
+        ("ORDERS/CREATE", False),
+    ],
+)
+def test_shopify_announces_orders_by_its_topics(tmp_path: Path, topic: str, is_order: bool) -> None:  # noqa: FBT001
+    source = made.source(tmp_path, SHOPIFY)
+
+    assert (of_shopify(source, {"id": 1}, topic) is not None) == is_order
+
+
+def test_a_source_can_say_which_events_are_orders(tmp_path: Path) -> None:
+    source = made.source(
+        tmp_path, f'{SHOPIFY}\nevents = ["*"]\nignore = ["app/*", "orders/delete"]\norder_id = "order_id"'
+    )
+
+    assert of_shopify(source, {"order_id": 7}, "refunds/create") is not None
+    assert of_shopify(source, {"order_id": 7}, "app/uninstalled") is None
+    assert of_shopify(source, {"order_id": 7}, "orders/delete") is None
+
+
+def test_an_ignored_event_needs_no_id(tmp_path: Path) -> None:
+    assert of_shopify(made.source(tmp_path, SHOPIFY), {}, "app/uninstalled") is None
+
+
+def test_an_event_may_be_in_the_body(tmp_path: Path) -> None:
+    source = made.source(tmp_path, STRIPE)
+    session = {"id": "evt_1", "type": "checkout.session.completed", "data": {"object": {"metadata": {"order": "A-1"}}}}
+
+    def read(document: dict[str, Any]) -> Announced | None:
+        body = json.dumps(document).encode()
+        return read_webhook(source, made.headers(made.stripe(body)), body, NOW)
+
+    announced = read(session)
+    assert announced is not None
+    assert (announced.announcement.order_id, announced.idempotency_key) == ("A-1", "webhook:shop:evt_1")
+    assert read(session | {"type": "invoice.paid"}) is None
+
+
+def test_without_a_name_the_event_is_refused_and_the_place_is_told(tmp_path: Path) -> None:
+    source = made.source(tmp_path, SHOPIFY)
+    body = b'{"id": 1}'
+    given = made.shopify(body)
+    del given["X-Shopify-Topic"]
+
+    with pytest.raises(Refused, match="X-Shopify-Topic"):
+        read_webhook(source, made.headers(given), body, NOW)
+
+
+@pytest.mark.parametrize(("body", "is_ping"), [(b"webhook_id=12", True), (b"webhook_id=1&a=2", False), (b"{}", False)])
+def test_the_ping_of_woocommerce_is_acknowledged_without_a_signature(
+    tmp_path: Path,
+    body: bytes,
+    is_ping: bool,  # noqa: FBT001
+) -> None:
+    source = made.source(tmp_path, 'profile = "woocommerce"')
+
+    if is_ping:
+        assert read_webhook(source, made.headers({}), body, NOW) is None
+    else:
+        with pytest.raises(Refused):
+            read_webhook(source, made.headers({}), body, NOW)
+
+
+def test_a_ping_is_one_of_woocommerce_only(tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        read_webhook(made.source(tmp_path, SHOPIFY), made.headers({}), b"webhook_id=12", NOW)
+
+
+def test_deleted_orders_of_woocommerce_are_ignored(tmp_path: Path) -> None:
+    source = made.source(tmp_path, 'profile = "woocommerce"')
+    body = b'{"id":727}'
+
+    found = [
+        read_webhook(source, made.headers(made.woocommerce(body, topic=topic)), body, NOW)
+        for topic in ("order.deleted", "order.restored", "product.updated")
+    ]
+
+    assert [announced is not None for announced in found] == [False, True, False]
+
+
+# -- the ID of the order ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "order_id"),
+    [
+        (b'{"id": 820982911946154508}', "820982911946154508"),
+        (b'{"id": 98209829119461545089820982911946154508 }', "98209829119461545089820982911946154508"),
+        (b'{"id": "000000012"}', "000000012"),
+        (b'\xef\xbb\xbf {"id": 1}\n', "1"),
+        (b'{"id": 1, "id": 2}', "2"),
+        (b'{"id": "\\u0041-1"}', "A-1"),
+    ],
+)
+def test_an_id_is_taken_as_it_is_written(tmp_path: Path, body: bytes, order_id: str) -> None:
+    announced = of_shopify(made.source(tmp_path, SHOPIFY), body)
+
+    assert announced is not None
+    assert announced.announcement.order_id == order_id
+    assert announced.announcement.source == "webhook:shop"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{}", "no_order_id"),
+        (b'{"id": null}', "no_order_id"),
+        (b'{"id": true}', "no_order_id"),
+        (b'{"id": 1.0}', "no_order_id"),
+        (b'{"id": {"id": 1}}', "no_order_id"),
+        (b'{"id": [1]}', "no_order_id"),
+        (b"[1]", "no_order_id"),
+        (b'{"id": "%s"}' % (b"x" * 2_000), "no_order_id"),
+        (b'{"id": "a b"}', "invalid_order_id"),
+        (b'{"id": ""}', "invalid_order_id"),
+        (b'{"id": -5}', "invalid_order_id"),
+        (b'{"id": "../x"}', "invalid_order_id"),
+        (b'{"id": "%s"}' % (b"9" * 65), "invalid_order_id"),
+        (b'{"id": "\\u0000"}', "invalid_order_id"),
+        (b'{"id": "\\ud800"}', "invalid_json"),
+        (b'{"id": 1', "invalid_json"),
+        (b'{"id": tru}', "invalid_json"),
+        (b'{"id": "\xff"}', "invalid_json"),
+        (b"id=1", "invalid_json"),
+        (b'"1"', "invalid_json"),
+        (b"1", "invalid_json"),
+        (b"", "invalid_json"),
+        (b"[" * 100_000 + b"]" * 100_000, "invalid_json"),
+        (b'{"id":' * 100_000, "invalid_json"),
+    ],
+)
+def test_a_body_without_a_usable_id_is_refused_and_nothing_of_it_is_told(
+    tmp_path: Path, body: bytes, code: str
+) -> None:
+    refused = refusal(made.source(tmp_path, SHOPIFY), body)
+
+    assert refused.code == code
+    assert refused.detail in {
+        "there is no ID of an order: id",
+        "what should be the ID of an order is none: id",
+        "the body is not a JSON object or list in UTF-8",
+    }
+
+
+def test_an_id_may_be_in_a_header_and_have_a_prefix(tmp_path: Path) -> None:
+    declared = 'order_id = { header = "X-Order" }\nremove_prefix = "gid://shopify/Order/"'
+    source = made.source(tmp_path, f"{SHOPIFY}\n{declared}")
+    body = b"{}"
+    given = made.shopify(body) | {"X-Order": "gid://shopify/Order/5"}
+
+    announced = read_webhook(source, made.headers(given), body, NOW)
+
+    assert announced is not None
+    assert announced.announcement.order_id == "5"
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("a", '{"b": [{"c d": 1.50}, null]}'),
+        ("a.b[0]", '{"c d": 1.50}'),
+        ('a.b[0]."c d"', "1.50"),
+        ('$.a.b[0]."c d"', "1.50"),
+        ("a.b[1]", None),
+        ("a.b[2]", None),
+        ("a.b.c", None),
+        ("a[0]", None),
+        ("b", None),
+        ("$", '{"a": {"b": [{"c d": 1.50}, null]}}'),
+    ],
+)
+def test_a_path_leads_to_the_text_in_the_body(path: str, found: str | None) -> None:
+    body = b'{"a": {"b": [{"c d": 1.50}, null]}}'
+
+    assert compile_path(path).find(body) == (None if found is None else found.encode())
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=20,
+    ).filter(lambda value: isinstance(value, dict | list))
+)
+def test_no_document_makes_a_path_fail(document: Any) -> None:
+    body = json.dumps(document).encode()
+
+    for path in ("a", "[0]", "[0].a", "a[0]", "a.b.c"):
+        found = compile_path(path).find(body)
+        assert found is None or json.loads(found) is not None
+
+
+# -- the document -----------------------------------------------------------------------------------------------------
+
+
+def test_the_document_is_pushed_as_it_was_sent(tmp_path: Path) -> None:
+    source = made.source(tmp_path, f'{SHOPIFY}\norder_id = "data.id"\ndocument = "data"')
+
+    announced = of_shopify(source, b'{"data": {"id": 1, "total": 10.00,  "big": 123456789012345678901} }')
+
+    assert announced is not None
+    assert announced.announcement.document == b'{"id": 1, "total": 10.00,  "big": 123456789012345678901}'
+
+
+def test_without_a_document_the_order_is_announced_to_be_fetched(tmp_path: Path) -> None:
+    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "order"')
+
+    announced = of_shopify(source, {"id": 1, "order": None})
+
+    assert announced is not None
+    assert announced.announcement.document is None
+
+
+@pytest.mark.parametrize("order", [[], "x", 1])
+def test_a_document_that_is_no_object_is_refused(tmp_path: Path, order: object) -> None:
+    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "order"')
+
+    assert refusal(source, {"id": 1, "order": order}).code == "invalid_document"
+
+
+def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    source = made.source(tmp_path, f'{SHOPIFY}\ndocument = "$"')
+
+    assert refusal(source, {"id": 1, "note": "x" * 5 * 1024 * 1024}).code == "invalid_document"
+
+
+# -- the ID of the delivery -------------------------------------------------------------------------------------------
+
+
+def test_deliveries_of_one_event_have_one_key(tmp_path: Path) -> None:
+    source = made.source(tmp_path, SHOPIFY)
+
+    keys = [of_shopify(source, {"id": 1}, webhook_id=name) for name in ("w-1", "w-1", "w-2")]
+
+    assert [announced and announced.idempotency_key for announced in keys] == [
+        "webhook:shop:w-1",
+        "webhook:shop:w-1",
+        "webhook:shop:w-2",
+    ]
+
+
+@pytest.mark.parametrize("webhook_id", ["x" * 500, "a b", "ä\x1f0", "\udcff"])
+def test_an_unusual_delivery_id_is_still_a_valid_key(tmp_path: Path, webhook_id: str) -> None:
+    announced = of_shopify(made.source(tmp_path, SHOPIFY), {"id": 1}, webhook_id=webhook_id)
+
+    assert announced is not None
+    assert announced.idempotency_key is not None
+    assert len(announced.idempotency_key) == len("webhook:shop:") + 64
+
+
+def test_without_a_delivery_id_there_is_no_key(tmp_path: Path) -> None:
+    announced = of_shopify(made.source(tmp_path, SHOPIFY), {"id": 1}, webhook_id="")
+
+    assert announced is not None
+    assert announced.idempotency_key is None
+
+
+def test_equal_bodies_of_woocommerce_are_one_event(tmp_path: Path) -> None:
+    source = made.source(tmp_path, 'profile = "woocommerce"', SECRET)
+
+    def key(body: bytes, topic: str) -> str | None:
+        announced = read_webhook(source, made.headers(made.woocommerce(body, topic=topic)), body, NOW)
+        return announced.idempotency_key if announced is not None else None
+
+    assert key(b'{"id":1}', "order.created") == key(b'{"id":1}', "order.updated")
+    assert key(b'{"id":1}', "order.created") != key(b'{"id":1,"total":"2"}', "order.updated")
+
+
+def test_the_key_of_one_source_is_not_that_of_another(tmp_path: Path) -> None:
+    keys = {
+        announced.idempotency_key
+        for name in ("one", "two")
+        if (announced := of_shopify(made.source(tmp_path, SHOPIFY, name=name), {"id": 1})) is not None
+    }
+
+    assert keys == {"webhook:one:w-1", "webhook:two:w-1"}
