@@ -13,6 +13,8 @@ Examples:
 `ingest migrate --runtime-role ingest` also grants the role `ingest` the rights that workers need (to read and write orders,
 nothing more), so that workers need not run as the owner of the tables.
 
+`ingest migrate --api-role ingest_api` also grants the role `ingest_api` the rights that the HTTP API and `ingest order erase` need.
+
 Run it before the first start and after each update. Running it twice, or on many hosts at once, is safe.
 """
 
@@ -22,6 +24,9 @@ def migrate(
     runtime_role: Annotated[
         str | None, typer.Option(help="Grant this role the rights that workers need.", metavar="ROLE")
     ] = None,
+    api_role: Annotated[
+        str | None, typer.Option(help="Grant this role the rights that the HTTP API needs.", metavar="ROLE")
+    ] = None,
 ) -> None:
     """Create or update the database tables. Does nothing if they are up to date."""
     from ingest.cli.common import start
@@ -29,9 +34,11 @@ def migrate(
 
     settings = start()
     known = schema.migrations()
-    applied = asyncio.run(schema.migrate(settings.postgres_dsn.get_secret_value(), known, runtime_role))
+    applied = asyncio.run(schema.migrate(settings.postgres_dsn.get_secret_value(), known, runtime_role, api_role))
     for migration in applied:
         typer.echo(f"applied {migration.version:04} {migration.name}")
     typer.echo(f"schema is at version {known[-1].version}")
     if runtime_role is not None:
         typer.echo(f"{runtime_role} may read and write orders")
+    if api_role is not None:
+        typer.echo(f"{api_role} may read and erase orders")

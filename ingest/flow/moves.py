@@ -94,7 +94,9 @@ class Moves:
             self._released = 0
 
     async def _reschedule(self, delivery: Delivery, outcome: Retry) -> bool:
-        moved = await until_available("redis", self._queue.reschedule, delivery, outcome.after, outcome.attempt)
+        moved = await until_available(
+            "redis", self._queue.reschedule, delivery, outcome.after, outcome.attempt, outcome.reason, outcome.error
+        )
         self._in_flight.remove(delivery)
         if moved:
             self._metrics.orders["retried"].inc()

@@ -7,7 +7,17 @@ A move of an entry is one atomic step, and is made at most once, however often i
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
+from ingest.domain.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Heartbeat,
+    OrderRow,
+    RetryReason,
+    Sweep,
+)
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import Order
 from ingest.domain.outage import Outage
@@ -35,7 +45,8 @@ class Settling(Protocol):
     """How a delivery ends: `ingest.queue.consumer`.
 
     A move changes nothing, and says so, if another consumer has claimed the entry. An entry that has been lost with its pending
-    record (a failover, FLUSHALL) is moved all the same, from what the delivery holds of it.
+    record (a failover, FLUSHALL) is moved all the same, from what the delivery holds of it. The entry of an order that was erased
+    is finished instead of moved.
 
     Attributes:
         keeps_results: whether other programs are told what has become of each order. Then entries are finished by
@@ -50,8 +61,10 @@ class Settling(Protocol):
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """As `ack`, and tell in the same step what has become of the orders of those that are still ours."""
 
-    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
-        """Move an entry to the retry set, due `after` seconds from now."""
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        """Move an entry to the retry set, due `after` seconds from now; the reason and the error are kept for people."""
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move an entry to the dead letters."""

@@ -158,14 +158,15 @@ class DeadLetters:
         """Put the dead letters that match back into the queue, with fresh attempts; waits while Redis is unavailable or full.
 
         They keep their fields and the time when they were first announced, and record how often and when they were
-        replayed. Cancelled, a whole number of scripts has run.
+        replayed. Those of orders that were erased are deleted instead, and count as gone. Cancelled, a whole number of scripts
+        has run.
 
         Args:
             selection: which dead letters.
             newest: the last of them; by default, the newest there is now.
             on_progress: called with the result so far.
         """
-        keys = [self._keys.dead, self._keys.express, self._keys.stream]
+        keys = [self._keys.dead, self._keys.express, self._keys.stream, self._keys.erased]
         return await self._change(selection, newest, on_progress, self._replay, keys, [self._group])
 
     async def drop(

@@ -11,6 +11,9 @@ ORDER_ID = b"order_id"
 ENQUEUED_AT = b"enqueued_at"
 ATTEMPT = b"attempt"
 DOCUMENT = b"document"
+# Why an order is delivered again: of the last retry, for people.
+RETRY_REASON = b"retry_reason"
+RETRY_ERROR = b"retry_error"
 # The group that an entry is meant for, where a stream has several and the others have had it: a retry, a replay.
 GROUP = b"ingest_group"
 # The other fields of an entry that has more than a Lua script can pass on: a MessagePack array of names and values.
@@ -18,7 +21,7 @@ PACKED = b"ingest_packed"
 _MOST_FIELDS = 500
 _PLAIN = frozenset(
     {ORDER_ID, ENQUEUED_AT, ATTEMPT, DOCUMENT, GROUP}
-    | {b"traceparent", b"source", b"replays", b"replayed_at"}
+    | {b"traceparent", b"source", b"replays", b"replayed_at", RETRY_REASON, RETRY_ERROR}
     | {b"reason", b"error", b"attempts", b"first_enqueued_at", b"worker", b"dead_at"}
 )
 

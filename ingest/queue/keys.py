@@ -37,6 +37,7 @@ class Keys:
             replay or drop.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
         express_waiting: the same of the express lane.
+        erased: sorted set of the orders that were erased, by the time (ms) of it, for all groups.
         probe: never exists; commands are tried on it.
         retry: the group's sorted set of entries that wait, by due time in ms.
         retry_entries: hash with the fields of those entries.
@@ -59,6 +60,7 @@ class Keys:
     records: str
     waiting: str
     express_waiting: str
+    erased: str
     probe: str
     retry: str
     retry_entries: str
@@ -87,6 +89,7 @@ class Keys:
             records=f"{base}:receipt:",
             waiting=f"{base}:waiting:",
             express_waiting=f"{base}:express-waiting:",
+            erased=f"{base}:erased",
             probe=f"{base}:probe",
             retry=f"{base}:retry{suffix}",
             retry_entries=f"{base}:retry-entries{suffix}",

@@ -34,7 +34,7 @@ class MaintainingMember(Member):
     async def move_due(self, most: int) -> int:
         """Move up to `most` scheduled entries whose time has come to the express lane; return how many."""
         keys = [self._keys.express, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
-        keys += [self._keys.retry_announced, self._keys.stream]
+        keys += [self._keys.retry_announced, self._keys.stream, self._keys.erased]
         with translated():
             return int(await self._scripts.move_due(keys, [self._group, most]))
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
 from ingest.domain.result import Finished, ResultKind
 from ingest.queue.connection import NoGroup, all_translated, translated
-from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, flat
+from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, RETRY_ERROR, RETRY_REASON, flat
 from ingest.queue.keys import Lane
 from ingest.queue.member import MOST_IDS, Member
 from ingest.telemetry.logs import get_logger
@@ -20,6 +20,9 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("queue")
 # What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
 _GONE = 2
+# Of the error of a retry, which is for people, and travels with the entry.
+_LONGEST_ERROR = 500
+_RETRY = frozenset((RETRY_REASON, RETRY_ERROR))
 
 
 @all_translated
@@ -66,14 +69,18 @@ class SettlingMember(Member):
             await self._restore_group()
             return 0
 
-    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
         """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
 
-        An entry that Redis has lost (a failover, a flush) is put there all the same.
+        An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
+        finished instead.
         """
         lane = self._lane_of(delivery.entry)
-        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt})
+        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt, **_why(reason, error)})
         keys = [*self._moving(lane, delivery), self._keys.retry, self._keys.retry_entries, self._keys.retry_announced]
+        keys.append(self._keys.erased)
         waits_as = delivery.entry.id + lane.suffix
         arguments = [self._group, self.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
         moved = await self._call_group(self._scripts.reschedule, keys, arguments)
@@ -84,7 +91,8 @@ class SettlingMember(Member):
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move the entry to the dead letters; False if it is no longer this consumer's to move.
 
-        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it.
+        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it. The entry of
+        an order that was erased is finished, without a dead letter.
         """
         about = {
             b"reason": reason.encode(),
@@ -93,8 +101,9 @@ class SettlingMember(Member):
             b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
             b"worker": self.name.encode(),
         }
-        fields = flat({**_without_group(delivery), **about})
-        keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead]
+        own = {name: value for name, value in _without_group(delivery).items() if name not in _RETRY}
+        fields = flat({**own, **about})
+        keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead, self._keys.erased]
         event = b""
         if self.keeps_results:
             keys.append(self._keys.results)
@@ -172,6 +181,12 @@ def _dead_letter_event(delivery: Delivery, reason: DeadReason) -> bytes:
 def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
     """The fields that go along when an entry moves: the new one's ID would give a later time."""
     return {**_without_group(delivery), ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
+
+
+def _why(reason: RetryReason | None, error: str) -> Mapping[bytes, bytes]:
+    if reason is None:
+        return {}
+    return {RETRY_REASON: reason.encode(), RETRY_ERROR: error[:_LONGEST_ERROR].encode(errors="replace")}
 
 
 def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:

@@ -23,6 +23,14 @@ RUNTIME_PRIVILEGES = (
     ("SELECT", "erased_orders"),
     ("SELECT", "schema_migrations"),
 )
+# What the role of the HTTP API may do: read, erase, and add to the audit log.
+API_PRIVILEGES = (
+    ("SELECT, DELETE", "orders"),
+    ("SELECT", "order_lines"),
+    ("SELECT, INSERT", "erased_orders"),
+    ("INSERT", "audit_log"),
+    ("SELECT", "schema_migrations"),
+)
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 
 
@@ -49,13 +57,16 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
-async def migrate(dsn: str, known: Sequence[Migration], runtime_role: str | None = None) -> list[Migration]:
+async def migrate(
+    dsn: str, known: Sequence[Migration], runtime_role: str | None = None, api_role: str | None = None
+) -> list[Migration]:
     """Bring the schema up to date; return the migrations that this call applied.
 
     Args:
         dsn: with a role that owns the tables, or may create them.
         known: all migrations of this release, in order.
         runtime_role: a role to be granted what the workers and `ingest status` need, and nothing more.
+        api_role: a role to be granted what the HTTP API needs, and nothing more.
 
     Raises:
         SchemaMismatch: if the database is newer than `known`, or a migration fails.
@@ -76,17 +87,18 @@ async def migrate(dsn: str, known: Sequence[Migration], runtime_role: str | None
                 pending = [migration for migration in known if migration.version > current]
                 for migration in pending:
                     await _apply(connection, migration)
-                if runtime_role is not None:
-                    await _grant(connection, runtime_role)
+                for role, privileges in ((runtime_role, RUNTIME_PRIVILEGES), (api_role, API_PRIVILEGES)):
+                    if role is not None:
+                        await _grant(connection, role, privileges)
     return pending
 
 
-async def _grant(connection: asyncpg.Connection, role: str) -> None:
+async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
     # GRANT takes no parameters: the server itself quotes the name.
     quoted = await connection.fetchval("SELECT quote_ident($1)", role)
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
     await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
-    for privileges, table in RUNTIME_PRIVILEGES:
+    for privileges, table in granted:
         await connection.execute(f"GRANT {privileges} ON {table} TO {quoted}")
 
 

@@ -379,7 +379,8 @@ async def test_a_replay_ends_though_all_it_puts_back_dies_again(
 @pytest.mark.parametrize("name", ["replay", "drop"])
 async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Keys, redis_url: str, name: str) -> None:
     entry_ids = await dead_letter(redis, keys, map(dead_fields, "abc"))
-    script_keys = [keys.dead, *([keys.express, keys.stream] if name == "replay" else []), keys.records + "r"]
+    others = [keys.express, keys.stream, keys.erased] if name == "replay" else []
+    script_keys = [keys.dead, *others, keys.records + "r"]
 
     async with control_client(redis_url) as client:
         script = load(client, name)
@@ -390,6 +391,18 @@ async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Key
     assert await orders(redis, keys.dead) == ["c"]
     assert await orders(redis, keys.express) == (["a", "b"] if name == "replay" else [])
     assert 0 < await redis.ttl(keys.records + "r") <= 600
+
+
+async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    await dead_letter(redis, keys, map(dead_fields, "abc"))
+    await redis.zadd(keys.erased, {"b": 1})
+
+    change = await dead.replay(EVERYTHING)
+
+    assert change == Change(2, 1)
+    assert (await orders(redis, keys.dead), await orders(redis, keys.express)) == ([], ["a", "c"])
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from ingest.assembly import Classes, open_worker
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, OrderRow, Sweep
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, OrderRow, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consumer import Consumer
@@ -88,9 +88,11 @@ class Queue(Consumer):
         fate.meets("after_ack")
         return acked
 
-    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
         fate.meets("before_reschedule")
-        moved = await super().reschedule(delivery, after, attempt)
+        moved = await super().reschedule(delivery, after, attempt, reason, error)
         fate.meets("after_reschedule")
         return moved
 

@@ -64,6 +64,7 @@ class MemoryGroup:
         leader: who does the maintenance, and until when.
         results: order and outcome of what other programs are told.
         outages: what each consumer has reported, and until when.
+        erased: orders that were erased.
         is_available: while it is false, every call fails.
         lost_replies: how many replies to a method are to be lost; the call itself is made.
         refused: how many calls of a method are to fail without being made.
@@ -86,6 +87,7 @@ class MemoryGroup:
     seen: dict[str, float] = field(default_factory=dict)
     leader: tuple[str, float] = ("", 0.0)
     outages: dict[str, tuple[Outage, float]] = field(default_factory=dict)
+    erased: set[str | None] = field(default_factory=set)
     is_available: bool = True
     lost_replies: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)

@@ -7,10 +7,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fakes.group import DeadEntry, MemoryGroup, Pending
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, Sweep
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
 from ingest.domain.result import Finished
+from ingest.queue.entries import ORDER_ID
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,7 +106,10 @@ class MemoryQueue:
         return len(ours)
 
     @_over_the_network
-    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        del reason, error
         return self._reschedule(delivery, after, attempt)
 
     @_over_the_network
@@ -114,6 +118,11 @@ class MemoryQueue:
         if not group.owns(self.name, delivery.entry):
             # Nobody knows what became of an entry that is lost.
             self._reschedule(delivery, 0.0, delivery.attempt)
+            return False
+        if delivery.order_id in group.erased:
+            if self.keeps_results:
+                group.results.append((str(delivery.order_id), "erased"))
+            group.finish(delivery.entry)
             return False
         group.dead.append(DeadEntry(delivery.order_id, reason, error))
         if self.keeps_results:
@@ -208,7 +217,8 @@ class MemoryQueue:
         due = sorted((waiting for waiting in group.waiting if waiting.due <= now), key=lambda waiting: waiting.due)
         for waiting in due[:most]:
             group.waiting.remove(waiting)
-            group.add_entry(waiting.fields)
+            if waiting.fields[ORDER_ID].decode() not in group.erased:
+                group.add_entry(waiting.fields)
         return len(due[:most])
 
     @_over_the_network
@@ -247,6 +257,10 @@ class MemoryQueue:
 
     def _reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         group = self.group
+        if delivery.order_id in group.erased:
+            if group.owns(self.name, delivery.entry):
+                group.finish(delivery.entry)
+            return False
         if group.owns(self.name, delivery.entry):
             group.reschedule(delivery, after, attempt)
             group.finish(delivery.entry)

@@ -10,7 +10,17 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ingest.bench.backpressure.calls import Calls
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, OrderRow, Sweep
+from ingest.domain.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Heartbeat,
+    OrderRow,
+    RetryReason,
+    Sweep,
+)
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.outage import Outage
 from ingest.domain.result import Finished
@@ -74,8 +84,11 @@ class MemoryQueue:
         del count
         return Abandoned([], [])
 
-    async def reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
         """No call fails."""
+        del reason, error
         raise NotImplementedError(f"order {delivery.order_id} was to be retried: {after=} {attempt=}")
 
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:

@@ -1,14 +1,3 @@
--- The order that an entry names: nothing, if none. Named twice, the last one counts, as in a mapping.
-local function order_of(fields)
-  local order = ''
-  for i = 1, #fields, 2 do
-    if fields[i] == 'order_id' then
-      order = fields[i + 1]
-    end
-  end
-  return order
-end
-
 -- Whether the entry of an order is gone altogether: neither pending for anybody nor in the stream. A failover or a flush has lost
 -- it, or a move has finished it whose reply was lost. An entry of another order was given its ID by a server whose clock is behind.
 local function is_gone(stream, group, id, order)

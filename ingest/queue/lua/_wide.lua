@@ -2,7 +2,7 @@
 -- ingest.queue.entries does.
 local most_parts = 2000
 local plain = {order_id = 1, enqueued_at = 1, attempt = 1, traceparent = 1, source = 1, document = 1, ingest_group = 1,
-  replays = 1, replayed_at = 1, first_enqueued_at = 1}
+  replays = 1, replayed_at = 1, first_enqueued_at = 1, retry_reason = 1, retry_error = 1}
 
 local function narrow(fields)
   if #fields <= most_parts then

@@ -1,15 +1,21 @@
 -- Moves one owned entry to the dead letters, in the order and with the guard of reschedule.lua.
--- Where results are kept, it tells of it in the same step.
--- KEYS: stream, settled, clock, record of the move, dead, results if they are kept
+-- Where results are kept, it tells of it in the same step. An order that was erased leaves no dead letter: its entry is finished.
+-- KEYS: stream, settled, clock, record of the move, dead, erased, results if they are kept
 -- ARGV: group, consumer, entry ID, age of results in ms, events, fields
--- returns: 1 if moved, 2 if the entry is gone and nothing was written
+-- returns: 1 if moved, 2 if the entry is gone and nothing was written, 0 if it is not moved
 local fields = {unpack(ARGV, 6)}
 if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
   return is_gone(KEYS[1], ARGV[1], ARGV[3], order_of(fields)) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
 end
-if KEYS[6] then
-  trim_results(KEYS[6], ARGV[4])
-  tell(KEYS[6], ARGV[5])
+local order = order_of(fields)
+local erased = is_erased(KEYS[6], order)
+if KEYS[7] then
+  trim_results(KEYS[7], ARGV[4])
+  tell(KEYS[7], erased and cmsgpack.pack({{'order_id', order, 'outcome', 'erased'}}) or ARGV[5])
+end
+if erased then
+  finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
+  return 0
 end
 fields[#fields + 1] = 'dead_at'
 fields[#fields + 1] = string.format('%d', now(KEYS[3]))

@@ -1,7 +1,7 @@
 -- Moves scheduled entries whose time has come to the express lane. What cannot be read as an entry becomes a dead letter: it must
--- not stop the others.
--- KEYS: express, retry, retry entries, clock, dead, retry announced, stream   ARGV: group, most entries
--- returns: how many were moved
+-- not stop the others. What waits of an order that was erased is deleted.
+-- KEYS: express, retry, retry entries, clock, dead, retry announced, stream, erased   ARGV: group, most entries
+-- returns: how many were moved or deleted
 local time = now(KEYS[4])
 
 -- The fields of an entry: names and values, each a text; nil for anything else.
@@ -28,11 +28,11 @@ for _, id in ipairs(due) do
   local packed = redis.call('HGET', KEYS[3], id)
   if packed then
     local fields = read(packed)
-    if fields then
-      redis.call('XADD', KEYS[1], '*', unpack(narrow(addressed(is_shared, ARGV[1], fields))))
-    else
+    if not fields then
       redis.call('XADD', KEYS[5], '*', 'reason', 'invalid_message', 'error', 'what waited in the retry set is not an entry',
         'content', packed, 'dead_at', string.format('%d', time))
+    elseif not is_erased(KEYS[8], order_of(fields)) then
+      redis.call('XADD', KEYS[1], '*', unpack(narrow(addressed(is_shared, ARGV[1], fields))))
     end
     redis.call('HDEL', KEYS[3], id)
   end

@@ -1,7 +1,7 @@
 -- Moves dead letters to the express lane with fresh attempts. That one is still dead is the guard: asked twice, or by two at
--- once, it goes back once. The record says what a call has done whose reply was lost.
--- KEYS: dead, express, stream, record of the call   ARGV: group, entry IDs   returns: how many were moved
-local done = redis.call('GET', KEYS[4])
+-- once, it goes back once. The record says what a call has done whose reply was lost. Those of orders that were erased are deleted.
+-- KEYS: dead, express, stream, erased, record of the call   ARGV: group, entry IDs   returns: how many were moved
+local done = redis.call('GET', KEYS[5])
 if done then
   return tonumber(done)
 end
@@ -10,7 +10,8 @@ local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
 
 -- What dead-lettering added, and what a replay writes again; all else is the entry's own and stays.
 local ours = {reason = 1, error = 1, attempts = 1, dead_at = 1, worker = 1, first_enqueued_at = 1,
-  attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1, ingest_group = 1}
+  attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1, ingest_group = 1,
+  retry_reason = 1, retry_error = 1}
 
 local function number(text)
   return text and #text <= 13 and text:find('^%d+$') and text
@@ -43,7 +44,9 @@ local is_shared = has_other_groups(KEYS[2], KEYS[3])
 local moved = 0
 for i = 2, #ARGV do
   local entry = redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])[1]
-  if entry then
+  if entry and is_erased(KEYS[4], order_of(entry[2])) then
+    redis.call('XDEL', KEYS[1], ARGV[i])
+  elseif entry then
     -- Added before it is deleted: refused in between, it is there twice. Out of memory, Redis refuses the first write only.
     redis.call('XADD', KEYS[2], '*', unpack(narrow(addressed(is_shared, ARGV[1], revived(entry[2])))))
     redis.call('XDEL', KEYS[1], ARGV[i])
@@ -51,6 +54,6 @@ for i = 2, #ARGV do
   end
 end
 if moved > 0 then
-  redis.call('SET', KEYS[4], moved, 'EX', record_seconds)
+  redis.call('SET', KEYS[5], moved, 'EX', record_seconds)
 end
 return moved

@@ -1,13 +1,20 @@
 -- Moves one owned entry to the retry set. Sent twice, it moves nothing: the entry is no longer pending, and the record of the
 -- move tells that it was moved. An entry that is gone without one is lost (a failover, a flush), but this consumer has it: it waits all the same.
 -- An error on the way (an ACL, a key of another type) leaves it in both places rather than in none.
--- KEYS: stream, settled, clock, record of the move, retry, retry entries, retry announced
+-- An order that was erased does not wait: its entry is finished.
+-- KEYS: stream, settled, clock, record of the move, retry, retry entries, retry announced, erased
 -- ARGV: group, consumer, entry ID, the name under which it waits, delay in ms, fields
--- returns: 1 if moved, 2 if it was gone and waits now
+-- returns: 1 if moved, 2 if it was gone and waits now, 0 if it is not moved
 local fields = {unpack(ARGV, 6)}
 local order = order_of(fields)
 local owned = is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
 if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARGV[1], ARGV[3], order)) then
+  return 0
+end
+if is_erased(KEYS[8], order) then
+  if owned then
+    finish(KEYS[1], KEYS[2], ARGV[1], {ARGV[3]})
+  end
   return 0
 end
 

@@ -64,6 +64,9 @@ class GroupUnderTest(Protocol):
         """Let consumers have been heard for a heartbeat's lifetime: they may judge others."""
 
     async def end_leadership(self) -> None: ...
+    async def erase(self, order_id: str) -> None:
+        """Mark an order as erased."""
+
     async def add_group(self) -> None:
         """Another group, which has read nothing yet."""
 
@@ -134,6 +137,9 @@ class MemoryGroupUnderTest:
 
     async def end_leadership(self) -> None:
         self.group.leader = self.group.leader[0], self._now
+
+    async def erase(self, order_id: str) -> None:
+        self.group.erased.add(order_id)
 
     async def add_group(self) -> None:
         self.group.has_others = True
@@ -236,6 +242,9 @@ class RedisGroupUnderTest:
 
     async def end_leadership(self) -> None:
         await self._redis.hset(self._keys.maintenance, "until", "1")
+
+    async def erase(self, order_id: str) -> None:
+        await self._redis.zadd(self._keys.erased, {order_id: await self._just_now()})
 
     async def add_group(self) -> None:
         for stream in (self._keys.stream, self._keys.express):

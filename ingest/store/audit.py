@@ -1,0 +1,40 @@
+"""The table `audit_log`: who has changed what by hand. Rows are added, and never changed."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ingest.store.pool import Pool
+
+INSERT = (
+    "INSERT INTO audit_log (operation, phase, actor, action, selection, count)"
+    " VALUES ($1, $2, $3, $4, $5::text::jsonb, $6::bigint)"
+)
+
+
+class Phase(StrEnum):
+    """When a row was written: before the change, or after it."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class AuditLog:
+    """Adds rows.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; a row may have been added nevertheless.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def add(
+        self, operation: UUID, phase: Phase, actor: str, action: str, selection: Mapping[str, Any], count: int | None
+    ) -> None:
+        """Add a row, committed on return."""
+        arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
+        await self._pool.fetch(INSERT, *arguments)
