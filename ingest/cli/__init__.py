@@ -32,6 +32,7 @@ COMMANDS: tuple[str, ...] = (
     "api",
     "health",
     "status",
+    "order",
     "dead",
     "api-key",
     "reconcile",

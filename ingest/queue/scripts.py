@@ -37,6 +37,7 @@ _PARTS = {
     "leave": ("released",),
     "trim": ("padded",),
     "find_orders": ("released", "padded"),
+    "remove_retries": ("order_of", "erased"),
     "replay": ("others", "wide", "order_of", "erased"),
     "quota_lease": ("now", "quota"),
     "quota_end": ("now", "quota"),

@@ -1,0 +1,17 @@
+"""`ingest order`: shows where orders are, and erases them."""
+
+COMMANDS = ("show", "erase")
+
+EPILOG = """
+Examples:
+
+`ingest order show 536365` shows whether an order is stored, queued, in flight, waiting for a retry, dead or erased.
+
+`ingest order erase 536365` erases an order for good, after asking for confirmation.
+
+Each command has its own help: `ingest order show --help`.
+"""
+
+
+def order() -> None:
+    """Show where orders are, or erase them for good."""

@@ -1,0 +1,84 @@
+"""`ingest order erase`: erases orders for good."""
+
+import asyncio
+import json
+import os
+import pwd
+import sys
+from typing import Annotated
+
+import typer
+
+from ingest.cli.order.ids import Ids, parse_ids
+from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
+
+EPILOG = """
+Examples:
+
+`ingest order erase 536365` erases an order, after asking for confirmation.
+
+`ingest order erase --yes --json 536365 536366` is for scripts.
+
+INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the tables, or one that
+`ingest migrate --api-role` has granted the rights.
+"""
+
+
+class Interrupted(UserError):
+    """The orders are erased, and what the queue keeps of them may remain."""
+
+
+def erase(
+    ids: Ids,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Erase orders for good: stored rows with their documents, retries and dead letters.
+
+    An erased order is not stored again, whoever announces it and whatever is queued or in flight. It need not exist. Erasing
+    an order again is safe, and finishes what was interrupted. The audit log says who has erased it.
+    """
+    from ingest.cli.common import say, start
+    from ingest.cli.text import counted
+    from ingest.operations.backends import Backends
+    from ingest.operations.orders import erase as run
+
+    order_ids = parse_ids(ids)
+    what = counted(len(order_ids), "order")
+    backends = Backends.of(start())
+    if not yes and not _is_confirmed(what):
+        say("nothing was changed")
+        raise typer.Exit(1)
+    try:
+        erased = asyncio.run(run(backends, order_ids, f"cli:{_user()}"))
+    except QueueUnavailable as error:
+        raise Interrupted(
+            f"{what} erased from the database; retries and dead letters may remain: run it again when Redis can be used"
+            f" ({error})"
+        ) from error
+    if as_json:
+        removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
+        typer.echo(json.dumps({"erased": order_ids, "removed": removed}))
+    else:
+        removed_from_queue = f"{erased.retries:,} {'retry' if erased.retries == 1 else 'retries'}"
+        dead_letters = counted(erased.dead_letters, "dead letter")
+        typer.echo(f"erased {what}: removed {counted(erased.rows, 'row')}, {removed_from_queue}, {dead_letters}")
+
+
+def _is_confirmed(what: str) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"this would erase {what} for good, and there is no terminal to ask for confirmation: add --yes;"
+            " nothing was changed"
+        )
+    sys.stderr.write(f"This erases {what} for good: rows, documents, retries and dead letters. Continue? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # in a container, the user may have no name

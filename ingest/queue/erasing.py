@@ -1,0 +1,90 @@
+"""Removes what the queue keeps of orders that were erased: retries and dead letters, of all consumer groups.
+
+A mark comes first: from then on, no move makes a retry or a dead letter of such an order. What waits in a lane stays until a worker
+reads it, finds the order erased, and finishes the entry. When the process dies here, what is left has the mark, and doing it again
+removes it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.domain.order_state import DeadEntry, QueueEntry, RetryEntry
+from ingest.queue.connection import NoGroup, translated
+from ingest.queue.keys import Keys
+from ingest.queue.order_search import OrderSearch
+from ingest.queue.scripts import load
+
+_MOST_REMOVED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What the queue had of an order, and has no longer."""
+
+    retries: int = 0
+    dead_letters: int = 0
+
+
+class QueueEraser:
+    """Erases orders from one queue.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: a group that may have retries and dead letters; those of others that read the queue are found.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str) -> None:
+        self._client = client
+        self._queue = queue
+        self._group = group
+        self._remove = load(client, "remove_retries")
+
+    async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
+        """Mark orders as erased, and remove their retries and dead letters; says how many each order had."""
+        await self._mark(order_ids)
+        counts: Counter[tuple[str, type]] = Counter()
+        for group in await self._groups():
+            found = await OrderSearch(self._client, self._queue, group).find(order_ids)
+            entries = [entry for each in found.entries.values() for entry in each]
+            await self._remove_all(Keys.of(self._queue, group), entries)
+            counts.update((order_id, type(entry)) for order_id, each in found.entries.items() for entry in each)
+        return {order_id: Removed(counts[order_id, RetryEntry], counts[order_id, DeadEntry]) for order_id in order_ids}
+
+    async def _remove_all(self, keys: Keys, entries: Sequence[QueueEntry]) -> None:
+        retries = [entry.entry_id for entry in entries if isinstance(entry, RetryEntry)]
+        dead_letters = [entry.entry_id for entry in entries if isinstance(entry, DeadEntry)]
+        names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
+        with translated():
+            for page in _pages(retries):
+                await self._remove(names, page)
+            for page in _pages(dead_letters):
+                await self._client.xdel(keys.dead, *page)
+
+    async def _mark(self, order_ids: Collection[str]) -> None:
+        with translated():
+            seconds, micros = await self._client.time()
+            at = seconds * 1000 + micros // 1000
+            await self._client.zadd(Keys.of(self._queue).erased, dict.fromkeys(order_ids, at), nx=True)
+
+    async def _groups(self) -> list[str]:
+        """All groups that may have retries and dead letters."""
+        groups = {self._group}
+        for lane in Keys.of(self._queue).lanes:
+            try:
+                with translated():
+                    found: Any = await self._client.xinfo_groups(lane.stream)
+            except NoGroup:
+                continue
+            groups |= {group["name"].decode(errors="surrogateescape") for group in found}
+        return sorted(groups)
+
+
+def _pages(ids: list[str]) -> list[list[str]]:
+    return [ids[start : start + _MOST_REMOVED] for start in range(0, len(ids), _MOST_REMOVED)]

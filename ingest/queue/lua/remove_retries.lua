@@ -1,0 +1,15 @@
+-- Deletes what waits of orders that were erased. What has moved on meanwhile is the moves' to delete; another order may wait under a
+-- name by now, and stays.
+-- KEYS: retry, retry entries, retry announced, erased   ARGV: names of entries   returns: how many were deleted
+local removed = 0
+for _, name in ipairs(ARGV) do
+  local packed = redis.call('HGET', KEYS[2], name)
+  local done, fields = pcall(cmsgpack.unpack, packed or '')
+  if packed and done and type(fields) == 'table' and is_erased(KEYS[4], order_of(fields)) then
+    redis.call('HDEL', KEYS[2], name)
+    redis.call('ZREM', KEYS[1], name)
+    redis.call('ZREM', KEYS[3], name)
+    removed = removed + 1
+  end
+end
+return removed

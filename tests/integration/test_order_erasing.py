@@ -1,0 +1,202 @@
+"""Erased means erased: wherever an order is at that moment, nothing of it remains, and it does not come back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+from integration.scene import GROUP, Scene, document
+from support import connected, eventually
+
+from ingest.domain.dead_letter import Selection
+from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.order import decode_order
+from ingest.domain.order_state import IngestionState
+from ingest.operations.backends import Backends
+from ingest.operations.orders import Erased, Orders, erase, locate
+from ingest.queue.dead_letters import DeadLetters
+from ingest.store.orders import OrderStore
+
+MARK = "Kjetil Andersen, Storgata 1"
+NO_REDIS = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+def backends(redis_url: str, dsn: str, queue_name: str) -> Backends:
+    return Backends(redis_url, dsn, queue_name, GROUP)
+
+
+def pushed(order_id: str) -> bytes:
+    """A document with customer data in it."""
+    return document(order_id).replace(b'"customer_id":null', b'"customer_id":"%s"' % MARK.encode())
+
+
+async def everything_in_redis(scene: Scene) -> bytes:
+    """All that is kept of the queue."""
+    keys = [key async for key in scene.redis.scan_iter(match="*") if scene.queue.encode() in key]
+    return b"".join([await scene.redis.dump(key) or b"" for key in keys])
+
+
+async def bring_to_every_place(scene: Scene) -> None:
+    """Have X stored, dead, and waiting for a retry."""
+    async with scene.worker(keep_document="on"):
+        await scene.add(order_id="X", document=pushed("X"))
+        await scene.finished()
+    for _ in range(2):
+        await scene.add(order_id="X", document=pushed("X"))
+    async with scene.consumer("by hand") as consumer:
+        dead, retried = await consumer.read(2, 1.0)
+        await consumer.dead_letter(dead, DeadReason.UNSTORABLE, "a check failed")
+        await consumer.reschedule(retried, 3_600.0, 2)
+
+
+@pytest.mark.parametrize("fault", ["error_rate", "not_found_rate"])
+async def test_an_order_is_erased_that_is_queued_in_flight_retrying_dead_and_stored(
+    scene: Scene, backends: Backends, fault: str
+) -> None:
+    await bring_to_every_place(scene)
+    scene.api.behave(latency="0.5", **{fault: 1.0})
+    async with scene.worker(concurrency=1):
+        await scene.enqueue("X")
+        await eventually(lambda: _requests(scene, 1))
+        await scene.add(order_id="X", document=pushed("X"))
+        await scene.enqueue("X")
+        [before] = await locate(backends, ["X"])
+
+        erased = await erase(backends, ["X"], "test")
+        await scene.finished()
+        [after] = await locate(backends, ["X"])
+
+    assert {entry.state for entry in before.entries} == {
+        IngestionState.IN_FLIGHT,
+        IngestionState.QUEUED,
+        IngestionState.RETRYING,
+        IngestionState.DEAD,
+    }
+    assert before.row is not None
+    assert erased == Erased(rows=1, retries=1, dead_letters=1)
+    assert (after.state, after.row, after.entries) == (IngestionState.ERASED, None, ())
+    assert "X" not in await scene.rows()
+    assert MARK.encode() not in await everything_in_redis(scene)
+
+
+async def _requests(scene: Scene, count: int) -> bool:
+    return scene.api.stats().requests >= count
+
+
+async def test_an_erased_order_that_is_announced_pushed_or_replayed_does_not_come_back(
+    scene: Scene, backends: Backends
+) -> None:
+    await erase(backends, ["X"], "test")
+    await scene.redis.xadd(scene.keys.dead, {"order_id": "X", "document": pushed("X"), "reason": "rejected"})
+
+    async with scene.worker(), Orders.open(backends) as orders:
+        await scene.enqueue("X", "kept")
+        await scene.add(order_id="X", document=pushed("X"))
+        async with DeadLetters.connect(scene.redis_url, scene.queue) as dead:
+            await dead.replay(Selection(everything=True))
+        await scene.stored_at_least(1)
+        await scene.finished()
+        again = await orders.erase("X", "test")
+
+    assert set(await scene.rows()) == {"kept"}
+    assert MARK.encode() not in await everything_in_redis(scene)
+    assert again == Erased(0, 0, 0)
+
+
+async def test_an_erasure_that_redis_interrupts_holds_and_is_finished_by_the_next(
+    scene: Scene, backends: Backends
+) -> None:
+    await bring_to_every_place(scene)
+
+    with pytest.raises(QueueUnavailable):
+        await erase(Backends(NO_REDIS, backends.postgres_dsn, backends.stream, GROUP), ["X"], "test")
+    rows = await scene.rows()
+    [between] = await locate(backends, ["X"])
+    erased = await erase(backends, ["X"], "test")
+
+    assert rows == {}
+    assert (between.state, len(between.entries)) == (IngestionState.ERASED, 2)
+    assert erased == Erased(rows=0, retries=1, dead_letters=1)
+    assert MARK.encode() not in await everything_in_redis(scene)
+    phases = await scene.sql("SELECT phase, actor, action, selection, count FROM audit_log ORDER BY id")
+    assert [tuple(row) for row in phases] == [
+        ("begun", "test", "orders.erase", '{"ids": ["X"]}', 1),
+        ("failed", "test", "orders.erase", '{"ids": ["X"]}', 1),
+        ("begun", "test", "orders.erase", '{"ids": ["X"]}', 0),
+        ("done", "test", "orders.erase", '{"ids": ["X"]}', 2),
+    ]
+
+
+async def test_without_the_database_nothing_is_erased(scene: Scene, backends: Backends) -> None:
+    await bring_to_every_place(scene)
+
+    with pytest.raises(StoreUnavailable):
+        await erase(Backends(backends.redis_url, "postgresql://127.0.0.1:1/none", scene.queue, GROUP), ["X"], "test")
+
+    [state] = await locate(backends, ["X"])
+    assert (state.erased_at, len(state.entries)) == (None, 2)
+
+
+async def test_the_retries_and_dead_letters_of_all_groups_are_removed(scene: Scene, backends: Backends) -> None:
+    for lane in scene.keys.lanes:
+        await scene.redis.xgroup_create(lane.stream, "audit", id="0", mkstream=True)
+    audit = Backends(backends.redis_url, backends.postgres_dsn, scene.queue, "audit")
+    await scene.redis.xadd(f"{scene.keys.dead}:audit", {"order_id": "X", "document": pushed("X")})
+    assert [entry.state for [state] in [await locate(audit, ["X"])] for entry in state.entries] == ["dead"]
+
+    erased = await erase(backends, ["X"], "test")
+
+    assert erased == Erased(rows=0, retries=0, dead_letters=1)
+    assert MARK.encode() not in await everything_in_redis(scene)
+
+
+async def test_concurrent_erasures_share_a_search_and_tell_what_their_own_order_had(
+    scene: Scene, backends: Backends
+) -> None:
+    names = [f"order-{number}" for number in range(30)]
+    for number, order_id in enumerate(names):
+        for _ in range(number % 3):
+            await scene.redis.xadd(scene.keys.dead, {"order_id": order_id, "reason": "rejected"})
+
+    async with Orders.open(backends) as orders:
+        erased = await asyncio.gather(*(orders.erase(order_id, "test") for order_id in names))
+
+    assert [each.dead_letters for each in erased] == [number % 3 for number in range(30)]
+    assert await scene.dead() == []
+
+
+async def test_a_batch_that_is_being_stored_is_waited_for_and_the_next_finds_it_erased(
+    dsn: str, backends: Backends
+) -> None:
+    row = OrderRow(decode_order(document("536365"), "536365"), datetime.now(UTC), 1, 0.0)
+    async with connected(dsn) as worker, connected(dsn) as watcher, OrderStore.open(dsn) as orders:
+        storing = worker.transaction()
+        await storing.start()
+        await worker.execute(
+            "INSERT INTO orders (order_id, status, currency, placed_at, line_count, total, lines, version, fetched_at,"
+            " attempts, enqueued_at, ingested_at)"
+            " VALUES ('536365', 'placed', 'EUR', now(), 0, 0, '[]', now(), now(), 1, now(), now())"
+        )
+
+        async def waiting(count: int) -> bool:
+            return count == await watcher.fetchval(
+                "SELECT count(*) FROM pg_locks JOIN pg_class ON oid = relation WHERE relname = 'orders' AND NOT granted"
+            )
+
+        erasing = asyncio.create_task(erase(backends, ["536365"], "test"))
+        await eventually(lambda: waiting(1))
+        next_batch = asyncio.create_task(orders.upsert([row]))
+        await eventually(lambda: waiting(2))
+        await storing.commit()
+        erased, _ = await asyncio.gather(erasing, next_batch)
+
+        assert erased.rows == 1
+        assert await watcher.fetchval("SELECT count(*) FROM orders") == 0
