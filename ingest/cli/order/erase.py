@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import pwd
 import sys
 from typing import Annotated
 
@@ -41,6 +39,7 @@ def erase(
     """
     from ingest.cli.common import say, start
     from ingest.cli.text import counted
+    from ingest.cli.user import actor
     from ingest.operations.backends import Backends
     from ingest.operations.orders import erase as run
 
@@ -51,7 +50,7 @@ def erase(
         say("nothing was changed")
         raise typer.Exit(1)
     try:
-        erased = asyncio.run(run(backends, order_ids, f"cli:{_user()}"))
+        erased = asyncio.run(run(backends, order_ids, actor()))
     except QueueUnavailable as error:
         raise Interrupted(
             f"{what} erased from the database; retries and dead letters may remain: run it again when Redis can be used"
@@ -75,10 +74,3 @@ def _is_confirmed(what: str) -> bool:
     sys.stderr.write(f"This erases {what} for good: rows, documents, retries and dead letters. Continue? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())  # in a container, the user may have no name

@@ -1,0 +1,19 @@
+"""`ingest retries`: manages orders that wait for their next attempt."""
+
+COMMANDS = ("list", "run-now", "dead-letter")
+
+EPILOG = """
+Examples:
+
+`ingest retries list` lists the orders that wait for their next attempt, the soonest first, and why.
+
+`ingest retries run-now --reason timeout` lets their next attempt be now.
+
+`ingest retries dead-letter 536365` moves an order to the dead letters.
+
+Each command has its own help: `ingest retries run-now --help`.
+"""
+
+
+def retries() -> None:
+    """Manage orders that wait for their next attempt: list them, run them now, or dead-letter them."""

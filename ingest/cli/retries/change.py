@@ -1,0 +1,80 @@
+"""Changes retries, from the confirmation to the report: what running them now and dead-lettering them have in common."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import typer
+
+from ingest.cli.common import say
+from ingest.cli.progress import ProgressDisplay
+from ingest.cli.text import printable
+from ingest.domain.errors import ConfigError
+from ingest.domain.retry_selection import RetrySelection
+from ingest.operations.backends import Backends
+from ingest.operations.retries import survey
+
+Apply = Callable[[Backends, RetrySelection, Callable[[int], None]], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What is done to retries, and the words for it: `would {verb} 3 retries{end}`."""
+
+    verb: str
+    done: str
+    key: str
+    apply: Apply
+    end: str = ""
+
+
+def carry_out(
+    backends: Backends, action: Action, selection: RetrySelection, *, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    """Count what matches, ask for confirmation, make the change, and report; return the exit code.
+
+    Raises:
+        ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
+    """
+    reasons = asyncio.run(survey(backends, selection))
+    matched, done = sum(reasons.values()), 0
+    if matched and not dry_run:
+        if matched > 1 and not yes and not _is_confirmed(action, reasons):
+            say("nothing was changed")
+            return 1
+        done = asyncio.run(_apply(backends, action, selection, matched))
+    if as_json:
+        typer.echo(json.dumps({"matched": matched, action.key: done, "reasons": dict(reasons), "dry_run": dry_run}))
+    elif not matched:
+        typer.echo("no retry matches")
+    else:
+        typer.echo(_intention(action, reasons) if dry_run else f"{action.done} {_counted(done)}{action.end}")
+    return 0
+
+
+async def _apply(backends: Backends, action: Action, selection: RetrySelection, total: int) -> int:
+    with ProgressDisplay(action.verb, total) as display:
+        return await action.apply(backends, selection, display.update)
+
+
+def _intention(action: Action, reasons: Mapping[str, int]) -> str:
+    by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(f"{count:,} {printable(reason, 64) or 'without a reason'}" for reason, count in by_count)
+    return f"would {action.verb} {_counted(sum(reasons.values()))}{action.end}: {told}"
+
+
+def _is_confirmed(action: Action, reasons: Mapping[str, int]) -> bool:
+    question = _intention(action, reasons)
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"this {question}, and there is no terminal to ask for confirmation: add --yes; nothing was changed"
+        )
+    sys.stderr.write(f"{question[0].upper()}{question[1:]}. Continue? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} {'retry' if count == 1 else 'retries'}"

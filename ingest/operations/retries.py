@@ -1,0 +1,92 @@
+"""Operations on orders that wait for their next attempt: list them, run them now, dead-letter them.
+
+Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ingest.domain.order_state import RetryEntry
+from ingest.domain.retry_selection import RetrySelection
+from ingest.operations.backends import Backends
+from ingest.queue.retries import Position, Retries, RetryPage
+
+__all__ = ["Found", "Position", "RetryPage", "as_object", "dead_letter", "find", "run_now", "survey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The retries that a search found.
+
+    Attributes:
+        entries: the soonest first.
+        has_more: whether there are more than the limit.
+    """
+
+    entries: Sequence[RetryEntry]
+    has_more: bool
+
+
+async def find(
+    backends: Backends,
+    selection: RetrySelection,
+    *,
+    limit: int,
+    on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
+) -> Found:
+    """Find the soonest retries that match, at most `limit`."""
+    entries: list[RetryEntry] = []
+    examined = 0
+    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+        total = await retries.count()
+        async for page in retries.pages():
+            entries += [entry for entry in page.entries if selection.matches(entry)]
+            examined += len(page.entries)
+            on_progress(examined, total)
+            if len(entries) > limit:
+                return Found(entries[:limit], has_more=True)
+    return Found(entries, has_more=False)
+
+
+async def survey(backends: Backends, selection: RetrySelection) -> Mapping[str, int]:
+    """Count the retries that match, by reason."""
+    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+        return Counter(
+            [entry.reason async for page in retries.pages() for entry in page.entries if selection.matches(entry)]
+        )
+
+
+async def run_now(
+    backends: Backends, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Let the retries that match be due now; returns how many. Workers read them within a second or two."""
+    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+        return await retries.run_now(selection, on_progress=on_progress)
+
+
+async def dead_letter(
+    backends: Backends, selection: RetrySelection, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Move the retries that match to the dead letters; returns how many. The actor is named in them."""
+    async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
+        return await retries.dead_letter(selection, actor, on_progress=on_progress)
+
+
+def as_object(entry: RetryEntry) -> dict[str, Any]:
+    """A retry as JSON shows it."""
+    return {
+        "id": entry.entry_id,
+        "order_id": entry.order_id,
+        "next_try_at": _time(entry.next_try_at),
+        "attempt": entry.attempt,
+        "reason": entry.reason,
+        "error": entry.error,
+        "announced_at": _time(entry.announced_at),
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,54 @@
+-- One page of the entries that wait for their next attempt, the soonest first, without documents. Changes nothing.
+-- KEYS: retry, retry entries   ARGV: the due time and the name after which the page begins ('-inf' and nothing: at the start), most entries
+-- returns: the time and the name to go on after (nothing: the end is reached), for each entry an array of names and values
+local from, after, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local told = {order_id = 1, enqueued_at = 1, attempt = 1, retry_reason = 1, retry_error = 1, source = 1}
+local MOST_BYTES = 2 ^ 20
+local found, size, offset = {}, 0, 0
+
+-- Texts in the order of their bytes, as a sorted set has them; Lua's own comparison depends on the server's locale.
+local function is_after(a, b)
+  for i = 1, math.max(#a, #b) do
+    local x, y = a:byte(i) or -1, b:byte(i) or -1
+    if x ~= y then
+      return x > y
+    end
+  end
+  return false
+end
+
+local function tell(name, due, packed)
+  size = size + #packed
+  local done, fields = pcall(cmsgpack.unpack, packed)
+  local about = {'id', name, 'due', due}
+  for i = 1, done and type(fields) == 'table' and #fields % 2 == 0 and #fields or 0, 2 do
+    if told[fields[i]] then
+      about[#about + 1] = fields[i]
+      about[#about + 1] = fields[i + 1]
+    end
+  end
+  found[#found + 1] = about
+end
+
+local first = from
+while true do
+  local page = redis.call('ZRANGEBYSCORE', KEYS[1], first, '+inf', 'WITHSCORES', 'LIMIT', offset, 10)
+  for i = 1, #page, 2 do
+    local name, due = page[i], page[i + 1]
+    if due ~= first or is_after(name, ARGV[2]) then
+      -- What has no entry has just been moved.
+      local packed = redis.call('HGET', KEYS[2], name)
+      if packed then
+        tell(name, due, packed)
+      end
+      from, after = due, name
+      if #found >= most or size > MOST_BYTES then
+        return {from, after, found}
+      end
+    end
+  end
+  if #page < 20 then
+    return {'', '', found}
+  end
+  offset = offset + 10
+end

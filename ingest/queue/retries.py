@@ -1,0 +1,138 @@
+"""The retry set of one queue: list it, run retries now, or dead-letter them.
+
+Each script moves some entries, all of them or none; one that has been moved is not moved again, so every call can be repeated. If the
+process dies here, the pages before are done and the others untouched.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.domain.order_state import RetryEntry
+from ingest.domain.retry_selection import RetrySelection
+from ingest.queue.connection import control_client, translated
+from ingest.queue.entries import pairs
+from ingest.queue.keys import DEFAULT_GROUP, Keys
+from ingest.queue.order_search import to_retry
+from ingest.queue.scripts import load
+
+PAGE = 100
+_DUE = re.compile(r"-inf|[0-9]{1,16}(\.[0-9]{1,10})?")
+
+
+class Position(NamedTuple):
+    """Where a page of retries ends.
+
+    Attributes:
+        due: the time of the last entry, in ms, as Redis writes it.
+        name: of the last entry.
+    """
+
+    due: str = "-inf"
+    name: str = ""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it may come from `Retries.page`."""
+        return _DUE.fullmatch(self.due) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPage:
+    """Consecutive retries.
+
+    Attributes:
+        next: after which the next page begins; None after the last one.
+    """
+
+    entries: Sequence[RetryEntry]
+    next: Position | None
+
+
+class Retries:
+    """What waits for its next attempt in one queue.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: whose retries; each consumer group has its own.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
+        self._client = client
+        self._keys = Keys.of(queue, group)
+        self._list = load(client, "list_retries")
+        self._run = load(client, "run_retries")
+        self._dead_letter = load(client, "dead_letter_retries")
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, queue: str, group: str = DEFAULT_GROUP) -> AsyncIterator[Self]:
+        """The retries, with a connection of their own."""
+        async with control_client(url) as client:
+            yield cls(client, queue, group)
+
+    async def count(self) -> int:
+        """How many there are."""
+        with translated():
+            return int(await self._client.zcard(self._keys.retry))
+
+    async def page(self, after: Position = Position(), most: int = PAGE) -> RetryPage:  # noqa: B008  immutable
+        """The next retries, at most `most`, the soonest first."""
+        with translated():
+            reply: Any = await self._list([self._keys.retry, self._keys.retry_entries], [*after, most])
+            due, name, found = reply
+            entries = [to_retry(about, int(float(about[b"due"]))) for about in map(pairs, found)]
+        # A name is whatever bytes are there; one that is no text is not gone on after.
+        next_ = Position(due.decode(), name.decode(errors="replace")) if due else None
+        return RetryPage(entries, next_)
+
+    async def pages(self) -> AsyncIterator[RetryPage]:
+        """All of them; one that is scheduled again meanwhile may come twice."""
+        position: Position | None = Position()
+        while position is not None:
+            page = await self.page(position)
+            yield page
+            position = page.next
+
+    async def run_now(self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None) -> int:
+        """Let the retries that match be due now; workers move what is due within a second. Returns how many."""
+        return await self._change(selection, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
+
+    async def dead_letter(
+        self, selection: RetrySelection, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Move the retries that match to the dead letters; returns how many.
+
+        Args:
+            selection: which retries.
+            actor: who does it; the dead letters name it as their worker.
+            on_progress: called with how many were moved so far.
+        """
+        keys = self._keys
+        names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
+        return await self._change(selection, self._dead_letter, names, [actor], on_progress)
+
+    async def _change(
+        self,
+        selection: RetrySelection,
+        script: AsyncScript,
+        keys: Sequence[str],
+        arguments: Sequence[str],
+        on_progress: Callable[[int], None],
+    ) -> int:
+        # All are read before any is changed: what runs now would come again at its new place.
+        names = [entry.entry_id async for page in self.pages() for entry in page.entries if selection.matches(entry)]
+        done = 0
+        for start in range(0, len(names), PAGE):
+            with translated():
+                done += int(await script(keys, [*arguments, *names[start : start + PAGE]]))
+            on_progress(done)
+        return done

@@ -1,0 +1,155 @@
+"""The retry set on real servers: listed in pages, run now and dead-lettered once each, also while others change it."""
+
+import msgspec
+import pytest
+from contract.beating import GROUP, NOW
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.domain.dead_letter import Selection
+from ingest.domain.delivery import RetryReason
+from ingest.domain.order_state import RetryEntry
+from ingest.domain.retry_selection import RetrySelection
+from ingest.queue.consumer import Consumer
+from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.keys import Keys
+from ingest.queue.retries import Position, Retries
+
+EVERYTHING = RetrySelection(everything=True)
+
+
+@pytest.fixture
+def retries(redis: Redis, queue_name: str) -> Retries:
+    return Retries(redis, queue_name, GROUP)
+
+
+async def wait(consumer: Consumer, redis: Redis, keys: Keys, *order_ids: str, **fields: str) -> None:
+    """Have orders wait, each an hour and a second longer than the one before."""
+    for order_id in order_ids:
+        await redis.xadd(keys.stream, {"order_id": order_id, **fields})
+    for number in range(len(order_ids)):
+        [delivery] = await consumer.read(1, NOW)
+        await consumer.reschedule(delivery, 3_600.0 + number, 3, RetryReason.TIMEOUT, "no answer")
+
+
+async def put(redis: Redis, keys: Keys, name: str, due: float, *fields: str) -> None:
+    await redis.hset(keys.retry_entries, name, msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
+    await redis.zadd(keys.retry, {name: due})
+
+
+async def listed(retries: Retries, most: int) -> list[RetryEntry]:
+    entries: list[RetryEntry] = []
+    position: Position | None = Position()
+    while position is not None:
+        page = await retries.page(position, most)
+        assert len(page.entries) <= most
+        entries += page.entries
+        position = page.next
+    return entries
+
+
+async def test_without_retries_there_is_nothing_to_list_or_change(retries: Retries) -> None:
+    assert (await listed(retries, 10), await retries.count()) == ([], 0)
+    assert [await retries.run_now(EVERYTHING), await retries.dead_letter(EVERYTHING, "me")] == [0, 0]
+
+
+async def test_retries_are_listed_with_their_reason_the_soonest_first(
+    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await wait(one, redis, keys, "b", "a", document="{}")
+
+    first, second = await listed(retries, 10)
+
+    assert (first.order_id, first.attempt, first.reason, first.error) == ("b", 3, "timeout", "no answer")
+    assert first.announced_at is not None
+    assert 3_500 < (first.next_try_at - first.announced_at).total_seconds() < 3_700
+    assert second.order_id == "a"
+
+
+@pytest.mark.parametrize("most", [1, 7, 10, 40])
+async def test_pages_hold_all_retries_also_where_many_are_due_at_once(
+    retries: Retries, redis: Redis, keys: Keys, most: int
+) -> None:
+    names = [f"{number}-{suffix}" for number in range(12) for suffix in ("0", "0/express")]
+    for name in names:
+        await put(redis, keys, name, 1_700_000_000_000, "order_id", name.replace("/", "."))
+    await put(redis, keys, "99-0", 1_600_000_000_000.5, "order_id", "first")
+
+    found = await listed(retries, most)
+
+    assert [entry.order_id for entry in found[:1]] == ["first"]
+    assert sorted(entry.entry_id for entry in found[1:]) == sorted(names)
+
+
+async def test_large_documents_are_not_handed_over(retries: Retries, redis: Redis, keys: Keys) -> None:
+    for number in range(30):
+        await put(redis, keys, f"{number}-0", number, "order_id", str(number), "document", "1" * 100_000)
+    before = (await redis.info("stats"))["total_net_output_bytes"]
+
+    assert len(await listed(retries, 100)) == 30
+
+    assert (await redis.info("stats"))["total_net_output_bytes"] - before < 100_000
+
+
+async def test_what_cannot_be_read_is_listed_without_an_order_and_stays(
+    retries: Retries, redis: Redis, keys: Keys
+) -> None:
+    await redis.hset(keys.retry_entries, "1-0", "no entry")
+    await redis.zadd(keys.retry, {"1-0": 1, "gone": 2})
+
+    [entry] = await listed(retries, 10)
+    moved = await retries.dead_letter(EVERYTHING, "me")
+
+    assert (entry.order_id, entry.entry_id, moved) == (None, "1-0", 0)
+    assert await redis.zcard(keys.retry) == 2
+
+
+async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
+    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await wait(one, redis, keys, "a", "b", "c")
+
+    count = await retries.run_now(RetrySelection(frozenset({"a", "c", "nobody"})))
+
+    assert count == 2
+    assert await eventually(lambda: one.move_due(10)) == 2
+    assert [delivery.order_id for delivery in await one.read(10, NOW)] == ["a", "c"]
+    assert [entry.order_id for entry in await listed(retries, 10)] == ["b"]
+
+
+async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replayed(
+    retries: Retries, one: Consumer, redis: Redis, keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    await wait(one, redis, keys, "a", "b", document="{}", tenant="x")
+
+    moved = [await retries.dead_letter(RetrySelection(reasons=frozenset({"timeout"})), "cli:me") for _ in range(2)]
+    async with DeadLetters.connect(redis_url, queue_name) as dead:
+        entries = [entry async for page in dead.oldest_first(Selection(everything=True)) for entry in page.entries]
+        await dead.replay(Selection(everything=True))
+    again = await one.read(10, NOW)
+
+    assert moved == [2, 0]
+    assert [(entry.order_id, entry.reason, entry.attempts, entry.worker) for entry in entries] == [
+        ("a", "attempts_exhausted", 2, "cli:me"),
+        ("b", "attempts_exhausted", 2, "cli:me"),
+    ]
+    assert entries[0].error == "dead-lettered by hand; the last attempt: no answer"
+    assert entries[0].first_enqueued_at is not None
+    assert entries[0].fields[b"tenant"] == b"x"
+    assert [(delivery.order_id, delivery.document, delivery.attempt) for delivery in again] == [
+        ("a", b"{}", 1),
+        ("b", b"{}", 1),
+    ]
+    assert [await redis.zcard(key) for key in (keys.retry, keys.retry_announced)] == [0, 0]
+    assert await redis.hlen(keys.retry_entries) == 0
+
+
+async def test_of_an_erased_order_no_dead_letter_is_made(
+    retries: Retries, one: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await wait(one, redis, keys, "a")
+    await redis.zadd(keys.erased, {"a": 1})
+
+    assert await retries.dead_letter(EVERYTHING, "me") == 0
+
+    assert await redis.exists(keys.dead, keys.retry, keys.retry_entries) == 0
