@@ -1,6 +1,7 @@
 """Waits for free slots: a delivery needs one before it is read."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,6 +14,8 @@ from ingest.flow.shutdown import Shutdown
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
 _GATHER = 0.002
 _GATHER_SHARE = 64
+# With requests for several orders, for the slots of a whole request.
+_GATHER_REQUEST = 0.005
 
 
 class Slots:
@@ -46,6 +49,9 @@ class Slots:
         self._most = most
         self._per_request = per_request
         self._read_ahead = read_ahead
+        self._share, self._gather = _GATHER_SHARE, _GATHER
+        if per_request > 1:
+            self._share, self._gather = max(2, math.ceil(most / per_request)), _GATHER_REQUEST
         self._wanted = 1
         self._changed = asyncio.Event()
         in_flight.observe_slots(self._slot_freed)
@@ -71,10 +77,10 @@ class Slots:
         self._changed.set()
 
     async def _free(self, *, backlog: bool) -> int:
-        self._wanted = max(1, self._slots() // _GATHER_SHARE) if backlog else 1
+        self._wanted = max(1, self._slots() // self._share) if backlog else 1
         if self._count() < self._wanted:
             self._changed.clear()
-            timer = asyncio.get_running_loop().call_later(_GATHER, self._want_one)
+            timer = asyncio.get_running_loop().call_later(self._gather, self._want_one)
             await self._changed.wait()
             timer.cancel()
         return self._count()

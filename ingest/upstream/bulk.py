@@ -1,9 +1,9 @@
 """Fetches several orders with one HTTP request, from an API with a list endpoint.
 
-Orders that wait at the same time travel together. There is no timer: calls of one turn of the event loop go at once, unless as many
-requests are in flight as all orders of the process would fill; then they wait until one of those ends. So requests are as full as the
-load allows, and a single order waits for nobody. A request that takes much longer than the last answer did does not count: one order
-that hangs does not hold up others.
+Orders that wait at the same time travel together. While no request is in flight, the calls of one turn of the event loop go at once:
+a single order waits for nobody. Otherwise calls that do not fill a request wait up to 10 ms for others, or a small request would be
+followed by one as small. They also wait while as many requests are in flight as all orders of the process would fill. A request that
+takes much longer than the last answer did does not count for that: one order that hangs does not hold up others.
 
 Each call ends with its own document or its own fault:
 
@@ -36,6 +36,8 @@ _log = get_logger("upstream")
 # A request that takes this many times as long as the last answer did, and at least this many seconds, holds up no others.
 _MUCH_LONGER = 4.0
 _LONG = 1.0
+# Longer than the flow takes to read the orders for the slots that an answer has freed.
+_GATHER = 0.01
 
 
 class Pace(Protocol):
@@ -106,6 +108,8 @@ class BulkUpstream:
         self._counted = 0
         self._last_seconds = 0.0
         self._is_due = False
+        self._gathering: asyncio.TimerHandle | None = None
+        self._has_gathered = False
         self._has_warned = False
 
     @classmethod
@@ -118,6 +122,8 @@ class BulkUpstream:
         try:
             yield bulk
         finally:
+            if bulk._gathering is not None:
+                bulk._gathering.cancel()
             for task in bulk._running:
                 task.cancel()
             if bulk._running:
@@ -150,8 +156,25 @@ class BulkUpstream:
                 self._is_due = True
                 asyncio.get_running_loop().call_later(pause, self._send)
                 return
+            if self._gathers():
+                return
             if calls := self._waiting.take():
                 self._begin(_Flight(calls))
+
+    def _gathers(self) -> bool:
+        """Whether what waits should wait for more, until a timer ends."""
+        if not self._running or self._waiting.fills_request:
+            return False
+        if self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(_GATHER, self._gathered)
+            return True
+        return not self._has_gathered
+
+    def _gathered(self) -> None:
+        """Send what waits, full or not."""
+        self._has_gathered = True
+        self._send()
+        self._has_gathered, self._gathering = False, None
 
     def _has_room(self) -> bool:
         if self._counted >= self._most:

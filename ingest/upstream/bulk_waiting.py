@@ -68,6 +68,11 @@ class WaitingCalls:
         """Whether any call waits."""
         return bool(self._groups)
 
+    @property
+    def fills_request(self) -> bool:
+        """Whether there are as many calls as one request takes."""
+        return any(len(calls) >= size for (size, _), calls in self._groups.items())
+
     def add(self, call: Call) -> None:
         """Let a call wait for the next request of its group."""
         size = min(call.request.together or self._size, self._size)
