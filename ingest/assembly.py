@@ -169,6 +169,8 @@ def build_worker(
 
 def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Callable[[], float]) -> list[FleetPart]:
     quota, parts = ports.quota, list[FleetPart]()
+    if isinstance(ports.upstream, BulkUpstream):
+        parts.append(ports.upstream)
     if ports.pauses is not None:
         # With a quota, others learn of it at once, with their next lease.
         shortest = SHORTEST if quota is None else 0.0

@@ -52,6 +52,9 @@ class Slots:
         self._share, self._gather = _GATHER_SHARE, _GATHER
         if per_request > 1:
             self._share, self._gather = max(2, math.ceil(most / per_request)), _GATHER_REQUEST
+        self._timer: asyncio.TimerHandle | None = None
+        # For a request for several orders: others become free with the first slot.
+        self._is_first_awaited = False
         self._wanted = 1
         self._changed = asyncio.Event()
         in_flight.observe_slots(self._slot_freed)
@@ -80,10 +83,19 @@ class Slots:
         self._wanted = max(1, self._slots() // self._share) if backlog else 1
         if self._count() < self._wanted:
             self._changed.clear()
-            timer = asyncio.get_running_loop().call_later(self._gather, self._want_one)
+            if self._per_request == 1 or self._count() > 0:
+                self._start_timer()
+            else:
+                self._is_first_awaited = True
             await self._changed.wait()
-            timer.cancel()
+            self._is_first_awaited = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
         return self._count()
+
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._gather, self._want_one)
 
     async def _pause(self, seconds: float) -> None:
         self._changed.clear()
@@ -102,6 +114,9 @@ class Slots:
     def _slot_freed(self) -> None:
         if self._count() >= self._wanted:
             self._changed.set()
+        elif self._is_first_awaited:
+            self._is_first_awaited = False
+            self._start_timer()
 
     def _want_one(self) -> None:
         self._wanted = 1

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
 
-from ingest.domain.errors import Fault
+from ingest.domain.errors import Fault, NotSent
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.bulk_answer import AnswerReader
@@ -111,6 +111,7 @@ class BulkUpstream:
         self._gathering: asyncio.TimerHandle | None = None
         self._has_gathered = False
         self._has_warned = False
+        self._is_closed = False
 
     @classmethod
     @asynccontextmanager
@@ -122,12 +123,20 @@ class BulkUpstream:
         try:
             yield bulk
         finally:
-            if bulk._gathering is not None:
-                bulk._gathering.cancel()
+            bulk._end_gathering()
             for task in bulk._running:
                 task.cancel()
             if bulk._running:
                 await asyncio.wait(bulk._running)
+
+    async def run(self) -> None:
+        """See `FleetPart`; there is nothing to keep."""
+        await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """The process stops: what waits for a pause to end is not sent any more."""
+        self._is_closed = True
+        self._send()
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """See `Upstream`; the HTTP request may be sent for other orders as well."""
@@ -153,28 +162,44 @@ class BulkUpstream:
         self._is_due = False
         while self._waiting and self._has_room():
             if self.pace is not None and (pause := self.pace.wait()) > 0:
+                if self._is_closed:
+                    self._drop_waiting()
+                    return
                 self._is_due = True
                 asyncio.get_running_loop().call_later(pause, self._send)
                 return
             if self._gathers():
                 return
             if calls := self._waiting.take():
+                self._end_gathering()
                 self._begin(_Flight(calls))
+
+    def _drop_waiting(self) -> None:
+        while calls := self._waiting.take():
+            for call in calls:
+                call.fail(NotSent())
 
     def _gathers(self) -> bool:
         """Whether what waits should wait for more, until a timer ends."""
         if not self._running or self._waiting.fills_request:
             return False
+        if self._has_gathered:
+            return False
         if self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(_GATHER, self._gathered)
-            return True
-        return not self._has_gathered
+        return True
 
     def _gathered(self) -> None:
         """Send what waits, full or not."""
         self._has_gathered = True
         self._send()
-        self._has_gathered, self._gathering = False, None
+        self._has_gathered = False
+        self._end_gathering()
+
+    def _end_gathering(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
 
     def _has_room(self) -> bool:
         if self._counted >= self._most:

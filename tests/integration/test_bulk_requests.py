@@ -1,7 +1,10 @@
 """Workers on an API with a list endpoint: the same rows with a fraction of the requests, and one order spoils no other."""
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
+import asyncpg
 import pytest
 from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import eventually
@@ -23,7 +26,7 @@ async def test_the_rows_are_those_of_single_requests_with_a_fraction_of_the_requ
     await scene.enqueue(*ORDERS)
     async with scene.worker():
         await scene.finished()
-    single = unguarded(await scene.rows())
+    single = await scene.rows()
     await scene.sql("TRUNCATE orders")
     scene.api.reset_stats()
 
@@ -33,12 +36,31 @@ async def test_the_rows_are_those_of_single_requests_with_a_fraction_of_the_requ
 
     rows = await scene.rows()
     assert_right(rows, ORDERS)
-    assert {name: row["lines"] for name, row in unguarded(rows).items()} == {
-        n: row["lines"] for n, row in single.items()
-    }
+    assert content(rows) == content(single)
     stats = scene.api.stats()
     assert stats.orders == len(ORDERS)
     assert stats.requests <= 20
+
+
+async def test_at_a_stop_orders_that_wait_for_a_pause_of_the_api_are_released_at_once(scene: Scene) -> None:
+    async with scene.worker(**bulk(scene), shutdown_grace=25) as worker:
+        scene.api.behave(latency="0.5", rate_limit=0.01, rate_burst=2, retry_after=60)
+        # Two small requests take the places of two large ones, so that orders wait.
+        for count, order_id in enumerate(ORDERS[:2], 1):
+            await scene.enqueue(order_id)
+            await eventually(lambda count=count: _is(scene.api.stats().requests == count))
+        await scene.enqueue(*ORDERS[2:])
+        await eventually(lambda: _is("429" in scene.api.stats().by_status))
+        started = time.monotonic()
+
+        await worker.stop()
+
+        assert time.monotonic() - started < 15
+    state = await scene.state()
+    assert await scene.stored() + (state.depth or 0) + state.pending + state.retries == len(ORDERS)
+    assert await scene.dead() == []
+    entries = await scene.redis.xrange(scene.keys.stream)
+    assert {fields.get(b"attempt", b"1") for _, fields in entries} == {b"1"}
 
 
 async def test_orders_that_do_not_exist_or_are_invalid_are_dead_lettered_and_no_others(scene: Scene) -> None:
@@ -102,6 +124,15 @@ async def test_an_order_announced_twice_at_once_is_stored_once(scene: Scene) -> 
 
     assert sorted(await scene.rows()) == ["other", "twice"]
     assert await scene.dead() == []
+
+
+def content(rows: Mapping[str, asyncpg.Record]) -> dict[str, dict[str, Any]]:
+    """All columns but those that say when."""
+    moments = {"enqueued_at", "ingested_at"}
+    return {
+        order_id: {name: value for name, value in row.items() if name not in moments}
+        for order_id, row in unguarded(rows).items()
+    }
 
 
 async def _is(value: object) -> bool:

@@ -10,7 +10,7 @@ from fakes.virtual_time import now, some_turns, until, virtual_time
 from structlog.testing import capture_logs
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.upstream.bulk import BulkOptions, BulkUpstream
 
@@ -59,6 +59,20 @@ class ListApi:
     async def fetch_once(self, request: FetchRequest) -> Fetched:
         self.asked_once.append(request.order_id.split(","))
         return await self.fetch(request)
+
+
+class Pace:
+    """The pace of an API that asks for a pause."""
+
+    def __init__(self) -> None:
+        self.pause = 0.0
+        self.most = 100
+
+    def wait(self) -> float:
+        return self.pause
+
+    def record_request(self) -> None:
+        pass
 
 
 @asynccontextmanager
@@ -132,6 +146,42 @@ async def test_while_enough_requests_are_in_flight_orders_gather_for_the_next() 
         await asyncio.gather(*tasks)
 
     assert api.asked == [["o0"], ["o1"], ids(20)[2:]]
+
+
+@virtual_time
+async def test_while_a_request_is_in_flight_orders_wait_a_moment_for_others() -> None:
+    api = ListApi()
+    async with opened(api, size=4, requests=3) as bulk:
+        tasks = fetching(bulk, "first")
+        await some_turns()
+        for order_id in ids(6):
+            tasks += fetching(bulk, order_id)
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.02)
+        began = list(api.asked)
+        await asyncio.gather(*tasks)
+
+    assert began == [["first"], ids(6)[:4], ids(6)[4:]]
+
+
+@virtual_time
+async def test_a_stop_ends_the_wait_for_a_pause_and_what_is_in_flight_goes_on() -> None:
+    api, pace = ListApi(), Pace()
+    async with opened(api, size=2, requests=2) as bulk:
+        bulk.pace = pace
+        (in_flight,) = fetching(bulk, "first")
+        await some_turns()
+        pace.pause = 30.0
+        waiting = fetching(bulk, *ids(3))
+        await asyncio.sleep(0.1)
+        before = now()
+
+        bulk.close()
+
+        assert [type(await fault_of(task)) for task in waiting] == [NotSent] * 3
+        assert now() == before
+        assert (await in_flight).body == document("first")
+        assert isinstance(await fault_of(fetching(bulk, "late")[0]), NotSent)
 
 
 @virtual_time

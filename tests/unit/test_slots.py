@@ -92,6 +92,18 @@ async def test_with_a_backlog_it_waits_for_several_slots_that_become_free_within
 
 
 @virtual_time
+async def test_with_a_backlog_it_waits_a_moment_for_the_slots_of_a_whole_request() -> None:
+    process = Process(2, most=10, per_request=5)
+    for seconds in (1.0, *([1.003] * 5), 3.0, 3.0, 3.0, 3.0):
+        process.take(seconds)
+    before = now()
+
+    assert await process.wait(backlog=True) == 6
+    assert round(now() - before, 4) == 1.003
+    await process.end()
+
+
+@virtual_time
 async def test_with_a_backlog_a_single_slot_is_used_after_a_moment() -> None:
     process = Process(640)
     for _ in range(639):
