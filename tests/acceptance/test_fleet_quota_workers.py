@@ -112,7 +112,9 @@ async def test_one_refusal_with_retry_after_pauses_all_commands_and_no_order_is_
 
     assert still_paused == paused
     assert await scene.dead() == []
-    assert_right(await scene.rows(), order_ids)
+    rows = await scene.rows()
+    assert_right(rows, order_ids)
+    assert {row["attempts"] for row in rows.values()} == {1}
 
 
 async def test_a_command_that_waits_for_a_small_quota_stops_at_once_and_releases(
