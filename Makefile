@@ -91,7 +91,7 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis;
 
 .PHONY: dashboards
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
-	.venv/bin/python deploy/grafana/overview.py
+	.venv/bin/python deploy/grafana/generate.py
 
 .PHONY: pictures
 pictures:  ## write the pictures of docs/explanation/architecture from their text; needs Graphviz (dot)

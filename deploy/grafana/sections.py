@@ -3,14 +3,11 @@
 The gauges of the queue are the same on every worker, hence `max`; the counters of the workers are added up.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+from board import Section
 from look import (
     GOOD,
     WARN,
     Levels,
-    Panel,
     Query,
     Words,
     bars,
@@ -43,14 +40,6 @@ _PER_SECOND = "suffix:/s"
 _PER_MINUTE = "suffix:/min"
 _SECONDS = "s"
 _COUNT = "short"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Panels under a heading; together they fill rows of 24 columns."""
-
-    title: str
-    panels: Sequence[Panel]
 
 
 def _gauge(name: str, by: str = "stream") -> str:

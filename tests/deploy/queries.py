@@ -1,10 +1,10 @@
-"""Whether each query of the dashboard and of Prometheus' rules finds something, asked of a Prometheus that watches the service.
+"""Whether each query of the dashboards and of Prometheus' rules finds something, asked of a Prometheus that watches the service.
 
     cd tests && python -m deploy.queries http://127.0.0.1:9090 --plots /tmp/plots
 
 A query with a typing mistake is no error: it finds nothing, as an alert does while all is well. So this wants a service that has
 had something to do within the last ten minutes: orders stored, and best of all some trouble too. With `--plots`, the panels are
-drawn into `overview.png` as they are placed on the dashboard, to be looked at by a person.
+drawn into `overview.png` and `http-api.png` as they are placed on the dashboards, to be looked at by a person.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from urllib.request import urlopen
 
 from deploy.plots import draw
 from deploy.promql import parts_with_data
-from deploy.watching import Answer, Panel, Series, annotations, filled, panels, read_dashboard, rules, variables
+from deploy.watching import Answer, Panel, Series, annotations, filled, panels, read_dashboards, rules, variables
 
 # The time in which something has happened, and how often the dashboard's data source expects a scrape (seconds).
 _WINDOW = 600
@@ -43,17 +43,20 @@ def check(prometheus_url: str, plots: Path | None = None) -> list[str]:
         One line for each query that is refused, finds nothing, or finds no number; none if all is well.
     """
     prometheus = _Prometheus(prometheus_url, time.time())
-    dashboard = read_dashboard()
+    complaints: list[str] = []
+    for name, dashboard in read_dashboards().items():
+        questions = _Questions(prometheus)
+        questions.ask_for_variables(dashboard)
+        answered = [(panel, questions.ask_panel(panel)) for panel in panels(dashboard)]
+        questions.ask_annotations(dashboard)
+        complaints += [f"{name}: {complaint}" for complaint in questions.complaints]
+        if plots:
+            plots.mkdir(parents=True, exist_ok=True)
+            draw(plots / f"{name}.png", dashboard["title"], answered, prometheus.times)
     questions = _Questions(prometheus)
-    questions.ask_for_variables(dashboard)
-    answered = [(panel, questions.ask_panel(panel)) for panel in panels(dashboard)]
-    questions.ask_annotations(dashboard)
     for name, rule in rules():
         questions.ask_rule(name, rule)
-    if plots:
-        plots.mkdir(parents=True, exist_ok=True)
-        draw(plots / "overview.png", dashboard["title"], answered, prometheus.times)
-    return questions.complaints
+    return complaints + questions.complaints
 
 
 class _Questions:
@@ -182,7 +185,7 @@ def main() -> int:
         prog="deploy.queries", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("url", help="of Prometheus, such as http://127.0.0.1:9090")
-    parser.add_argument("--plots", type=Path, help="a folder for overview.png")
+    parser.add_argument("--plots", type=Path, help="a folder for overview.png and http-api.png")
     given = parser.parse_args()
     complaints = check(given.url, given.plots)
     sys.stdout.writelines(f"{complaint}\n" for complaint in complaints or ["every query finds something"])

@@ -1,4 +1,4 @@
-"""How the service is watched, read from the files: the dashboard with its panels, and the rules of Prometheus."""
+"""How the service is watched, read from the files: the dashboards with their panels, and the rules of Prometheus."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 _DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-DASHBOARD = _DEPLOY / "grafana" / "dashboards" / "overview.json"
+DASHBOARDS = _DEPLOY / "grafana" / "dashboards"
 RULES = _DEPLOY / "prometheus" / "rules"
 
 # What Grafana puts in by itself; for a dashboard of the last hour, a rate is over a minute.
@@ -118,10 +118,10 @@ class Answer:
     series: list[Series]
 
 
-def read_dashboard() -> dict[str, Any]:
-    """The dashboard as it is committed."""
-    found: dict[str, Any] = json.loads(DASHBOARD.read_text(encoding="utf-8"))
-    return found
+def read_dashboards() -> dict[str, dict[str, Any]]:
+    """The dashboards as they are committed, by name; the overview comes first."""
+    files = sorted(DASHBOARDS.glob("*.json"), key=lambda file: (file.stem != "overview", file.stem))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
 def panels(dashboard: Mapping[str, Any]) -> list[Panel]:

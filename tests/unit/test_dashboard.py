@@ -1,4 +1,4 @@
-"""The dashboard is what its code makes of it, and it and Prometheus' rules ask for what the service shows."""
+"""The dashboards are what their code makes of them, and they and Prometheus' rules ask for what the service shows."""
 
 import re
 import shutil
@@ -11,43 +11,57 @@ from pathlib import Path
 
 import pytest
 from deploy.promql import Selector, functions_of, groupings, parts_with_data, selectors
-from deploy.watching import DASHBOARD, Panel, annotations, filled, panels, read_dashboard, rules, variables
+from deploy.watching import DASHBOARDS, Panel, annotations, filled, panels, read_dashboards, rules, variables
 
 from ingest.domain.queue_state import Lane, QueueState
+from ingest.domain.webhook_result import WebhookResult
+from ingest.telemetry.api_metrics import CODES, ApiSeries
 from ingest.telemetry.collectors import QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
 
-BOARD = read_dashboard()
-HEADINGS_AND_PANELS = panels(BOARD)
-PANELS = [panel for panel in HEADINGS_AND_PANELS if panel.kind != "row"]
-CODE = DASHBOARD.parents[1]
+BOARDS = read_dashboards()
+HEADINGS_AND_PANELS = {name: panels(board) for name, board in BOARDS.items()}
+PANELS = {name: [panel for panel in found if panel.kind != "row"] for name, found in HEADINGS_AND_PANELS.items()}
+ALL_PANELS = [(name, panel) for name, found in PANELS.items() for panel in found]
+CODE = DASHBOARDS.parent
 
-# Its own variables stay as they are: PromQL takes them for text.
-AS_THEY_ARE = {name: f"${name}" for name in variables(BOARD)}
+# Their own variables stay as they are: PromQL takes them for text.
+AS_THEY_ARE = {name: f"${name}" for board in BOARDS.values() for name in variables(board)}
 QUERIES = {
     **{
-        f"panel {panel.title}, {target.ref}": filled(target.expr, AS_THEY_ARE)
-        for panel in PANELS
+        f"{board}: panel {panel.title}, {target.ref}": filled(target.expr, AS_THEY_ARE)
+        for board, panel in ALL_PANELS
         for target in panel.targets
     },
-    **{f"annotation {name}": filled(expr, AS_THEY_ARE) for name, expr in annotations(BOARD).items()},
-    **{f"variable {name}": series for name, (series, _) in variables(BOARD).items()},
+    **{
+        f"{name}: annotation {annotation}": filled(expr, AS_THEY_ARE)
+        for name, board in BOARDS.items()
+        for annotation, expr in annotations(board).items()
+    },
+    **{
+        f"{name}: variable {variable}": series
+        for name, board in BOARDS.items()
+        for variable, (series, _) in variables(board).items()
+    },
 }
 RULES = [(name, rule["expr"]) for name, rule in rules()]
 
 # What Prometheus itself puts on every series.
 ON_ALL = {"job", "instance"}
-LABELS = {spec.label for spec in WORKER_METRICS if spec.label}
-VALUES = {label: {value for spec in WORKER_METRICS if spec.label == label for value in spec.values} for label in LABELS}
+METRICS = {spec.name: spec for spec in (*WORKER_METRICS, *ApiSeries([("/v1/orders", "POST")], ["api"], 1, ["shop"]).specs)}
+LABELS = {spec.label for spec in METRICS.values() if spec.label and "," not in spec.label}
+VALUES = {label: {value for spec in METRICS.values() if spec.label == label for value in spec.values} for label in LABELS}
 VALUES["lane"] = set(Lane)
+VALUES["code"] |= set(CODES)
+VALUES["result"] = set(WebhookResult)
 
 
 @cache
 def metrics() -> dict[str, set[str]]:
     """Every series that can be asked for, with its labels."""
     known = {"up": ON_ALL, "ALERTS": ON_ALL | {"alertname", "alertstate", "severity", "stream"}}
-    for spec in WORKER_METRICS:
-        labels = ON_ALL | ({spec.label} if spec.label else set())
+    for spec in METRICS.values():
+        labels = ON_ALL | (set(spec.label.split(",")) if spec.label else set())
         if spec.kind == "histogram":
             known |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_count": labels, f"{spec.name}_sum": labels}
         else:
@@ -64,15 +78,15 @@ def metrics() -> dict[str, set[str]]:
 @cache
 def counted() -> set[str]:
     """What only ever grows."""
-    histograms = [spec.name for spec in WORKER_METRICS if spec.kind == "histogram"]
-    return {spec.name for spec in WORKER_METRICS if spec.kind == "counter"} | {
+    histograms = [spec.name for spec in METRICS.values() if spec.kind == "histogram"]
+    return {spec.name for spec in METRICS.values() if spec.kind == "counter"} | {
         f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")
     }
 
 
 def run(code: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(code / "overview.py"), *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, str(code / "generate.py"), *arguments], capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -84,7 +98,7 @@ def test_the_file_is_what_the_code_makes() -> None:
 
 def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_path: Path) -> None:
     code = shutil.copytree(CODE, tmp_path / "grafana")
-    dashboard_file = code / "dashboards" / DASHBOARD.name
+    dashboard_file = code / "dashboards" / "overview.json"
     dashboard_file.write_text(
         dashboard_file.read_text(encoding="utf-8").replace("Dead letters", "Deaf letters"), encoding="utf-8"
     )
@@ -94,10 +108,11 @@ def test_a_file_that_is_not_current_is_told_of_with_the_way_to_make_it_anew(tmp_
     current = run(code, "--check")
 
     assert stale.returncode == 1
+    assert stale.stderr.startswith("overview.json: ")
     assert "make dashboards" in stale.stderr
     assert stale.stderr.count("\n") == 1
     assert (made.returncode, current.returncode) == (0, 0)
-    assert dashboard_file.read_text(encoding="utf-8") == DASHBOARD.read_text(encoding="utf-8")
+    assert dashboard_file.read_bytes() == (DASHBOARDS / "overview.json").read_bytes()
 
 
 @pytest.mark.parametrize(("where", "query"), [*QUERIES.items(), *RULES])
@@ -130,7 +145,7 @@ def test_counters_are_asked_for_as_rates_and_nothing_else_is(where: str, query: 
 
 def test_every_query_of_a_panel_is_restricted_to_what_is_chosen_above() -> None:
     for where, query in QUERIES.items():
-        if where.startswith("panel"):
+        if ": panel" in where:
             for selector in selectors(query):
                 assert is_restricted(selector), where
 
@@ -139,17 +154,19 @@ def is_restricted(selector: Selector) -> bool:
     """To the queue, as its gauges are the same on all workers; or else to the chosen workers."""
     matchers = selector.matchers
     of_the_queue = matchers.get("stream") == ("=", "$stream")
-    of_workers = matchers.get("instance") == ("=~", "$instance")
+    of_workers = matchers.get("instance") == ("=~", "$instance")  # or of the API
     return matchers.get("job") == ("=~", "$job") and of_the_queue != of_workers
 
 
-def test_everything_comes_from_the_data_source_that_is_chosen() -> None:
-    chosen, *others = BOARD["templating"]["list"]
+@pytest.mark.parametrize("name", BOARDS)
+def test_everything_comes_from_the_data_source_that_is_chosen(name: str) -> None:
+    board = BOARDS[name]
+    chosen, *others = board["templating"]["list"]
     used = [
-        *(panel.datasource for panel in PANELS),
-        *(target.datasource for panel in PANELS for target in panel.targets),
+        *(panel.datasource for panel in PANELS[name]),
+        *(target.datasource for panel in PANELS[name] for target in panel.targets),
         *(variable["datasource"]["uid"] for variable in others),
-        *(annotation["datasource"]["uid"] for annotation in BOARD["annotations"]["list"]),
+        *(annotation["datasource"]["uid"] for annotation in board["annotations"]["list"]),
     ]
 
     assert (chosen["name"], chosen["query"], chosen["current"]["value"]) == ("datasource", "prometheus", "prometheus")
@@ -157,7 +174,7 @@ def test_everything_comes_from_the_data_source_that_is_chosen() -> None:
     assert "uid: prometheus\n" in (CODE / "provisioning" / "datasources" / "prometheus.yml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
+@pytest.mark.parametrize("panel", [panel for _, panel in ALL_PANELS], ids=lambda panel: panel.title)
 def test_every_panel_says_what_it_shows_and_in_what_unit(panel: Panel) -> None:
     assert panel.title
     assert panel.description.endswith(".")
@@ -166,17 +183,19 @@ def test_every_panel_says_what_it_shows_and_in_what_unit(panel: Panel) -> None:
     assert all(target.legend for target in panel.targets)
 
 
-def test_panels_have_numbers_and_places_of_their_own() -> None:
-    numbers = [panel.number for panel in HEADINGS_AND_PANELS]
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_have_numbers_and_places_of_their_own(name: str) -> None:
+    found = HEADINGS_AND_PANELS[name]
+    numbers = [panel.number for panel in found]
 
     assert len(set(numbers)) == len(numbers)
-    assert all(0 <= panel.place.x <= 24 - panel.place.width for panel in HEADINGS_AND_PANELS)
-    for one, other in combinations(HEADINGS_AND_PANELS, 2):
+    assert all(0 <= panel.place.x <= 24 - panel.place.width for panel in found)
+    for one, other in combinations(found, 2):
         assert not one.place.overlaps(other.place), (one.title, other.title)
 
 
 def test_legends_are_made_of_labels_that_the_queries_leave() -> None:
-    for panel in PANELS:
+    for _, panel in ALL_PANELS:
         for target in panel.targets:
             names = set(re.findall(r"{{(\w+)}}", target.legend))
             left = groupings(filled(target.expr, AS_THEY_ARE))
@@ -184,7 +203,7 @@ def test_legends_are_made_of_labels_that_the_queries_leave() -> None:
 
 
 def test_colours_name_series_that_there_can_be() -> None:
-    for panel in PANELS:
+    for _, panel in ALL_PANELS:
         fixed = {target.legend for target in panel.targets}
         by_label = {
             value for legend in fixed for label in re.findall(r"{{(\w+)}}", legend) for value in VALUES.get(label, ())
@@ -201,7 +220,7 @@ def test_colours_name_series_that_there_can_be() -> None:
     ],
 )
 def test_levels_are_where_alerts_begin(title: str, metric: str) -> None:
-    (panel,) = (panel for panel in PANELS if panel.title == title)
+    (panel,) = (panel for panel in PANELS["overview"] if panel.title == title)
     steps = panel.defaults["thresholds"]["steps"]
     levels = {step["color"]: step["value"] for step in steps if step["value"] is not None}
 

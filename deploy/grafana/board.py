@@ -1,0 +1,93 @@
+"""What the dashboards have in common: their frame, their variables, and the alerts that are marked on all graphs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard, DatasourceVariable, QueryVariable, Row
+from grafana_foundation_sdk.models import dashboard as models
+from look import BAD, DATASOURCE, Panel
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Panels under a heading; together they fill rows of 24 columns."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+class _Alerts(models.AnnotationQuery):
+    """Marks the times at which alerts were firing. The SDK has no type for annotations of Prometheus."""
+
+    def to_json(self) -> dict[str, object]:
+        """The form that Grafana 12 reads."""
+        return super().to_json() | {
+            "target": {"expr": self.expr, "interval": "10s", "refId": "Anno"},
+            "titleFormat": "{{alertname}}",
+            "textFormat": "{{severity}} {{stream}} {{instance}}",
+            "tagKeys": "severity",
+        }
+
+
+def framed(
+    dashboard: Dashboard,
+    variables: Sequence[QueryVariable],
+    sections: Sequence[Callable[[], Section]],
+    alerts: str,
+) -> models.Dashboard:
+    """A whole dashboard: `variables` to choose from, the sections below each other, and alerts by the labels `alerts`."""
+    dashboard = (
+        dashboard.tags(["order-ingest"])
+        .timezone("browser")
+        .time("now-1h", "now")
+        .refresh("10s")
+        .tooltip(models.DashboardCursorSync.CROSSHAIR)
+        .with_variable(_datasource_variable())
+    )
+    for variable in variables:
+        dashboard.with_variable(variable)
+    # Without numbers of our own, those of all later panels would change with each panel that is inserted.
+    for hundreds, section in enumerate((section() for section in sections), 1):
+        dashboard.with_row(Row(section.title).id(100 * hundreds))
+        for position, panel in enumerate(section.panels, 1):
+            dashboard.with_panel(panel.id(100 * hundreds + position))
+    built = dashboard.build()
+    built.annotations = models.AnnotationContainer(list_val=[_alerts(alerts)])
+    return built
+
+
+def _datasource_variable() -> DatasourceVariable:
+    return (
+        DatasourceVariable("datasource")
+        .label("Data source")
+        .type("prometheus")
+        .current(models.VariableOption(text="Prometheus", value="prometheus"))
+    )
+
+
+def choice(name: str, label: str, series: str, values_of: str) -> QueryVariable:
+    """A variable whose values are those of a label of a series."""
+    return (
+        QueryVariable(name)
+        .label(label)
+        .datasource(DATASOURCE)
+        # 1: the values of a label.
+        .query({"qryType": 1, "query": f"label_values({series},{values_of})", "refId": "Values"})
+        .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(models.VariableSort.NATURAL_ASC)
+    )
+
+
+def several(variable: QueryVariable) -> QueryVariable:
+    """Let several values be chosen, and all."""
+    everything = models.VariableOption(text=["All"], value=["$__all"])
+    return variable.multi(multi=True).include_all(include_all=True).current(everything)
+
+
+def _alerts(labels: str) -> models.AnnotationQuery:
+    return _Alerts(
+        name="Alerts",
+        datasource=DATASOURCE,
+        icon_color=BAD,
+        expr=f'ALERTS{{alertstate="firing",alertname=~"Ingest.+",{labels}}}',
+    )

@@ -1,0 +1,230 @@
+"""The dashboard of the HTTP API: requests and their answers, what it has announced, and its processes."""
+
+from board import Section, choice, framed, several
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.models import dashboard as models
+from look import GOOD, WARN, Levels, Query, Words, graph, heat_map, logarithmic, number, stacked, timeline
+
+_API = 'job=~"$job",instance=~"$instance"'
+_REQUESTS = "ingest_api_request_seconds"
+# The limit of the alert IngestApiErrors.
+_ERRORS = Levels(warn=0.05)
+
+_PER_SECOND = "suffix:/s"
+_PER_MINUTE = "suffix:/min"
+_SECONDS = "s"
+_SHARE = "percentunit"
+_COUNT = "short"
+
+_FAILED = 'code=~"500|503"'
+_DECLINED = 'code=~"400|401|403|404|405|408|409|411|413|415|417|422|429|431"'
+
+
+def _rate(name: str, by: str = "", where: str = "") -> str:
+    selected = f"{_API},{where}" if where else _API
+    total = f"sum by ({by}) " if by else "sum"
+    return f"{total}(rate({name}{{{selected}}}[$__rate_interval]))"
+
+
+def _or_none(expr: str) -> str:
+    """0 where there is no such series: a status has one from its first answer on."""
+    return f"{expr} or vector(0)"
+
+
+def _quantile(share: float, where: str = "", by: str = "") -> str:
+    labels = f"{by}, le" if by else "le"
+    return f"histogram_quantile({share}, {_rate(f'{_REQUESTS}_bucket', labels, where)})"
+
+
+def at_a_glance() -> Section:
+    """Whether all is well."""
+    return Section(
+        "At a glance",
+        [
+            number(
+                Words("Requests", "Requests per second, whatever their answer.", _PER_SECOND),
+                [Query(_rate(f"{_REQUESTS}_count"), "requests")],
+                5,
+                levels=Levels(),
+            ),
+            number(
+                Words(
+                    "Orders accepted",
+                    "Orders per second that the HTTP API has put into the queue, announced by requests and webhooks.",
+                    _PER_SECOND,
+                ),
+                [Query(_rate("ingest_api_accepted_total"), "accepted")],
+                5,
+                levels=Levels(),
+            ),
+            number(
+                Words(
+                    "Failed requests",
+                    "Share of the requests that were answered with 500 or 503: the queue or the database cannot be used, or there is a "
+                    "bug. The alert IngestApiErrors fires from 5 % on.",
+                    _SHARE,
+                ),
+                [
+                    Query(
+                        f"({_or_none(_rate(f'{_REQUESTS}_count', where=_FAILED))}) / clamp_min({_rate(f'{_REQUESTS}_count')}, 1e-9)",
+                        "failed",
+                    )
+                ],
+                5,
+                levels=_ERRORS,
+            ),
+            number(
+                Words(
+                    "Duration (p99)",
+                    "99 % of the requests are answered within this time. A long NDJSON body counts until it has been read.",
+                    _SECONDS,
+                ),
+                [Query(_quantile(0.99), "p99")],
+                5,
+                levels=Levels(),
+            ),
+            number(
+                Words("Containers", "`ingest api` commands that answer to Prometheus.", _COUNT),
+                [Query(f"sum(up{{{_API}}})", "up")],
+                4,
+                levels=Levels(),
+            ),
+        ],
+    )
+
+
+def requests() -> Section:
+    """Requests by answer and route."""
+    return Section(
+        "Requests",
+        [
+            stacked(
+                Words(
+                    "Answers",
+                    "Per second. succeeded: 2xx. declined: 4xx, which the caller has to change or, for 429, to send again later. failed: "
+                    "500 and 503.",
+                    _PER_SECOND,
+                ),
+                [
+                    Query(_or_none(_rate(f"{_REQUESTS}_count", where='code=~"200|202|204|304"')), "succeeded"),
+                    Query(_or_none(_rate(f"{_REQUESTS}_count", where=_DECLINED)), "declined"),
+                    Query(_or_none(_rate(f"{_REQUESTS}_count", where=_FAILED)), "failed"),
+                ],
+                8,
+            ),
+            graph(
+                Words("Requests by route", "Per second; `none` is for paths that do not exist.", _PER_SECOND),
+                [Query(_rate(f"{_REQUESTS}_count", "method, route"), "{{method}} {{route}}")],
+                8,
+            ),
+            logarithmic(
+                Words("Duration by route (p99)", "Until the answer is ready; logarithmic scale.", _SECONDS),
+                [Query(_quantile(0.99, by="method, route"), "{{method}} {{route}}")],
+                8,
+            ),
+            heat_map(
+                Words(
+                    "Duration of requests",
+                    "How many requests were answered within which time. A second band above the first is a slow route, or a Redis that "
+                    "syncs to disk.",
+                    _SECONDS,
+                ),
+                _rate(f"{_REQUESTS}_bucket", "le"),
+                12,
+                cell_unit=_PER_SECOND,
+            ),
+            graph(
+                Words(
+                    "Declined requests by status",
+                    "Per minute. 401 and 403: keys. 422: invalid orders. 429: the backlog is at its limit, or a key over its rate. 413, 415: "
+                    "bodies that are not accepted.",
+                    _PER_MINUTE,
+                ),
+                [Query("60 * " + _rate(f"{_REQUESTS}_count", "code", _DECLINED), "{{code}}")],
+                12,
+            ),
+        ],
+    )
+
+
+def announcements() -> Section:
+    """What has been announced."""
+    return Section(
+        "Announcements",
+        [
+            stacked(
+                Words(
+                    "Accepted orders by source",
+                    "Orders per second that were put into the queue: by requests (`api`), and by each source of webhooks.",
+                    _PER_SECOND,
+                ),
+                [Query(_rate("ingest_api_accepted_total", "source"), "{{source}}")],
+                24,
+            ),
+        ],
+    )
+
+
+def processes() -> Section:
+    """The processes of the API."""
+    return Section(
+        "Processes",
+        [
+            graph(
+                Words(
+                    "Lag of the event loop (p99)",
+                    "How late the event loop of a process runs due callbacks. Above about 100 ms the processes have too little CPU: raise "
+                    "INGEST_API_PROCESSES, or run more containers.",
+                    _SECONDS,
+                ),
+                [
+                    Query(
+                        f"histogram_quantile(0.99, {_rate('ingest_event_loop_lag_seconds_bucket', 'instance, le')})",
+                        "{{instance}}",
+                    )
+                ],
+                8,
+            ),
+            graph(
+                Words("Restarts within 15 minutes", "Processes that died and were started again.", _COUNT),
+                [
+                    Query(
+                        f"round(sum by (instance) (increase(ingest_process_restarts_total{{{_API}}}[15m])))",
+                        "{{instance}}",
+                    )
+                ],
+                8,
+            ),
+            timeline(
+                Words(
+                    "Answers to Prometheus",
+                    "Down: the API hangs, has stopped, or cannot be reached.",
+                    _COUNT,
+                ),
+                Query(f"up{{{_API}}}", "{{instance}}"),
+                8,
+                states={0: ("down", WARN), 1: ("up", GOOD)},
+            ).height(8),
+        ],
+    )
+
+
+SECTIONS = (at_a_glance, requests, announcements, processes)
+
+
+def http_api() -> models.Dashboard:
+    """The whole dashboard."""
+    dashboard = (
+        Dashboard("Order ingestion: HTTP API")
+        .uid("ingest-http-api")
+        .description("Requests that announce orders, ask for them and manage them, and how they were answered.")
+    )
+    return framed(
+        dashboard,
+        [
+            several(choice("job", "Job", f"{_REQUESTS}_count", "job")),
+            several(choice("instance", "API", 'up{job=~"$job"}', "instance")),
+        ],
+        SECTIONS,
+        'job=~"$job|",instance=~"$instance|"',
+    )
