@@ -1,6 +1,6 @@
 """The dashboard of the HTTP API: requests and their answers, what it has announced, and its processes."""
 
-from board import Section, choice, framed, several
+from frame import Section, choice, framed, several
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from look import GOOD, WARN, Levels, Query, Words, graph, heat_map, logarithmic, number, stacked, timeline

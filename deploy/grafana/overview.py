@@ -1,6 +1,6 @@
 """The dashboard of the workers, from the queue to PostgreSQL; `sections.py` has its panels."""
 
-from board import choice, framed, several
+from frame import choice, framed, several
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.models import dashboard as models
 from sections import SECTIONS

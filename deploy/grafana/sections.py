@@ -3,7 +3,7 @@
 The gauges of the queue are the same on every worker, hence `max`; the counters of the workers are added up.
 """
 
-from board import Section
+from frame import Section
 from look import (
     GOOD,
     WARN,
