@@ -3,26 +3,31 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 from aiohttp import web
 
+from ingest.api.access import open_access
 from ingest.api.connection import ConnectionLimits, HttpServer
+from ingest.api.rate_limit import SharedBuckets
 from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api.webhooks.sources import Source
 from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, groups, open_connections, webhook_sources
 from ingest.domain.errors import ConfigError
 from ingest.flow.shutdown import Shutdown
+from ingest.operations.keys_file import read_keys
 from ingest.processes import allow_connections, listen, run_to_the_end, stop_on
 from ingest.settings import Settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("app")
 # What the bodies of all requests of a process may take, in bytes.
@@ -33,6 +38,7 @@ def run_api(settings: Settings) -> int:
     """`ingest api`: run the processes of the HTTP API until SIGTERM; returns the exit code."""
     check_access(settings)
     webhooks = webhook_sources(settings)
+    buckets = SharedBuckets()
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:
@@ -43,7 +49,7 @@ def run_api(settings: Settings) -> int:
     children = [
         Child(
             f"api-{slot}",
-            partial(_api_process, settings, series, slot, listener, webhooks),
+            partial(_api_process, settings, series, buckets, slot, listener, webhooks),
             on_death=series.of(slot).restarts.inc,
         )
         for slot in range(settings.api_processes)
@@ -59,9 +65,10 @@ def check_access(settings: Settings) -> None:
     """See that the API is not open to a network by mistake.
 
     Raises:
-        ConfigError: if it would be.
+        ConfigError: if it would be, or if the API keys cannot be read.
     """
     if settings.api_keys_file is not None:
+        read_keys(Path(settings.api_keys_file))
         return
     if not _is_loopback(settings.api_host) and settings.api_open != "on":
         raise ConfigError(
@@ -86,6 +93,18 @@ def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
     described = groups(settings, Connections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
     named = [(route.path, route.method) for route in all_routes(described)]
     return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
+
+
+@asynccontextmanager
+async def open_admission(
+    settings: Settings, buckets: SharedBuckets, denied: Mapping[str, Counter]
+) -> AsyncIterator[Admission]:
+    """Who is admitted: those with a key, or everybody if the settings name no keys."""
+    if settings.api_keys_file is None:
+        yield OpenAccess()
+        return
+    async with open_access(Path(settings.api_keys_file), buckets, denied) as access:
+        yield access
 
 
 @asynccontextmanager
@@ -124,6 +143,7 @@ async def serving_api(
 def _api_process(
     settings: Settings,
     series: ApiSeries,
+    buckets: SharedBuckets,
     slot: int,
     listener: socket.socket,
     webhooks: Sequence[Source],
@@ -134,7 +154,10 @@ def _api_process(
         stop_on(lifeline, shutdown.request)
         metrics = series.of(slot)
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
-            async with serving_api(settings, metrics, listener, webhooks=webhooks) as stop:
+            async with (
+                open_admission(settings, buckets, metrics.denied) as access,
+                serving_api(settings, metrics, listener, access, webhooks) as stop,
+            ):
                 await shutdown.requested.wait()
                 stop()
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from multidict import MultiMapping
@@ -19,7 +18,7 @@ from ingest.api.presented_key import NoKey, NotPresentable, presented_key
 from ingest.api.problems import Problem
 from ingest.api.rate_limit import Bucket, SharedBuckets, Taken
 from ingest.api.routing import Caller, Scope
-from ingest.domain.api_key import ApiKey, digest_of, has_valid_checksum
+from ingest.domain.api_key import ApiKey, Denial, digest_of, has_valid_checksum
 from ingest.domain.errors import ConfigError
 from ingest.file_watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.operations.keys_file import SETTING, read_keys
@@ -28,17 +27,6 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("api")
 _CHALLENGE = 'Bearer realm="ingest"'
-ANONYMOUS = Caller("anonymous", frozenset(Scope))
-
-
-class Denial(StrEnum):
-    """Why a request was not admitted; counted in metrics."""
-
-    NO_KEY = "no_key"
-    MALFORMED = "malformed"
-    UNKNOWN = "unknown_key"
-    SCOPE = "scope"
-    RATE = "rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +46,6 @@ class _Known:
 
 # No text has this digest.
 _UNKNOWN = _Known(bytes(32), Caller("", frozenset()), None)
-
-
-class OpenAccess:
-    """Admits everybody to everything: for an API on a loopback address."""
-
-    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
-        """Nobody in particular."""
-        del headers, scope
-        return ANONYMOUS
 
 
 class Access:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
+from multidict import MultiMapping
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from ingest.api.dispatch import Table
@@ -39,8 +40,8 @@ _CLOSING = frozenset({408, 413})
 class Admission(Protocol):
     """Decides who is calling."""
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
-        """The caller.
+    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+        """The caller, who has the scope.
 
         Raises:
             Problem: 401, 403 or 429.
@@ -50,9 +51,9 @@ class Admission(Protocol):
 class OpenAccess:
     """Admits everybody to everything: for an API on a loopback address."""
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
+    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
         """Nobody in particular."""
-        del headers
+        del headers, scope
         return ANONYMOUS
 
 
@@ -178,14 +179,27 @@ def _for_some(handler: Handler, scope: Scope, access: Admission) -> Callable[[Re
     admit = access.admit
 
     async def answer(request: Request) -> web.StreamResponse:
-        caller = admit(request.headers)
-        if scope not in caller.scopes:
-            raise Problem(403, "missing_scope", f"the key lacks the scope {scope.value}", scope=scope.value)
+        caller = admit(request.headers, scope)
         if "Expect" in request.headers:
             await _expect(request)
+        if caller.headers:
+            return await _answer_with(caller.headers, handler(request, caller))
         return await handler(request, caller)
 
     return answer
+
+
+async def _answer_with(
+    headers: tuple[tuple[str, str], ...], answering: Awaitable[web.StreamResponse]
+) -> web.StreamResponse:
+    """An answer with further headers, also if it is an error."""
+    try:
+        response = await answering
+    except Problem as problem:
+        problem.headers = {**dict(headers), **problem.headers}
+        raise
+    response.headers.update(headers)
+    return response
 
 
 async def _expect(request: Request) -> None:

@@ -35,6 +35,16 @@ class Scope(StrEnum):
     ERASE = "erase"
 
 
+class Denial(StrEnum):
+    """Why a request was not admitted; counted in metrics."""
+
+    NO_KEY = "no_key"
+    MALFORMED = "malformed"
+    UNKNOWN = "unknown_key"
+    SCOPE = "scope"
+    RATE = "rate"
+
+
 @dataclass(frozen=True, slots=True)
 class RateLimit:
     """How often a key may be used.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ingest.domain.api_key import Denial
 from ingest.telemetry.metrics import LOOP_LAG, RESTARTS
 from ingest.telemetry.shared_metrics import Counter, Histogram, SharedMetrics, Spec
 from ingest.telemetry.webhook_metrics import webhook_counters, webhooks_spec
@@ -26,11 +27,13 @@ class ApiMetrics:
         requests: by route and method, then by status.
         accepted: by source.
         webhooks: by source and result.
+        denied: requests that were not admitted, by reason.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
     accepted: Mapping[str, Counter]
     webhooks: Mapping[tuple[str, str], Counter]
+    denied: Mapping[str, Counter]
     loop_lag: Histogram
     restarts: Counter
 
@@ -63,7 +66,11 @@ class ApiSeries:
             tuple(sources),
         )  # fmt: skip
         self._webhooks = webhooks_spec(webhooks)
-        self.specs = (self._requests, self._accepted, self._webhooks, LOOP_LAG, RESTARTS)
+        self._denied = Spec(
+            "ingest_api_denied_total", "counter", "Requests to the HTTP API that were not admitted.", "reason",
+            tuple(Denial),
+        )  # fmt: skip
+        self.specs = (self._requests, self._accepted, self._denied, self._webhooks, LOOP_LAG, RESTARTS)
         self.shared_metrics = SharedMetrics(self.specs, processes)
 
     def of(self, slot: int) -> ApiMetrics:
@@ -77,6 +84,7 @@ class ApiSeries:
             },
             accepted=row.counter(self._accepted),
             webhooks=webhook_counters(row, self._webhooks),
+            denied=row.counter(self._denied),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],
         )

@@ -22,7 +22,12 @@ Examples:
 
 
 def create(
-    name: Annotated[str, typer.Argument(help="Who will use it: letters, digits, `.`, `_` and `-`.", metavar="NAME")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Who will use it: letters and digits, after the first also `.`, `_` and `-`.", metavar="NAME"
+        ),
+    ],
     *,
     scope: Annotated[
         list[Scope] | None,
@@ -51,7 +56,7 @@ def create(
 
     if not is_key_name(name):
         raise typer.BadParameter(
-            "must be up to 64 letters, digits, `.`, `_` and `-`, a letter or digit first", param_hint="'NAME'"
+            "must be up to 64 letters and digits, after the first also `.`, `_` and `-`", param_hint="'NAME'"
         )
     if not scope:
         raise typer.BadParameter(

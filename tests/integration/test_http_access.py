@@ -1,0 +1,82 @@
+"""API keys over real HTTP: the headers of a rate limit are on every answer, and nothing is queued without a key."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from http_api import Api, running_api
+
+from ingest.api.access import Access
+from ingest.api.rate_limit import SharedBuckets
+from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+from ingest.telemetry.shared_metrics import Counter
+
+KEY = make_key(b"limited " * 2)
+BEARER = {"Authorization": f"Bearer {KEY}"}
+POLICY = '"default";q=3;w=300'
+
+
+@pytest.fixture
+async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
+    cells = memoryview(bytearray(8 * len(Denial))).cast("d")
+    denied = {reason.value: Counter(cells, at) for at, reason in enumerate(Denial)}
+    limited = ApiKey("limited", digest_of(KEY), frozenset({Scope.ENQUEUE}), RateLimit(0.01, 3))
+    access = Access([limited], SharedBuckets(), denied, lambda: 0.0)
+    async with running_api(redis_url, "postgresql://127.0.0.1:1/none", queue_name, access) as api:
+        yield api
+
+
+async def answer_to(api: Api, body: object) -> tuple[int, dict[str, str]]:
+    async with api.http.post(f"{api.url}/v1/orders", json=body, headers=BEARER) as answer:
+        kept = ("RateLimit", "RateLimit-Policy", "Retry-After", "Content-Type")
+        return answer.status, {name: answer.headers[name] for name in kept if name in answer.headers}
+
+
+async def test_answers_and_errors_of_a_limited_key_tell_what_is_left(api: Api) -> None:
+    accepted = await answer_to(api, {"order_ids": ["1"]})
+    invalid = await answer_to(api, {"order_ids": ["a b"]})
+    last = await answer_to(api, {"order_ids": ["1"]})
+    refused = await answer_to(api, {"order_ids": ["1"]})
+
+    assert [status for status, _ in (accepted, invalid, last, refused)] == [202, 422, 202, 429]
+    assert [headers["RateLimit"] for _, headers in (accepted, invalid, last, refused)] == [
+        '"default";r=2;t=100',
+        '"default";r=1;t=200',
+        '"default";r=0;t=100',
+        '"default";r=0;t=100',
+    ]
+    assert {headers["RateLimit-Policy"] for _, headers in (accepted, invalid, last, refused)} == {POLICY}
+    assert refused[1]["Retry-After"] == "100"
+    assert refused[1]["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "",
+        f"Authorization: Bearer {KEY[:-1]}\r\n",
+        f"Authorization: Bearer {KEY}\r\nAuthorization: Bearer {KEY}\r\n",
+        f"Authorization: Bearer {KEY}\r\nX-API-Key: {KEY}\r\n",
+        f"Authorization: Bearer {KEY}\x00\r\n",
+        f"Authorization: Bearer {KEY}, Bearer {KEY}\r\n",
+        "X-API-Key: " + "a" * 7_000 + "\r\n",
+        "X-API-Key: \u00e9\r\n",
+    ],
+)
+async def test_headers_as_an_attacker_sends_them_are_refused_and_queue_nothing(
+    api: Api, redis_url: str, queue_name: str, headers: str
+) -> None:
+    body = '{"order_ids": ["1"]}'
+    lines = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+
+    writer.write(f"POST /v1/orders HTTP/1.1\r\n{lines}{headers}\r\n{body}".encode())
+    answer = (await reader.read()).decode()
+    writer.close()
+
+    assert answer.split()[1] in {"400", "401"}
+    assert KEY[:-1] not in answer
+    async with control_client(redis_url) as redis:
+        assert await redis.xlen(Keys.of(queue_name).stream) == 0
