@@ -39,11 +39,22 @@ async def probe(client: Redis, key: str) -> Capabilities:
         claims_as_it_reads=await _is_known(
             client, "XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "CLAIM", 1000, "STREAMS", key, ">"
         ),
-        adds_idempotently=await _is_known(
-            client, "XADD", key, "NOMKSTREAM", "IDMP", "probe", "probe", "*", "order_id", "probe"
-        ),
+        adds_idempotently=await _adds_idempotently(client, key),
         releases=await _is_known(client, "XNACK", key, "none", "SILENT", "IDS", 1, "0-1"),
     )
+
+
+async def probe_for_producers(client: Redis, key: str) -> Capabilities:
+    """`probe` for those who only add entries: what they never send is not tried, as their users may not send it.
+
+    Raises:
+        QueueUnavailable: if Redis cannot be used right now.
+    """
+    return Capabilities(adds_idempotently=await _adds_idempotently(client, key))
+
+
+async def _adds_idempotently(client: Redis, key: str) -> bool:
+    return await _is_known(client, "XADD", key, "NOMKSTREAM", "IDMP", "probe", "probe", "*", "order_id", "probe")
 
 
 async def _is_known(client: Redis, *command: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.queue.capabilities import probe
+from ingest.queue.capabilities import probe_for_producers
 from ingest.queue.connection import QueueFull, translated
 from ingest.queue.drain_rate import UNKNOWN, Backlog
 from ingest.queue.keys import Lane
@@ -113,7 +113,7 @@ class EnqueueScript:
             QueueRefused: if Redis refuses us.
         """
         if self._script is None:
-            self._script = load(self._client, "enqueue", await probe(self._client, self._to.probe))
+            self._script = load(self._client, "enqueue", await probe_for_producers(self._client, self._to.probe))
         try:
             return await self._add(self._script, number, batch)
         except QueueFull as full:

@@ -1,7 +1,6 @@
 """Every command of the service works with no more rights than deploy/ gives it, on each server that it supports."""
 
 import asyncio
-import hashlib
 import os
 import re
 import signal
@@ -13,29 +12,16 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from acceptance.accounts import FORBIDDEN, PASSWORD, QUEUE, create_user, permitted
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from redis import Redis
-from redis.exceptions import NoPermissionError
 from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, closing_cli, connected, eventually
 
 import ingest.queue
 from ingest.queue.keys import Keys
 from ingest.store.schema import migrations
-
-# The queue that users.acl is written for.
-QUEUE = "orders"
-PASSWORD = "w/rker p@ss"
-USERS = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
-
-
-def rules_of(user: str) -> list[str]:
-    """A user's rules in users.acl, its lines joined and its password's hash put in, as start.sh does."""
-    lines = [line for line in USERS.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
-    joined = "\n".join(lines).replace("\\\n", " ")
-    [rules] = re.findall(rf"^user {user} (.*)$", joined, re.MULTILINE)
-    return re.sub(r"@\w+_PASSWORD@", hashlib.sha256(PASSWORD.encode()).hexdigest(), rules).split()
 
 
 @dataclass
@@ -59,11 +45,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
     """The URLs of one server: with all rights, and with the worker's."""
     kind: Kind = request.param
     with kind.server(tmp_path / "server") as running:
-        parts = urlsplit(running.url)
-        rules = [rule for rule in rules_of("ingest") if rule != "+client|setinfo" or kind.knows_setinfo]
-        with Redis.from_url(running.url) as admin:
-            admin.execute_command("ACL", "SETUSER", "ingest", "reset", *rules)
-        yield running.url, f"redis://ingest@{parts.hostname}:{parts.port}/0"
+        yield running.url, create_user(running.url, kind, "ingest")
 
 
 @pytest.fixture
@@ -168,40 +150,8 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     assert outcomes.count("dead_lettered") == 7
 
 
-FORBIDDEN = [
-    "FLUSHALL",
-    "FLUSHDB",
-    "CONFIG GET *",
-    "CONFIG SET maxmemory-policy allkeys-lru",
-    "KEYS *",
-    "SCAN 0",
-    "SHUTDOWN NOSAVE",
-    "SAVE",
-    "REPLICAOF NO ONE",
-    "MONITOR",
-    "ACL LIST",
-    "CLIENT LIST",
-    "SCRIPT FLUSH",
-    "SUBSCRIBE x",
-    "GET other",
-    "XADD ingest:{other}:stream * order_id a",
-    "DEL ingest:{orders}:stream",
-    "RENAME ingest:{orders}:stream other",
-    "XSETID ingest:{orders}:stream 9-9",
-    "XGROUP DESTROY ingest:{orders}:stream ingest",
-]
-
-
 def test_the_workers_user_can_do_nothing_else(server: tuple[str, str]) -> None:
-    def is_refused(forbidden: str) -> bool:
-        try:
-            worker.execute_command(*forbidden.split())
-        except NoPermissionError:
-            return True
-        return False
-
-    with Redis.from_url(server[1], username="ingest", password=PASSWORD) as worker:
-        assert [forbidden for forbidden in FORBIDDEN if not is_refused(forbidden)] == []
+    assert permitted(server[1], "ingest", FORBIDDEN) == []
 
 
 def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None:
