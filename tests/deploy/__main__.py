@@ -20,7 +20,7 @@ from deploy.stage import Stage
 
 _HERE = Path(__file__).parent
 # As a story: each begins with what the one before has left.
-_CHAPTERS = ("image", "up", "accounts", "commands", "faults", "watching", "down")
+_CHAPTERS = ("image", "up", "accounts", "commands", "api", "faults", "watching", "down")
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ _COPIED = (
     *("Dockerfile", ".dockerignore", "docker-compose.yml", "deploy", "ingest"),
     *("pyproject.toml", "requirements.lock", "requirements-build.lock", "README.md", "LICENSE"),
 )
-_PORTS = ("REDIS_PORT", "POSTGRES_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT")
+_PORTS = ("REDIS_PORT", "POSTGRES_PORT", "API_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT")
 # Less than a test may take.
 _HEALTHY_WITHIN = 100
 # What Redis keeps by default; it shows ten unless told otherwise.
@@ -168,7 +168,11 @@ class Project:
 
     def redis(self, user: str = "admin") -> Redis:
         """Redis as one of its users sees it, by the published port."""
-        password = {"admin": "redis_admin_password", "ingest": "redis_password"}[user]
+        password = {
+            "admin": "redis_admin_password",
+            "ingest": "redis_password",
+            "ingest-api": "redis_api_password",
+        }[user]
         return Redis(
             port=self.ports["REDIS_PORT"], username=user, password=self.secret(password), decode_responses=True
         )
@@ -180,7 +184,11 @@ class Project:
 
     def query(self, statement: str, *arguments: object, role: str = "ingest") -> list[Any]:
         """Rows of the database, as one of its roles sees it, by the published port."""
-        password = {"ingest": "postgres_password", "ingest_owner": "postgres_owner_password"}[role]
+        password = {
+            "ingest": "postgres_password",
+            "ingest_api": "postgres_api_password",
+            "ingest_owner": "postgres_owner_password",
+        }[role]
 
         async def ask() -> list[Any]:
             connection = await asyncpg.connect(

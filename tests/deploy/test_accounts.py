@@ -39,6 +39,26 @@ def test_redis_refuses_the_service_what_it_does_not_need(system: Project, comman
         redis.execute_command(*command.split())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "FLUSHALL",
+        "CONFIG GET maxmemory",
+        "KEYS *",
+        "GET another-key",
+        "DEL ingest:{orders}:stream",
+        "XREADGROUP GROUP ingest x STREAMS ingest:{orders}:stream >",
+        "XACK ingest:{orders}:stream ingest 1-1",
+        "XGROUP DESTROY ingest:{orders}:stream ingest",
+        "XTRIM ingest:{orders}:stream MAXLEN 0",
+        "EVAL return(redis.call('FLUSHALL')) 0",
+    ],
+)
+def test_redis_refuses_the_api_what_it_does_not_need(system: Project, command: str) -> None:
+    with system.redis("ingest-api") as redis, pytest.raises(ResponseError, match=_REFUSED):
+        redis.execute_command(*command.split())
+
+
 def test_redis_has_no_user_without_a_password(system: Project) -> None:
     done = system.attempt("exec", "--no-TTY", "redis", "redis-cli", "ping")
 
@@ -65,6 +85,27 @@ def test_redis_has_no_user_without_a_password(system: Project) -> None:
 def test_postgres_refuses_the_workers_what_they_do_not_need(system: Project, statement: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         system.query(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE orders",
+        "TRUNCATE orders",
+        "UPDATE orders SET status = 'paid'",
+        "INSERT INTO orders (order_id) VALUES ('1')",
+        "DELETE FROM erased_orders",
+        "UPDATE audit_log SET actor = 'nobody'",
+        "DELETE FROM audit_log",
+        "UPDATE schema_migrations SET version = 0",
+        "CREATE TABLE more (id int)",
+        "CREATE TEMPORARY TABLE more (id int)",
+        "COPY orders TO PROGRAM 'cat'",
+    ],
+)
+def test_postgres_refuses_the_api_what_it_does_not_need(system: Project, statement: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        system.query(statement, role="ingest_api")
 
 
 def test_postgres_wants_a_password_from_the_network(system: Project) -> None:

@@ -32,6 +32,7 @@ def test_no_process_is_roots(system: Project) -> None:
         "redis",
         "postgres",
         "worker",
+        "api",
         "upstream",
         "prometheus",
         "alertmanager",
@@ -75,7 +76,7 @@ def test_ports_are_published_on_the_loopback_only(system: Project) -> None:
     ]
 
     assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
-    assert len(bindings) == 4
+    assert len(bindings) == 5
 
 
 def test_prometheus_scrapes_every_worker_and_knows_the_rules(system: Project) -> None:
@@ -86,6 +87,10 @@ def test_prometheus_scrapes_every_worker_and_knows_the_rules(system: Project) ->
     assert _up(system, "alertmanager") == ["alertmanager:9093"]
     managers = system.ask_prometheus("alertmanagers")["activeAlertmanagers"]
     assert [manager["url"] for manager in managers] == ["http://alertmanager:9093/api/v2/alerts"]
+
+
+def test_prometheus_scrapes_the_api(system: Project) -> None:
+    wait_for("the API is scraped", lambda: len(_up(system, "ingest-api")) == 1, within=45, every=0.5)
 
 
 def _up(system: Project, job: str) -> list[str]:
