@@ -278,6 +278,28 @@ def external_api() -> Section:
                 24,
                 states={0: ("closed", GOOD), 1: ("open", WARN)},
             ),
+            logarithmic(
+                Words(
+                    "Wait for the quota",
+                    "How long requests waited for the quota that all processes share (INGEST_UPSTREAM_RATE, "
+                    "INGEST_UPSTREAM_CONCURRENCY); logarithmic scale. With a backlog, waiting is normal: the quota is used in full. "
+                    "Without data, no quota is set.",
+                    _SECONDS,
+                ),
+                _quantiles("ingest_rate_limit_wait_seconds"),
+                12,
+            ),
+            graph(
+                Words(
+                    "Granted share of the quota",
+                    "What the chosen workers are granted: requests per second (rate), and at a time (concurrency). All workers of all "
+                    "services with this quota together are granted no more than it. Far below it with orders waiting: other services "
+                    "use the rest, or Redis is unavailable and each process keeps to its safe share.",
+                    _COUNT,
+                ),
+                [Query(f"sum by (kind) (ingest_upstream_quota{{{_WORKERS}}})", "{{kind}}")],
+                12,
+            ),
         ],
     )
 
@@ -354,6 +376,26 @@ def outcomes() -> Section:
                 _rate("ingest_order_latency_seconds_bucket", "le"),
                 8,
                 cell_unit=_PER_SECOND,
+            ),
+            graph(
+                Words(
+                    "Time since the last commit",
+                    "Time since any of the chosen workers last committed a batch. It grows while there is nothing to store; with orders "
+                    "waiting it stays below a second. Without data, none has committed one since its start.",
+                    _SECONDS,
+                ),
+                [Query(f"time() - max(ingest_last_success_timestamp_seconds{{{_WORKERS}}} > 0)", "last commit")],
+                12,
+            ),
+            logarithmic(
+                Words(
+                    "Duration of the transform",
+                    "One call of your own function (INGEST_TRANSFORM), the wait for a free process included; logarithmic scale. At its "
+                    "limit (INGEST_TRANSFORM_TIMEOUT) orders become dead letters. Without data, no transform is set.",
+                    _SECONDS,
+                ),
+                _quantiles("ingest_transform_seconds"),
+                12,
             ),
         ],
     )
