@@ -19,6 +19,7 @@ from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api.webhooks.sources import Source
 from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, groups, open_connections, webhook_sources
 from ingest.domain.errors import ConfigError
+from ingest.file_watch import watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.keys_file import read_keys
 from ingest.processes import allow_connections, listen, run_to_the_end, stop_on
@@ -119,7 +120,8 @@ async def serving_api(
 
     Yields a function to call when the stop has been requested: answers say from then on that connections close.
     """
-    async with open_connections(settings) as connections:
+    secrets = [source.secrets.watched() for source in webhooks]
+    async with open_connections(settings) as connections, watching(secrets):
         memory = BodyMemory(max(_BODY_MEMORY, 2 * settings.api_body_limit))
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
         routes = groups(settings, connections, metrics.accepted, memory, received)

@@ -1,130 +1,81 @@
 """Secrets in files are used soon after they have changed, and what cannot be read changes nothing."""
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ingest.api.webhooks.keys import HmacKey, Key, text_key
+from ingest.api.webhooks.keys import HmacKey, encoded_key, text_key
 from ingest.api.webhooks.secret_files import SecretFiles
 
 
-class Clocks:
-    """Two clocks, the second one of the files' times."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return 1_700_000_000.0 + self.now
+def secrets(files: SecretFiles) -> list[str]:
+    return [key.secret.decode() for key in files.keys if isinstance(key, HmacKey)]
 
 
-@pytest.fixture
-def clocks() -> Clocks:
-    return Clocks()
+def test_each_line_of_each_file_is_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"new\r\n\nold \n")
+    (tmp_path / "b").write_text("#third")
+
+    assert secrets(SecretFiles([tmp_path / "a", tmp_path / "b"], text_key())) == ["new", "old", "#third"]
 
 
-def write(path: Path, secrets: str, clocks: Clocks) -> None:
-    path.write_text(secrets)
-    os.utime(path, (clocks.wall(), clocks.wall()))
-
-
-def opened(clocks: Clocks, *paths: Path) -> SecretFiles:
-    return SecretFiles(paths, text_key(), clocks.monotonic, clocks.wall)
-
-
-def secrets(keys: Sequence[Key]) -> list[str]:
-    return [key.secret.decode() for key in keys if isinstance(key, HmacKey)]
-
-
-def test_each_line_of_each_file_is_a_secret(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "a", "new\r\n\nold \n", clocks)
-    write(tmp_path / "b", "#third", clocks)
-
-    assert secrets(opened(clocks, tmp_path / "a", tmp_path / "b").keys()) == ["new", "old", "#third"]
-
-
-def test_a_changed_file_is_used_after_a_second(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "a", "old", clocks)
-    files = opened(clocks, tmp_path / "a")
-    write(tmp_path / "a", "new", clocks)
+async def test_a_changed_file_is_used_when_it_does_not_change_any_more(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    files = SecretFiles([tmp_path / "a"], text_key())
+    watched = files.watched()
+    await watched.start()
+    (tmp_path / "a").write_text("the new one")
 
     seen = []
-    for _ in range(4):
-        clocks.now += 0.6
-        seen += secrets(files.keys())
-
-    assert seen == ["old", "new", "new", "new"]
-
-
-def test_a_file_that_has_just_been_changed_is_read_when_it_has_settled(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "a", "old", clocks)
-    files = opened(clocks, tmp_path / "a")
-
-    clocks.now += 10
-    write(tmp_path / "a", "n", clocks)
-    assert secrets(files.keys()) == ["old"]
-    clocks.now += 1
-    write(tmp_path / "a", "new", clocks)
-    assert secrets(files.keys()) == ["old"]
-    clocks.now += 1
-    assert secrets(files.keys()) == ["new"]
-
-
-def test_a_replaced_link_is_noticed(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "one", "aaa", clocks)
-    write(tmp_path / "two", "bbb", clocks)
-    (tmp_path / "link").symlink_to("one")
-    files = opened(clocks, tmp_path / "link")
-
-    (tmp_path / "new").symlink_to("two")
-    (tmp_path / "new").replace(tmp_path / "link")
-    clocks.now += 2
-
-    assert secrets(files.keys()) == ["bbb"]
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff"])
-def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(
-    tmp_path: Path, clocks: Clocks, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path / "a", "old", clocks)
-    files = opened(clocks, tmp_path / "a")
-    (tmp_path / "a").write_bytes(content)
-    os.utime(tmp_path / "a", (clocks.wall(), clocks.wall()))
-
     for _ in range(3):
-        clocks.now += 2
-        assert secrets(files.keys()) == ["old"]
-    output = capsys.readouterr()
-    assert (output.out + output.err).count("secret_not_reloaded") == 1
+        await watched.check()
+        seen += secrets(files)
 
-    write(tmp_path / "a", "new", clocks)
-    clocks.now += 2
-    assert secrets(files.keys()) == ["new"]
+    assert seen == ["old", "the new one", "the new one"]
 
 
-def test_a_removed_file_changes_nothing(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "a", "old", clocks)
-    files = opened(clocks, tmp_path / "a")
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff", None])
+async def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(tmp_path: Path, content: bytes | None) -> None:
+    (tmp_path / "a").write_text("old")
+    files = SecretFiles([tmp_path / "a"], text_key())
+    watched = files.watched()
+    await watched.start()
+
     (tmp_path / "a").unlink()
+    if content is not None:
+        (tmp_path / "a").write_bytes(content)
+    for _ in range(3):
+        await watched.check()
+    assert secrets(files) == ["old"]
+
+    (tmp_path / "a").write_text("the new one")
+    for _ in range(2):
+        await watched.check()
+    assert secrets(files) == ["the new one"]
+
+
+async def test_a_process_that_starts_later_reads_the_files_of_then(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    files = SecretFiles([tmp_path / "a"], text_key())
+    (tmp_path / "a").write_text("new")
+
+    await files.watched().start()
+
+    assert secrets(files) == ["new"]
+
+
+async def test_no_secret_is_in_what_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("00ff")
+    files = SecretFiles([tmp_path / "a"], encoded_key("hex", "sha256"))
+    watched = files.watched()
+    await watched.start()
+    (tmp_path / "a").write_text("do-not-log-this")
 
     for _ in range(3):
-        clocks.now += 2
-        assert secrets(files.keys()) == ["old"]
+        await watched.check()
 
-
-def test_files_are_looked_at_once_a_second_at_most(tmp_path: Path, clocks: Clocks) -> None:
-    write(tmp_path / "a", "old", clocks)
-    files = opened(clocks, tmp_path / "a")
-    clocks.now += 2
-    files.keys()
-    write(tmp_path / "a", "new", clocks)
-
-    clocks.now += 0.9
-
-    assert secrets(files.keys()) == ["old"]
+    output = capsys.readouterr()
+    text = output.out + output.err
+    assert text.count("secret_not_reloaded") == 1
+    assert "a secret is not hex" in text
+    assert "do-not-log-this" not in text

@@ -65,7 +65,7 @@ def check_nothing(body: bytes) -> None:
 def _check_signature(source: Source, headers: Headers, body: bytes, now: float) -> None:
     claim = source.profile.scheme.claim(headers)
     # Also without a claim: how long the answer takes tells nothing.
-    if not is_signed(claim or _UNSIGNED, body, source.secrets.keys()) or claim is None:
+    if not is_signed(claim or _UNSIGNED, body, source.secrets.keys) or claim is None:
         raise Refused(WebhookResult.BAD_SIGNATURE, "bad_signature", "no signature of this request fits")
     if claim.timestamp is not None and not abs(now - claim.timestamp) <= source.tolerance:
         detail = f"the timestamp differs from now by more than {source.tolerance:g} s"

@@ -131,7 +131,7 @@ def _described(source: "Source") -> dict[str, Any]:
     return {
         "source": source.name,
         "path": source.path,
-        "keys": len(source.secrets.keys()),
+        "keys": len(source.secrets.keys),
         "event": str(profile.event) if profile.event is not None else None,
         "events": list(profile.events or ()),
         "ignored": list(profile.ignore),
