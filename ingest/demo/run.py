@@ -22,6 +22,7 @@ from ingest.domain.errors import Unavailable
 from ingest.lab.commands import Command, Commands
 from ingest.lab.endpoints import ApiControl, WorkerMetrics
 from ingest.lab.errors import LabFailed
+from ingest.lab.http_api import post_orders, wait_until_served
 from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.lab.servers.server import free_port
 from ingest.lab.session import allow_open_files, orderly_exit
@@ -82,19 +83,31 @@ class _Demo:
         self._ids = plan.order_ids(self._documents)
 
     def prepare(self) -> str:
-        """Start the API, make the tables, enqueue the orders, all at the same time; return the API's URL."""
-        commands = self._commands
-        self._view.step(f"starting the simulated external API, enqueueing {self._plan.orders:,} orders ...")
+        """Start the API, make the tables, announce the orders, all at the same time; return the API's URL."""
+        commands, port = self._commands, free_port()
+        self._view.step(f"starting the simulated external API, announcing {self._plan.orders:,} orders ...")
         commands.configure(
-            {"INGEST_REDIS_URL": self._servers.redis_url, "INGEST_POSTGRES_DSN": self._servers.postgres_dsn}
+            {
+                "INGEST_REDIS_URL": self._servers.redis_url,
+                "INGEST_POSTGRES_DSN": self._servers.postgres_dsn,
+                "INGEST_API_PORT": str(port),
+                "INGEST_API_METRICS_PORT": "0",
+            }
         )
         self.api = commands.start("upstream", "--port", "0", *self._plan.api_options(self._documents))
         migrate = commands.start("migrate")
+        # One half by the command line, the other half by HTTP.
+        middle = len(self._ids) // 2
         ids = commands.home / "ids.txt"
-        ids.write_text("".join(f"{order_id}\n" for order_id in self._ids))
+        ids.write_text("".join(f"{order_id}\n" for order_id in self._ids[:middle]))
+        http_api = commands.start("api")
         enqueue = commands.start("enqueue", "--quiet", "--file", ids.name)
+        wait_until_served([http_api], port)
+        post_orders(port, self._ids[middle:])
         for command in (migrate, enqueue):
             command.finish()
+        if http_api.stop(_STOP_SECONDS) != 0:
+            raise http_api.failed("did not stop when asked")
         url = self.api.first_url()
         commands.configure({"INGEST_UPSTREAM_URL": url})
         return url

@@ -1,13 +1,11 @@
 """What answers the clients: the service's own command, and a handler that only answers."""
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPException
 
-from ingest.bench.errors import BenchFailed
 from ingest.bench.stage import Stage
-from ingest.lab.commands import TIMEOUT, LoggedProcess
+from ingest.lab.commands import LoggedProcess
+from ingest.lab.http_api import wait_until_served
 from ingest.lab.servers.server import free_port
 
 SERVERS = {
@@ -18,8 +16,6 @@ SERVERS = {
 }
 """What each is, by its name."""
 
-_ASK_AGAIN_AFTER = 0.02
-
 
 @contextmanager
 def serving(on: Stage, server: str, processes: int) -> Iterator[tuple[int, Sequence[LoggedProcess]]]:
@@ -27,7 +23,7 @@ def serving(on: Stage, server: str, processes: int) -> Iterator[tuple[int, Seque
     port = free_port()
     parts = _start(on, server, processes, port)
     try:
-        _wait_until_served(parts, port)
+        wait_until_served(parts, port)
         yield port, parts
     finally:
         for part in parts:
@@ -48,24 +44,3 @@ def _start(on: Stage, server: str, processes: int, port: int) -> list[LoggedProc
         {"INGEST_API_PORT": str(port), "INGEST_API_PROCESSES": str(processes), "INGEST_DURABILITY": durability}
     )
     return [on.commands.start("api")]
-
-
-def _wait_until_served(parts: Sequence[LoggedProcess], port: int) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not _is_served(port):
-        if ended := next((part for part in parts if part.has_ended(within=_ASK_AGAIN_AFTER)), None):
-            raise ended.failed("ended by itself")
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"nothing answers on port {port}")
-
-
-def _is_served(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
-    try:
-        connection.request("GET", "/healthz")
-        connection.getresponse()
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
-    return True
