@@ -16,6 +16,8 @@ RANDOM_BYTES = 16
 PREFIX = "ingest_"
 PATTERN = PREFIX + r"[0-9A-Za-z]{28}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+# Those who have no key, as audit and metrics name them.
+_TAKEN = frozenset({"anonymous", "nobody"})
 # Of a key's rate and burst, so that counting stays exact.
 SLOWEST, FASTEST = 0.001, 1e6
 LARGEST_BURST = 1_000_000
@@ -108,7 +110,7 @@ def digest_of(text: str) -> bytes:
 
 def is_key_name(text: str) -> bool:
     """Whether a text may be the name of a key."""
-    return re.fullmatch(NAME_PATTERN, text, re.ASCII) is not None
+    return re.fullmatch(NAME_PATTERN, text, re.ASCII) is not None and text not in _TAKEN
 
 
 def _checksum(body: str) -> str:

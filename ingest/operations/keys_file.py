@@ -126,7 +126,9 @@ def _parse(path: Path, content: bytes) -> list[tuple[ApiKey, int]]:
 def _key_of(line: bytes) -> ApiKey:
     read = msgspec.json.decode(line, type=_Line)
     if not is_key_name(read.name):
-        raise ValueError("name: up to 64 letters and digits, after the first also `.`, `_` and `-`")
+        raise ValueError(
+            "name: up to 64 letters and digits, after the first also `.`, `_` and `-`, and not `anonymous` or `nobody`"
+        )
     if re.fullmatch("[0-9a-f]{64}", read.sha256) is None:
         raise ValueError("sha256: must be 64 hexadecimal digits, the SHA-256 of the key and not the key")
     limit = limit_of(read.rate, read.burst)

@@ -99,6 +99,7 @@ def test_a_name_that_is_taken_is_refused(plain: Cli, path: Path) -> None:
     ("given", "error"),
     [
         (("create", "a b", "--scope", "read"), "must be up to 64 letters"),
+        (("create", "anonymous", "--scope", "read"), "and not `anonymous` or `nobody`"),
         (("create", "shop"), "say what the key may do"),
         (("create", "shop", "--scope", "all"), "'all' is not one of"),
         (("create", "shop", "--scope", "read", "--burst", "5"), "needs --rate"),

@@ -100,3 +100,12 @@ async def test_the_api_announces_orders_and_no_command_is_refused(
 
 def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> None:
     assert permitted(server[1], "ingest-api", [*FORBIDDEN, *WORKERS_ALONE]) == []
+
+
+def test_the_user_of_the_api_can_wait_for_disk_and_replicas(
+    server: tuple[str, str], request: pytest.FixtureRequest
+) -> None:
+    kind: Kind = request.node.callspec.params["server"]
+    commands = ["WAIT 0 1", *(["WAITAOF 0 0 1"] if kind.knows_setinfo else [])]
+
+    assert permitted(server[1], "ingest-api", commands) == commands

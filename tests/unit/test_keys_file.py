@@ -69,6 +69,7 @@ def test_a_file_without_keys_has_none(path: Path) -> None:
         ('{"name": "b", "sha256": "SHA\\n", "scopes": ["read"]}', "sha256: must be 64 hexadecimal digits"),
         ('{"name": "b c", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
         ('{"name": "b\\n", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
+        ('{"name": "anonymous", "sha256": "SHA", "scopes": ["read"]}', "name: up to 64"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "rate": 0}', "$.rate"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "rate": 1e999}', "$.rate"),
         ('{"name": "b", "sha256": "SHA", "scopes": ["read"], "burst": 5}', "a burst needs a rate"),

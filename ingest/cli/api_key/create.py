@@ -56,7 +56,8 @@ def create(
 
     if not is_key_name(name):
         raise typer.BadParameter(
-            "must be up to 64 letters and digits, after the first also `.`, `_` and `-`", param_hint="'NAME'"
+            "must be up to 64 letters and digits, after the first also `.`, `_` and `-`, and not `anonymous` or `nobody`",
+            param_hint="'NAME'",
         )
     if not scope:
         raise typer.BadParameter(
