@@ -104,6 +104,14 @@ def test_the_ping_of_woocommerce_is_acknowledged_without_a_signature(
             read_webhook(source, made.headers({}), body, NOW)
 
 
+def test_a_ping_with_a_wrong_signature_is_none(tmp_path: Path) -> None:
+    source = made.source(tmp_path, 'profile = "woocommerce"')
+    body = b"webhook_id=12"
+
+    with pytest.raises(Refused, match="no signature"):
+        read_webhook(source, made.headers(made.woocommerce(body, secret="another")), body, NOW)
+
+
 def test_a_ping_is_one_of_woocommerce_only(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         read_webhook(made.source(tmp_path, SHOPIFY), made.headers({}), b"webhook_id=12", NOW)

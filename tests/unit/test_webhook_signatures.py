@@ -95,7 +95,7 @@ def test_each_header_of_standard_webhooks_is_needed_once(
     del published[missing]
 
     assert result(source, published, STANDARD_BODY, STANDARD_TIME) == "bad_signature"
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="no signature"):
         read_webhook(source, twice, STANDARD_BODY, STANDARD_TIME)
 
 
@@ -268,6 +268,7 @@ def test_the_algorithm_the_encoding_and_the_prefix_can_be_chosen(tmp_path: Path,
 
     assert result(source, {"X-Signature": f"{algorithm}={text}"}, BODY) == "signed"
     assert result(source, {"X-Signature": text}, BODY) == "bad_signature"
+    assert result(source, {"X-Signature": f"{algorithm}:{text}"}, BODY) == "bad_signature"
     assert result(source, {"X-Signature": f"{algorithm}={text[:-4]}"}, BODY) == "bad_signature"
 
 
