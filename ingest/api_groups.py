@@ -17,7 +17,6 @@ from ingest.api.pushing import Pushing
 from ingest.api.queueing import Queueing
 from ingest.api.requests import BodyLimits, BodyMemory, read_body
 from ingest.api.server import Group
-from ingest.api.webhooks.announcer import PlainAnnouncer
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import Source
@@ -110,7 +109,7 @@ def groups(
 
     of_webhooks = WebhookRoutes(
         webhooks.sources,
-        PlainAnnouncer(connections.producer),
+        connections.producer,
         lambda request: read_body(request, limits),
         webhooks.counters,
         accepted=accepted["webhook"],

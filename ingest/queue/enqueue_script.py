@@ -16,6 +16,8 @@ from ingest.queue.submission import Submission
 
 _NO_ROOM = -1
 _REFUSED = -1
+# From here downwards: what was answered before, under the same key.
+_REPEATED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,5 +154,16 @@ def _others(batch: Sequence[Submission]) -> list[int]:
 
 def _added(batch: Sequence[Submission], added: Mapping[int, int], confirmed: Awaitable[None] | None) -> Added:
     refused = frozenset(index for index, count in added.items() if count == _REFUSED)
-    duplicates = {index: len(batch[index].orders) - count for index, count in added.items() if index not in refused}
+    duplicates = {
+        index: len(batch[index].orders) - _told(batch[index], count)
+        for index, count in added.items()
+        if index not in refused
+    }
     return Added(refused, duplicates, confirmed)
+
+
+def _told(submission: Submission, count: int) -> int:
+    """How many orders a submission is said to have added."""
+    if count > _REPEATED:
+        return count
+    return 0 if submission.counts_repeats else _REPEATED - count

@@ -180,18 +180,26 @@ class Producer:
         return sum(len(part.orders) for part in parts)
 
     async def try_announce(
-        self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
+        self,
+        orders: Orders,
+        *,
+        idempotency_key: str | None = None,
+        express: bool = False,
+        coalesce: float = 0.0,
+        count_repeats: bool = False,
     ) -> Accepted:
         """As `try_enqueue`; say how many entries the orders needed.
 
         Args:
             orders: see `enqueue`.
-            idempotency_key: see `enqueue`; what was said of a call is said again when it is sent again.
+            idempotency_key: see `enqueue`; what was said of a call is said again when it is sent again, unless `count_repeats`.
             express: see `enqueue`.
             coalesce: seconds, at most a day, for which an order that is in this lane and that no worker has been given is
                 not queued again; for orders without a document.
+            count_repeats: whether orders that were announced before, under the same key, count as duplicates. So may those
+                of a call whose first reply from Redis was lost.
         """
-        parts = submissions(orders, idempotency_key, self._most, coalesce)
+        parts = submissions(orders, idempotency_key, self._most, coalesce, counts_repeats=count_repeats)
         lane = self._express if express else self._main
         duplicates = await self._each(lane.try_submit, parts)
         return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)

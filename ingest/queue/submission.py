@@ -32,6 +32,7 @@ class Submission:
         digest: of what the orders are, where there is a key.
         coalesce: milliseconds for which an order that waits is not queued again; 0: not at all.
         waiting: with `coalesce`, the IDs of the orders that have no document.
+        counts_repeats: whether the orders count as duplicates if they were sent before, under the key.
     """
 
     orders: Sequence[str | bytes]
@@ -40,6 +41,7 @@ class Submission:
     digest: str = ""
     coalesce: int = 0
     waiting: Sequence[str] = ()
+    counts_repeats: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -47,7 +49,9 @@ class Submission:
         return self.key is None and not self.coalesce
 
 
-def submissions(orders: Orders, key: str | None, most: int, coalesce: float = 0.0) -> list[Submission]:
+def submissions(
+    orders: Orders, key: str | None, most: int, coalesce: float = 0.0, *, counts_repeats: bool = False
+) -> list[Submission]:
     """The parts, of at most `most` orders each, of what one call announces.
 
     With an idempotency key, each part after the first has a key of its own: the caller's with a number.
@@ -71,6 +75,7 @@ def submissions(orders: Orders, key: str | None, most: int, coalesce: float = 0.
             "" if key is None else _digest(part),
             milliseconds,
             _waiting(part) if milliseconds else (),
+            counts_repeats,
         )
         for number, part in zip(count(), _parts(listed, most), strict=False)
     ]

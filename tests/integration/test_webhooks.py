@@ -143,6 +143,27 @@ async def test_an_expired_timestamp_is_refused(api: Api, redis: Redis, queue_nam
     assert counted(api, "other") == {"expired": 2}
 
 
+async def test_a_replayed_webhook_is_acknowledged_and_not_queued_again(api: Api, redis: Redis, queue_name: str) -> None:
+    body = b'{"id": 1}'
+
+    found = [await send(api, "shop", body, made.shopify(body)) for _ in range(3)]
+
+    assert found == [(200, "accepted"), (200, "duplicate"), (200, "duplicate")]
+    assert len(await queued(redis, queue_name)) == 1
+    assert counted(api) == {"accepted": 1, "duplicate": 2}
+
+
+async def test_fifty_announcements_of_one_order_are_queued_once(api: Api, redis: Redis, queue_name: str) -> None:
+    body = b'{"id": 1}'
+
+    found = await asyncio.gather(
+        *(send(api, "shop", body, made.shopify(body, webhook_id=f"w-{number}")) for number in range(50))
+    )
+
+    assert sorted(found) == [(200, "accepted")] + [(200, "duplicate")] * 49
+    assert len(await queued(redis, queue_name)) == 1
+
+
 async def test_one_id_of_two_orders_is_not_taken_for_a_replay(api: Api, redis: Redis, queue_name: str) -> None:
     for body in (b'{"id": 1}', b'{"id": 2}'):
         assert await send(api, "shop", body, made.shopify(body)) == (200, "accepted")

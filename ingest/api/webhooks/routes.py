@@ -47,6 +47,7 @@ class Announcer(Protocol):
         idempotency_key: str | None = None,
         express: bool = False,
         coalesce: float = 0.0,
+        count_repeats: bool = False,
     ) -> Accepted:
         """Queue orders, or raise at once why that is not possible."""
 
@@ -134,7 +135,9 @@ class WebhookRoutes:
         orders = [announced.announcement]
         key = announced.idempotency_key
         try:
-            return await announce(orders, idempotency_key=key, express=source.express, coalesce=coalesce)
+            return await announce(
+                orders, idempotency_key=key, express=source.express, coalesce=coalesce, count_repeats=True
+            )
         except IdempotencyKeyReused:
             # The sender has given one ID to two orders, or to two states of one: an order too many changes nothing.
             return await announce(orders, express=source.express, coalesce=coalesce)

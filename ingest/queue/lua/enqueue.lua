@@ -6,7 +6,7 @@
 --   how many orders it has, its orders
 -- An order is its ID, or a MessagePack array of its fields' names and values.
 -- returns: how many orders were added, and for each submission that is not plain how many of its orders it has added, now or when
---   it was sent before (-1: none, as its key belongs to other orders). If the batch would pass the limit: -1, how many orders there
+--   it was sent before (-1: none, as its key belongs to other orders; -2 less that number: it was sent before, under its key). If the batch would pass the limit: -1, how many orders there
 --   is room for, and for each submission that is not plain how many it would add
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
@@ -95,6 +95,7 @@ for _, other in ipairs(others) do
     end
     by_record[other.record] = known
     other.answer = known.digest ~= other.digest and -1 or known.answer or other.count
+    other.is_repeated = not other.is_new and other.answer >= 0
   else
     -- Added before, which of them waited then is not known.
     other.answer = is_added and other.count or choose(other)
@@ -154,6 +155,6 @@ for _, other in ipairs(others) do
 end
 local reply = {added}
 for _, other in ipairs(others) do
-  reply[#reply + 1] = other.answer
+  reply[#reply + 1] = other.is_repeated and -2 - other.answer or other.answer
 end
 return reply
