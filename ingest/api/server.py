@@ -170,6 +170,8 @@ def all_routes(groups: Iterable[Group]) -> list[Route]:
 
 def _for_all(handler: Handler) -> Callable[[Request], Awaitable[web.StreamResponse]]:
     async def answer(request: Request) -> web.StreamResponse:
+        if "Expect" in request.headers:
+            await _expect(request)
         return await handler(request, _NOBODY)
 
     return answer

@@ -202,6 +202,15 @@ async def test_a_body_over_the_limit_is_refused(redis_url: str, queue_name: str,
         assert counted(api) == {"malformed": 1}
 
 
+async def test_a_sender_that_waits_for_permission_to_send_its_body_gets_it(api: Api) -> None:
+    body = b'{"id": 1}'
+    options = {"data": body, "headers": made.shopify(body), "expect100": True}
+
+    status, answer = await api.post("/v1/webhooks/shop", **options)
+
+    assert (status, answer) == (200, {"result": "accepted"})
+
+
 async def test_an_unknown_source_is_not_found(api: Api) -> None:
     body = b'{"id": 1}'
 

@@ -8,7 +8,7 @@ import pytest
 import webhook_requests as made
 from hypothesis import given
 from hypothesis import strategies as st
-from webhook_requests import NOW, SECRET
+from webhook_requests import NOW, SECRET, STANDARD_SECRET
 
 from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.places import compile_path
@@ -278,25 +278,46 @@ def test_a_document_that_is_too_large_is_refused(tmp_path: Path) -> None:
 # -- the ID of the delivery -------------------------------------------------------------------------------------------
 
 
+def key_of(announced: Announced | None) -> str:
+    assert announced is not None
+    assert announced.idempotency_key is not None
+    return announced.idempotency_key
+
+
 def test_deliveries_of_one_event_have_one_key(tmp_path: Path) -> None:
     source = made.source(tmp_path, SHOPIFY)
 
-    keys = [of_shopify(source, {"id": 1}, webhook_id=name) for name in ("w-1", "w-1", "w-2")]
+    first, again, other = (key_of(of_shopify(source, {"id": 1}, webhook_id=name)) for name in ("w-1", "w-1", "w-2"))
 
-    assert [announced and announced.idempotency_key for announced in keys] == [
-        "webhook:shop:w-1",
-        "webhook:shop:w-1",
-        "webhook:shop:w-2",
-    ]
+    assert first == again
+    assert first.startswith("webhook:shop:w-1:")
+    assert first != other
+
+
+def test_an_id_that_is_not_signed_does_not_keep_out_another_body(tmp_path: Path) -> None:
+    source = made.source(tmp_path, SHOPIFY)
+
+    old, new = (key_of(of_shopify(source, {"id": 1, "total": total})) for total in ("1.00", "2.00"))
+
+    assert old != new
+
+
+def test_an_id_that_is_signed_is_the_key(tmp_path: Path) -> None:
+    source = made.source(tmp_path, 'profile = "standard"\norder_id = "id"', STANDARD_SECRET)
+
+    keys = {
+        key_of(read_webhook(source, made.headers(made.standard(body)), body, NOW))
+        for body in (b'{"type":"order.a","id":1}', b'{"type":"order.a","id":1,"attempt":2}')
+    }
+
+    assert keys == {"webhook:shop:msg_1"}
 
 
 @pytest.mark.parametrize("webhook_id", ["x" * 500, "a b", "ä\x1f0", "\udcff"])
 def test_an_unusual_delivery_id_is_still_a_valid_key(tmp_path: Path, webhook_id: str) -> None:
-    announced = of_shopify(made.source(tmp_path, SHOPIFY), {"id": 1}, webhook_id=webhook_id)
+    key = key_of(of_shopify(made.source(tmp_path, SHOPIFY), {"id": 1}, webhook_id=webhook_id))
 
-    assert announced is not None
-    assert announced.idempotency_key is not None
-    assert len(announced.idempotency_key) == len("webhook:shop:") + 64
+    assert len(key) == len("webhook:shop:") + 64 + 1 + 16
 
 
 def test_without_a_delivery_id_there_is_no_key(tmp_path: Path) -> None:
@@ -318,10 +339,6 @@ def test_equal_bodies_of_woocommerce_are_one_event(tmp_path: Path) -> None:
 
 
 def test_the_key_of_one_source_is_not_that_of_another(tmp_path: Path) -> None:
-    keys = {
-        announced.idempotency_key
-        for name in ("one", "two")
-        if (announced := of_shopify(made.source(tmp_path, SHOPIFY, name=name), {"id": 1})) is not None
-    }
+    keys = {key_of(of_shopify(made.source(tmp_path, SHOPIFY, name=name), {"id": 1})) for name in ("one", "two")}
 
-    assert keys == {"webhook:one:w-1", "webhook:two:w-1"}
+    assert len(keys) == 2

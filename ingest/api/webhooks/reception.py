@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.keys import NOBODY, is_signed
-from ingest.api.webhooks.places import Headers, NotJson, checked_json
+from ingest.api.webhooks.places import HeaderPlace, Headers, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
 from ingest.api.webhooks.sources import Source
 from ingest.domain.announcement import Announcement, InvalidAnnouncement
@@ -105,4 +105,7 @@ def _idempotency_key(source: Source, headers: Headers, document: bytes) -> str |
         return None
     if not _USUAL_ID.fullmatch(delivery_id):
         delivery_id = hashlib.sha256(delivery_id.encode("utf-8", "surrogatepass")).hexdigest()
+    if isinstance(place, HeaderPlace) and source.profile.scheme.id_header.lower() not in map(str.lower, place.names):
+        # Not signed: an old body that is sent again with the ID of another event must not keep that one out.
+        delivery_id += f":{hashlib.sha256(document).hexdigest()[:16]}"
     return f"webhook:{source.name}:{delivery_id}"

@@ -51,6 +51,10 @@ class Claim:
 class Scheme(Protocol):
     """How requests are signed."""
 
+    @property
+    def id_header(self) -> str:
+        """The header whose value is signed as the ID of the event; "" if there is none."""
+
     def claim(self, headers: Headers) -> Claim | None:
         """What a request claims; None if it is not signed in this way."""
 
@@ -58,9 +62,11 @@ class Scheme(Protocol):
 class StandardScheme:
     """Standard Webhooks 1.0: `webhook-id`, `webhook-timestamp` and `webhook-signature`."""
 
+    id_header = "webhook-id"
+
     def claim(self, headers: Headers) -> Claim | None:
         """Read the three headers; signatures of unknown versions are left out."""
-        webhook_id, timestamp = single(headers, "webhook-id"), single(headers, "webhook-timestamp")
+        webhook_id, timestamp = single(headers, self.id_header), single(headers, "webhook-timestamp")
         listed = single(headers, "webhook-signature")
         if listed is None or timestamp is None or not _DIGITS.fullmatch(timestamp):
             return None
@@ -78,6 +84,8 @@ class StandardScheme:
 
 class StripeScheme:
     """Stripe: `Stripe-Signature: t=…,v1=…,v1=…`."""
+
+    id_header = ""
 
     def claim(self, headers: Headers) -> Claim | None:
         """Read the header; other versions are left out."""
