@@ -76,6 +76,7 @@ class Ports:
         adaptive: the limit that learns from the attempts of `upstream`, where it is in use.
         pauses: the pauses that the external API asks all processes for; None: each process keeps its own.
         quota: of `upstream`, if it has one.
+        bulk: what sends the requests of `upstream` for several orders, if the API has a list endpoint.
     """
 
     queue: Queue
@@ -86,6 +87,7 @@ class Ports:
     adaptive: AdaptiveLimit | None = None
     pauses: FleetPauses | None = None
     quota: FleetQuota | None = None
+    bulk: BulkUpstream | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def build_worker(
     circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
     pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
     limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, ports.adaptive, clock=clock)
-    if isinstance(ports.upstream, BulkUpstream) and isinstance(pacing, SharedPacing):
-        ports.upstream.pace = RequestPace(limit, pacing)
+    if ports.bulk is not None and isinstance(pacing, SharedPacing):
+        ports.bulk.pace = RequestPace(limit, pacing)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
     settlement = Settlement(
         queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
@@ -169,8 +171,8 @@ def build_worker(
 
 def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Callable[[], float]) -> list[FleetPart]:
     quota, parts = ports.quota, list[FleetPart]()
-    if isinstance(ports.upstream, BulkUpstream):
-        parts.append(ports.upstream)
+    if ports.bulk is not None:
+        parts.append(ports.bulk)
     if ports.pauses is not None:
         # With a quota, others learn of it at once, with their next lease.
         shortest = SHORTEST if quota is None else 0.0
@@ -238,12 +240,12 @@ async def open_ports(
         )
         pauses, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc))
         client.limit_to(quota)
-        upstream: Upstream = client
+        bulk = None
         if settings.upstream_bulk_url:
-            upstream = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
-        upstream = with_parts(upstream, client, settings)
+            bulk = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
+        upstream = with_parts(bulk or client, client, settings)
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
-        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota)
+        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota, bulk)
 
 
 @asynccontextmanager

@@ -138,7 +138,8 @@ def upstream(  # noqa: PLR0913  each parameter is one option
 ) -> None:
     """Run the simulated external API: 10,000 real orders at GET /orders/{id} and GET /orders?ids=a,b,c, with faults on demand.
 
-    With --shape, it serves the same orders as a shop does; PUT /orders/{id} then takes documents of that shape.
+    POST /orders with {"id": …} or {"ids": […]} is the same. With --shape, it serves the same orders as a shop does, one by one and
+    in its lists; PUT /orders/{id} then takes documents of that shape.
 
     Prints the URL template for INGEST_UPSTREAM_URL when it is ready, and runs until SIGTERM or Ctrl-C.
 

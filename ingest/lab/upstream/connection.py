@@ -22,6 +22,7 @@ from ingest.lab.upstream.catalogue import ORDERS
 from ingest.lab.upstream.control import Control
 from ingest.lab.upstream.credentials import TOKEN
 from ingest.lab.upstream.listing import LIST
+from ingest.lab.upstream.posted import posted_query
 from ingest.lab.upstream.site import Site
 from ingest.lab.upstream.wheel import Wheel
 
@@ -147,17 +148,9 @@ class Connection(Protocol):
             return
         method = self._parser.get_method()
         path, query = _split(self._url)
-        shape = self._site.shape
-        if shape is not None and method in {b"GET", b"HEAD"} and (asked := shape.asked(path, query)) is not None:
-            answer, latency = self._site.shaped(asked, self._authorization)
-        elif path.startswith(ORDERS) and method in {b"GET", b"HEAD"}:
-            answer, latency = self._site.order(path, self._authorization)
-        elif path == LIST and method in {b"GET", b"HEAD"}:
-            answer, latency = self._site.list_orders(query, self._authorization)
-        elif path == TOKEN and method == b"POST":
-            answer, latency = self._site.authority.answer(self._authorization, bytes(self._body))
-        else:
-            answer, latency = self._control.answer(method, path, query, bytes(self._body)), 0.0
+        if path == LIST and method == b"POST":
+            path, query, method = _posted(bytes(self._body))
+        answer, latency = self._found(method, path, query)
         if answer is not None and method == b"HEAD":
             answer = without_body(answer)
         if not self._parser.should_keep_alive() or self._parser.should_upgrade():
@@ -166,6 +159,22 @@ class Connection(Protocol):
         elif answer is not None and self._names_connection and self._parser.get_http_version() == "1.0":
             answer = with_connection(answer, b"keep-alive")
         self._answer(answer, latency)
+
+    def _found(self, method: bytes, path: bytes, query: bytes) -> tuple[Answer | None, float]:
+        site, shape, shop_list = self._site, self._site.shape, self._site.shop_list
+        # POST for an order is a way to request it, as some APIs have it.
+        reads = method in {b"GET", b"HEAD", b"POST"}
+        if shape is not None and reads and (asked := shape.asked(path, query)) is not None:
+            return site.shaped(asked, self._authorization)
+        if shop_list is not None and reads and path == shop_list.path:
+            return site.list_shaped(query, self._authorization)
+        if path.startswith(ORDERS) and reads:
+            return site.order(path, self._authorization)
+        if path == LIST and reads:
+            return site.list_orders(query, self._authorization)
+        if path == TOKEN and method == b"POST":
+            return site.authority.answer(self._authorization, bytes(self._body))
+        return self._control.answer(method, path, query, bytes(self._body)), 0.0
 
     # -- our own -------------------------------------------------------------------------------
 
@@ -267,6 +276,14 @@ class Roster:
             connection.abort()
         if self._open:
             await self._empty.wait()
+
+
+def _posted(body: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return path, query and method of the GET that is the same as a POST with this body."""
+    posted = posted_query(body)
+    if posted.order_id:
+        return ORDERS + posted.order_id, b"", b"GET"
+    return LIST, b"ids=" + posted.ids, b"GET"
 
 
 def _split(url: bytes) -> tuple[bytes, bytes]:

@@ -49,8 +49,9 @@ class Control:
             self._site.catalogue.delete(key)
             return answer(HTTPStatus.NO_CONTENT)
 
-        # GET and HEAD are answered elsewhere, and are here for the Allow header.
-        return {b"GET": self._unreachable, b"HEAD": self._unreachable, b"PUT": put, b"DELETE": delete}
+        # GET, HEAD and POST are answered elsewhere, and are here for the Allow header.
+        elsewhere = dict.fromkeys((b"GET", b"HEAD", b"POST"), self._unreachable)
+        return {**elsewhere, b"PUT": put, b"DELETE": delete}
 
     def _unreachable(self, _query: bytes, _body: bytes) -> Answer:
         raise AssertionError("requests for orders do not come here")

@@ -83,7 +83,10 @@ class SimulatedApi:
         self.token_url = f"{self.base_url}{TOKEN.decode()}"
         shape = self._site.shape
         self.url_template = self.base_url + (f"{ORDERS.decode()}{{order_id}}" if shape is None else shape.template)
-        self.list_template = f"{self.base_url}{LIST.decode()}?ids={{order_ids}}"
+        shop_list = self._site.shop_list
+        self.list_template = self.base_url + (
+            f"{LIST.decode()}?ids={{order_ids}}" if shop_list is None else shop_list.template
+        )
         self._sample()
         return self
 

@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from random import Random
 
+import msgspec
+
 from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.call_limit import call_limit_of
 from ingest.lab.upstream.capacity import Capacity
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.credentials import Authority, Credentials
@@ -14,6 +17,7 @@ from ingest.lab.upstream.faults import Fault, FaultPlan
 from ingest.lab.upstream.listing import listed_keys, listing
 from ingest.lab.upstream.quota import QuotaWindow
 from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
+from ingest.lab.upstream.shop_lists import SHOP_LISTS
 from ingest.lab.upstream.stats import Stats, StatsReport
 
 _SERVED = str(int(HTTPStatus.OK))
@@ -43,6 +47,8 @@ class Site:
         self._window = QuotaWindow(behaviour) if behaviour.quota else None
         self.catalogue.behave(behaviour)
         self.shape = None if behaviour.shape is None else SHAPES[behaviour.shape]
+        self.shop_list = None if behaviour.shape is None else SHOP_LISTS[behaviour.shape]
+        self._call_limit = call_limit_of(behaviour, self._plan.bucket)
 
     def order(self, key: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
         """Count a request, and return its answer with the seconds to wait before it; None means never."""
@@ -66,6 +72,23 @@ class Site:
         right = listing(self.catalogue, keys, self.behaviour)
         return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
 
+    def list_shaped(self, query: bytes, authorization: bytes | None) -> tuple[Answer | None, float]:
+        """As `order`, for a request to the list endpoint of a shop."""
+        shop, shape = self.shop_list, self.shape
+        if shop is None or shape is None:
+            raise AssertionError("there is no shop")
+        now, keys = time.monotonic(), listed_keys(query, shop.parameter)
+        self.stats.arrived_list(keys, now)
+
+        def render(key: bytes, document: bytes) -> bytes:
+            if self.catalogue.is_replaced(key):
+                return document
+            made = shape.order(msgspec.json.decode(document))
+            return msgspec.json.encode(made[shop.envelope] if shop.envelope else made)
+
+        right = listing(self.catalogue, keys, self.behaviour, shop.around, render)
+        return self._answer(ORDERS + b"?" + query, right, authorization, now, keys)
+
     def _answer(
         self, key: bytes, right: Answer, authorization: bytes | None, now: float, keys: Sequence[bytes] = ()
     ) -> tuple[Answer | None, float]:
@@ -74,9 +97,13 @@ class Site:
             return window.stamped(refusal, now), 0.0
         if plan.guarded:
             fault = plan.refuse(authorization, self.stats.concurrency, now)
+            if fault is Fault.THROTTLED and self._call_limit is not None:
+                return self._call_limit.refusal(), 0.0
             if fault:
                 return self._faulty.to(fault, order_id_of(key), right, time.time()), 0.0
         answer: Answer | None = right if window is None else window.stamped(right, now)
+        if answer is not None and self._call_limit is not None:
+            answer = self._call_limit.stamped(answer)
         if plan.faulty and (fault := plan.draw(key, keys)):
             answer = self._faulty.to(fault, order_id_of(key), right, time.time())
         if not self._capacity.capacity:

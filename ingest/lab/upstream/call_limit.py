@@ -1,0 +1,43 @@
+"""Shopify's way to tell of its rate limit: a header on every answer, and a 429 in the shop's own form."""
+
+import math
+from http import HTTPStatus
+
+import msgspec
+
+from ingest.lab.upstream.answers import Answer, answer
+from ingest.lab.upstream.behaviour import Behaviour
+from ingest.lab.upstream.faults import TokenBucket
+
+_HEADER = b"X-Shopify-Shop-Api-Call-Limit"
+
+
+class CallLimit:
+    """The limit of one shop.
+
+    Args:
+        behaviour: with a rate limit.
+        bucket: of requests.
+    """
+
+    def __init__(self, behaviour: Behaviour, bucket: TokenBucket) -> None:
+        self._bucket = bucket
+        rate = f"{behaviour.rate_limit:g}"
+        body = {"errors": f"Exceeded {rate} calls per second for api client. Reduce request rates to resume service."}
+        # With a fraction, which the standard does not allow.
+        wait = f"{behaviour.retry_after}.0"
+        self._refusal = answer(HTTPStatus.TOO_MANY_REQUESTS, msgspec.json.encode(body), Retry_After=wait)
+
+    def refusal(self) -> Answer:
+        """The answer to a request that is too much."""
+        return self.stamped(self._refusal)
+
+    def stamped(self, given: Answer) -> Answer:
+        """The answer with the header that says how much of the limit is used."""
+        header = b"\r\n%b: %d/%d\r\n" % (_HEADER, math.ceil(self._bucket.used), self._bucket.burst)
+        return given._replace(payload=given.payload.replace(b"\r\n", header, 1))
+
+
+def call_limit_of(behaviour: Behaviour, bucket: TokenBucket | None) -> CallLimit | None:
+    """The limit of a shop that tells of it in this way."""
+    return CallLimit(behaviour, bucket) if behaviour.shape == "shopify" and bucket is not None else None

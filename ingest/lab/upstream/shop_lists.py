@@ -1,0 +1,47 @@
+"""The list endpoints of the three shops: their paths, the parameter with the IDs, and what is around the orders."""
+
+from typing import NamedTuple
+
+
+class ShopList(NamedTuple):
+    """How one shop serves several orders.
+
+    Attributes:
+        template: its path and query, with `{order_ids}`.
+        path: the path alone.
+        parameter: has the IDs, separated by commas.
+        envelope: the member around a single order, which the elements of a list do not have; empty: none.
+        around: the answer, before and after the orders.
+    """
+
+    template: str
+    path: bytes
+    parameter: bytes
+    envelope: str
+    around: tuple[bytes, bytes]
+
+
+SHOP_LISTS = {
+    "shopify": ShopList(
+        "/admin/api/2026-07/orders.json?status=any&limit=250&ids={order_ids}",
+        b"/admin/api/2026-07/orders.json",
+        b"ids",
+        "order",
+        (b'{"orders":[', b"]}"),
+    ),
+    "woocommerce": ShopList(
+        "/wp-json/wc/v3/orders?per_page=100&include={order_ids}",
+        b"/wp-json/wc/v3/orders",
+        b"include",
+        "",
+        (b"[", b"]"),
+    ),
+    "amazon": ShopList(
+        "/orders/v0/orders?AmazonOrderIds={order_ids}",
+        b"/orders/v0/orders",
+        b"AmazonOrderIds",
+        "payload",
+        (b'{"payload":{"Orders":[', b"]}}"),
+    ),
+}
+"""By the value of `shape` in the behaviour."""
