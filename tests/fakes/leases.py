@@ -61,6 +61,12 @@ class MemoryQuota:
             return Lease(limit=limit, members=members, is_learning=is_learning, paused=paused, asks_in=asks_in)
         return self._book(request, members, limit, now)
 
+    def end(self, name: str, unused: int) -> None:
+        """As the script does."""
+        self._asked.pop(name, None)
+        if self.limits.rate:
+            self._next -= unused / self.limits.rate
+
     def _book(self, request: LeaseRequest, members: int, limit: int, now: float) -> Lease:
         if request.slow_for:
             self._slowest, self._slow_until = request.slowest, now + request.slow_for
@@ -84,5 +90,4 @@ class MemoryLeases:
         return self._quota.lease(self._name, request)
 
     async def end(self, unused: int) -> None:
-        del unused
-        self._quota._asked.pop(self._name, None)
+        self._quota.end(self._name, unused)

@@ -1,0 +1,183 @@
+"""The shared quota, of each implementation: what processes are leased, and what becomes of it when they go."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+from contract.ports.quotas import MemoryQuotaUnderTest, QuotaUnderTest, RedisQuotaUnderTest
+from redis.asyncio import Redis
+from servers.kinds import Kind
+
+from ingest.domain.quota import LeaseRequest, QuotaLimits
+from ingest.lab.servers import ValkeyServer
+from ingest.upstream.quota import QuotaLeases
+
+
+@pytest.fixture
+async def quota(
+    implementation: Kind | None, queue_name: str, shared_server: Callable[[Kind], ValkeyServer]
+) -> AsyncIterator[QuotaUnderTest]:
+    if implementation is None:
+        yield MemoryQuotaUnderTest()
+        return
+    url = shared_server(implementation).url
+    async with AsyncExitStack() as stack, Redis.from_url(url) as redis:
+        yield RedisQuotaUnderTest(redis, url, queue_name, stack)
+
+
+async def ask(leases: QuotaLeases, want: int, in_flight: int = 0) -> int:
+    return (await leases.lease(LeaseRequest(concurrency=want, in_flight=in_flight))).limit
+
+
+async def test_one_alone_is_leased_the_whole_rate_for_a_period(quota: QuotaUnderTest) -> None:
+    one = await quota.join(QuotaLimits(rate=200.0))
+
+    lease = await one.lease(LeaseRequest(tokens=1_000))
+
+    assert (lease.tokens, lease.members) == (20, 1)
+    assert lease.spacing == pytest.approx(0.005)
+    assert (await one.lease(LeaseRequest(tokens=3))).tokens == 3
+
+
+async def test_the_requests_of_all_follow_each_other_at_the_rate(quota: QuotaUnderTest) -> None:
+    members = [await quota.join(QuotaLimits(rate=2.0)) for _ in range(3)]
+
+    leases = [await member.lease(LeaseRequest(tokens=1)) for member in [*members, members[0]]]
+
+    assert [lease.tokens for lease in leases] == [1] * 4
+    # The fourth place of four, less the time that this takes.
+    assert 0.5 < leases[-1].starts_in <= 1.5
+
+
+async def test_those_who_want_more_get_equal_parts(quota: QuotaUnderTest) -> None:
+    members = [await quota.join(QuotaLimits(rate=1_000.0)) for _ in range(4)]
+    for member in members:
+        await member.lease(LeaseRequest(tokens=1))
+
+    tokens = [(await member.lease(LeaseRequest(tokens=1_000))).tokens for member in members[:3]]
+
+    assert tokens == [25] * 3
+
+
+async def test_a_time_without_requests_earns_no_more_than_the_burst(quota: QuotaUnderTest) -> None:
+    one = await quota.join(QuotaLimits(rate=2.0, burst=4))
+    await one.lease(LeaseRequest(tokens=1))
+    await quota.passes(3_600)
+
+    leases = [await one.lease(LeaseRequest(tokens=1)) for _ in range(6)]
+
+    assert all(lease.starts_in <= 0.01 for lease in leases[:4])
+    assert all(lease.starts_in > 0.1 for lease in leases[4:])
+
+
+async def test_the_rate_that_the_api_tells_slows_all_until_it_is_over(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
+
+    await one.lease(LeaseRequest(tokens=1, slowest=10.0, slow_for=30.0))
+    slow = (await two.lease(LeaseRequest(tokens=1))).spacing
+    await quota.passes(60)
+
+    assert slow == pytest.approx(0.1)
+    assert (await two.lease(LeaseRequest(tokens=1))).spacing == pytest.approx(0.005)
+
+
+async def test_during_a_pause_nothing_is_leased(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
+    await one.lease(LeaseRequest())
+    await quota.pause(30.0)
+
+    lease = await two.lease(LeaseRequest(tokens=10))
+
+    assert lease.tokens == 0
+    assert lease.paused == pytest.approx(30.0, abs=5.0)
+    assert lease.asks_in <= 1.0
+
+
+async def test_what_was_not_used_is_there_for_the_others(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=1.0)) for _ in range(2)]
+    await two.lease(LeaseRequest(tokens=1))
+    await one.lease(LeaseRequest(tokens=1))
+
+    await one.end(unused=1)
+
+    lease = await two.lease(LeaseRequest(tokens=1))
+    assert lease.members == 1
+    assert lease.starts_in == pytest.approx(1.0, abs=0.5)
+
+
+async def test_one_alone_gets_the_concurrency_that_it_wants_up_to_the_quota(quota: QuotaUnderTest) -> None:
+    one = await quota.join(QuotaLimits(concurrency=100))
+
+    assert [await ask(one, want) for want in (30, 500)] == [30, 100]
+
+
+async def test_over_all_processes_no_more_than_the_quota_is_ever_held(quota: QuotaUnderTest) -> None:
+    members = [await quota.join(QuotaLimits(concurrency=10)) for _ in range(4)]
+    held = [0] * 4
+    wants = [(0, 50), (1, 50), (2, 3), (3, 50), (0, 1), (1, 50), (3, 50), (2, 20), (0, 40), (1, 2), (3, 9), (2, 50)] * 4
+
+    for index, want in wants:
+        # What is in flight stays until the next call.
+        held[index] = max(await ask(members[index], want, held[index]), held[index])
+        assert sum(held) <= 10
+        held[index] = min(held[index], want)
+
+    assert sum(held) > 0
+
+
+async def test_a_new_process_gets_its_fair_share_when_the_others_have_ended_requests(quota: QuotaUnderTest) -> None:
+    old, new = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
+    assert await ask(old, 500) == 100
+
+    assert await ask(new, 500) == 0
+    assert await ask(old, 500, in_flight=100) == 50
+    assert await ask(new, 500) == 0, "those of the other are still in flight"
+    assert await ask(old, 500, in_flight=50) == 50
+
+    assert await ask(new, 500) == 50
+
+
+async def test_a_dead_process_is_forgotten_after_four_seconds(quota: QuotaUnderTest) -> None:
+    dead, heir = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
+    assert await ask(dead, 100) == 100
+
+    await quota.passes(2)
+    early = await ask(heir, 100)
+    await quota.passes(3)
+    late = await heir.lease(LeaseRequest(concurrency=100))
+
+    assert early == 0
+    assert (late.limit, late.members) == (100, 1)
+
+
+async def test_one_that_ends_leaves_its_share_at_once(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
+    await ask(one, 100)
+
+    await one.end(unused=0)
+
+    assert await ask(two, 100) == 100
+
+
+async def test_one_that_could_not_reach_the_server_makes_it_learn_anew(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=200.0)) for _ in range(2)]
+
+    back = await one.lease(LeaseRequest(tokens=5, is_back=True))
+    other = await two.lease(LeaseRequest(tokens=5))
+    await quota.passes(3)
+    later = await one.lease(LeaseRequest(tokens=5))
+
+    assert [(lease.is_learning, lease.tokens) for lease in (back, other, later)] == [(True, 0), (True, 0), (False, 5)]
+
+
+async def test_with_the_state_lost_what_processes_claim_is_held_until_they_ask_again(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
+    await ask(one, 70)
+    await ask(two, 30)
+    await quota.lose()
+
+    assert (await two.lease(LeaseRequest(concurrency=100, in_flight=5, claim=30))).is_learning
+    assert (await one.lease(LeaseRequest(concurrency=100, in_flight=70, claim=50))).is_learning
+    await quota.passes(3)
+
+    assert await ask(two, 100, in_flight=5) <= 30
