@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from chaos.run import Options, run
+from chaos.stage import FEATURES
 from ingest.lab.servers import sigterm_raises
 
 
@@ -21,6 +22,9 @@ def main() -> int:
     parser.add_argument(
         "--redis-server", type=Path, default=None, help="the program to use for Redis (embedded Valkey)"
     )
+    parser.add_argument(
+        "--with", dest="features", action="append", choices=FEATURES, default=[], help="use this, too; repeatable"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep logs and data, also if all is well")
     given = parser.parse_args()
@@ -29,7 +33,15 @@ def main() -> int:
     try:
         with sigterm_raises():
             report = run(
-                Options(seed, given.minutes * 60, given.orders, given.processes, given.redis_server, given.keep)
+                Options(
+                    seed,
+                    given.minutes * 60,
+                    given.orders,
+                    given.processes,
+                    given.redis_server,
+                    given.keep,
+                    tuple(given.features),
+                )
             )
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")

@@ -43,6 +43,7 @@ class Options:
         processes: worker processes, over all commands.
         redis_server: the program to use for Redis; None for the embedded one.
         keep: whether data and logs stay, however it ends.
+        features: what the workers use, of `chaos.stage.FEATURES`.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Options:
     processes: int
     redis_server: Path | None
     keep: bool
+    features: tuple[str, ...] = ()
 
 
 def run(options: Options) -> Report:
@@ -59,7 +61,7 @@ def run(options: Options) -> Report:
     keep = True
     try:
         with open_stage(home, max(1, options.processes // _COMMANDS), options.redis_server) as stage:
-            stage.prepare(options.seed)
+            stage.prepare(options.seed, options.features)
             report = asyncio.run(_Run(stage, options).play())
         keep = options.keep or not report.is_sound
     except (KeyboardInterrupt, SystemExit):

@@ -9,7 +9,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +43,11 @@ SETTINGS = {
     "INGEST_BATCH_ROWS": "100",
     "INGEST_METRICS_PORT": "0",
     "INGEST_LOG_FORMAT": "json",
+}
+# What a run may use beside that. The quota leaves room to catch up after a fault.
+FEATURES = {
+    "quota": {"INGEST_UPSTREAM_RATE": "400", "INGEST_UPSTREAM_CONCURRENCY": "60"},
+    "bulk": {"INGEST_UPSTREAM_BULK_SIZE": "20"},
 }
 # A usual day of the API; none of it is an order's own fault.
 USUAL = {
@@ -117,8 +122,8 @@ class Stage:
         self.redis_straight.lead_to(self.redis.primary.port)
         await asyncio.to_thread(self.redis_straight.cut)
 
-    def prepare(self, seed: int) -> None:
-        """Make the tables, and start the API."""
+    def prepare(self, seed: int, features: Collection[str] = ()) -> None:
+        """Make the tables, and start the API; the workers use these features."""
         self._configure(
             {
                 **SETTINGS,
@@ -132,7 +137,12 @@ class Stage:
         url = upstream.first_url()
         self.api = Api(url.partition("/orders/")[0])
         self.api_proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
-        self._configure({"INGEST_UPSTREAM_URL": _by_way_of(self.api_proxy, url)})
+        order_url = _by_way_of(self.api_proxy, url)
+        self._configure({"INGEST_UPSTREAM_URL": order_url})
+        for feature in features:
+            self._configure(FEATURES[feature])
+        if "bulk" in features:
+            self._configure({"INGEST_UPSTREAM_BULK_URL": order_url.replace("/{order_id}", "?ids={order_ids}")})
 
     def start_worker(self) -> WorkerCommand:
         """Start a worker command, beside those that run."""
