@@ -30,6 +30,8 @@ _STEP = 10
 _ANSWER_WITHIN = 30.0
 
 _LEGEND_LABEL = re.compile(r"{{\s*(\w+)\s*}}")
+# In the description of a panel.
+_MAY_BE_EMPTY = "Without data, no "
 
 
 class QueryRefused(Exception):
@@ -88,7 +90,10 @@ class _Questions:
         answers = []
         for target in panel.targets:
             where = f"panel {panel.title!r}, query {target.ref}"
-            series = self._ask_for_data(where, filled(target.expr, self._values))
+            expr = filled(target.expr, self._values)
+            # What is not set up need not find anything, but must be no error.
+            is_optional = _MAY_BE_EMPTY in panel.description
+            series = (self._ask(where, expr) or []) if is_optional else self._ask_for_data(where, expr)
             missing = {
                 label for label in _LEGEND_LABEL.findall(target.legend) for each in series if label not in each.labels
             }
