@@ -236,9 +236,11 @@ class Settings(ApiSettings):
             raise ValueError("must name the database by its number, such as redis://host:6379/0")
         return value
 
-    @field_validator("postgres_dsn")
+    @field_validator("postgres_dsn", "outbox_dsn")
     @classmethod
-    def _postgres_scheme(cls, value: SecretStr) -> SecretStr:
+    def _postgres_scheme(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
         example = "postgresql://user:password@host:5432/database"
         _require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example, several_hosts=True)
         _require_encoded_password(value.get_secret_value())

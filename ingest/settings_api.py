@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from ingest.domain.accepted import Durability
@@ -64,5 +64,24 @@ class ApiSettings(BaseSettings):
     coalesce: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = Field(
         60.0,
         description="An order that a webhook announces again within this time, while it still waits, is not queued twice; 0: it is",
+    )
+    # -- the outbox of `ingest relay` ---------------------------------------------------------------------------------
+    outbox_dsn: SecretStr | None = Field(
+        None, description="PostgreSQL with the outbox of `ingest relay`: postgresql://user:password@host/db"
+    )
+    outbox_table: Annotated[str, Field(pattern=r"^([a-z_][a-z0-9_]{0,47}\.)?[a-z_][a-z0-9_]{0,47}$")] = Field(
+        "order_outbox", description="The outbox's table, with its schema if that is not in the search path"
+    )
+    outbox_batch: Annotated[int, Field(gt=0, le=5_000)] = Field(
+        500, description="Maximum number of rows that the relay announces in one transaction"
+    )
+    outbox_poll_interval: Annotated[float, Field(ge=0.05, le=3600, allow_inf_nan=False)] = Field(
+        1.0, description="How often the relay looks for rows that it was not told of"
+    )
+    outbox_key_lifetime: Annotated[float, Field(ge=60, le=30 * 86_400, allow_inf_nan=False)] = Field(
+        86_400.0, description="How long Redis remembers that a row of the outbox was announced"
+    )
+    relay_metrics_port: _Port = Field(
+        9466, description="Port of the relay's /metrics, on INGEST_METRICS_HOST; 0: disabled"
     )
     # -----------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ COMMANDS: tuple[str, ...] = (
     "enqueue",
     "worker",
     "api",
+    "relay",
     "health",
     "status",
     "order",

@@ -86,19 +86,19 @@ def _sqlstate(error: asyncpg.PostgresError) -> str:
 
 
 @asynccontextmanager
-async def connect(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+async def connect(dsn: str, *, setting: str = "INGEST_POSTGRES_DSN") -> AsyncIterator[asyncpg.Connection]:
     """One connection that prepares nothing; what runs on it through PgBouncer belongs in one transaction.
 
     Raises:
         StoreUnavailable: if PostgreSQL cannot be reached now.
         StoreRefused: if it refuses us.
-        ConfigError: if the DSN cannot be understood.
+        ConfigError: if the DSN, which comes from `setting`, cannot be understood.
     """
     try:
         with translated():
             connection = await _open(dsn, command_timeout=COMMAND_TIMEOUT, statement_cache_size=0)
     except (RowsRefused, ValueError) as error:
-        raise ConfigError(f"INGEST_POSTGRES_DSN: {error}") from error
+        raise ConfigError(f"{setting}: {error}") from error
     try:
         yield connection
     finally:

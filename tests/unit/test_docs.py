@@ -10,6 +10,7 @@ from ingest.domain.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS
+from ingest.telemetry.relay_metrics import RELAY_METRICS
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -29,7 +30,7 @@ def test_the_metrics_page_has_each_metric_with_its_labels() -> None:
     page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
     gauges = [*QueueCollector("x", QueueState()).collect(), *BuildCollector().collect()]
 
-    for spec in WORKER_METRICS:
+    for spec in (*WORKER_METRICS, *RELAY_METRICS):
         label = f"`{spec.label}` = {', '.join(spec.values)}" if spec.label else ""
         assert f"| `{spec.name}` | {spec.kind} | {label} | {spec.help} |" in page
     for metric in gauges:

@@ -255,6 +255,7 @@ def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Values of settings that have no default, and may not be anything.
 EXAMPLES = {
+    "outbox_dsn": "postgresql://shop/shop",
     "transform": "package.module:function",
     "upstream_headers": "X-Key: 1",
     "upstream_oauth2_url": "https://login.example/token",

@@ -1,0 +1,51 @@
+"""`ingest relay`: moves the rows of an outbox to the queue."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+EPILOG = """
+Examples:
+
+`ingest relay --print-sql` prints the statements that create the table, for your own migrations.
+
+`ingest relay --create` creates the table in the database of INGEST_OUTBOX_DSN.
+
+`INGEST_OUTBOX_DSN=postgresql://ingest_relay:secret@shop-db/shop ingest relay` announces the rows of the table, until stopped.
+
+Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any number of relays may run, on any host; one at a
+time has its turn.
+"""
+
+
+def relay(
+    *,
+    print_sql: Annotated[bool, typer.Option("--print-sql", help="Print the SQL of the table, and exit.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the table, and exit.")] = False,
+    role: Annotated[
+        str,
+        typer.Option(help="With either: the role that relays connect as, created if there is none.", metavar="ROLE"),
+    ] = "ingest_relay",
+    no_role: Annotated[bool, typer.Option("--no-role", help="With either: no role and no grants.")] = False,
+) -> None:
+    """Announce the orders that programs write into an outbox, a table in their own PostgreSQL.
+
+    Each committed row is queued once, in the order of the rows, and then deleted. While PostgreSQL or Redis is
+    unavailable, or the backlog is at INGEST_BACKLOG_LIMIT, rows stay and the relay waits.
+    """
+    from ingest.cli.common import say, start
+    from ingest.relay_process import outbox_dsn, run_relay
+    from ingest.store.outbox_schema import create_outbox, outbox_sql
+
+    if print_sql and create:
+        raise typer.BadParameter("--print-sql and --create exclude each other")
+    settings = start()
+    owner = None if no_role else role
+    if print_sql:
+        typer.echo(outbox_sql(settings.outbox_table, owner), nl=False)
+    elif create:
+        asyncio.run(create_outbox(outbox_dsn(settings), settings.outbox_table, owner))
+        say(f"the outbox {settings.outbox_table} is there")
+    else:
+        raise typer.Exit(run_relay(settings))

@@ -1,0 +1,185 @@
+"""Moves the rows of an outbox to the queue: each committed row is enqueued once, in the order of the rows.
+
+A batch is announced and deleted in one transaction of PostgreSQL, each row under an idempotency key of its own. When the
+process dies here, or an answer of either server is lost, rows are announced again, and Redis only confirms them.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable, UserError
+from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.submission import Orders
+from ingest.store.outbox import Announced, Outbox, OutboxRow
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.relay_metrics import RelayMetrics
+
+_log = get_logger("relay")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+# Counting what waits takes PostgreSQL up to a tenth of a second.
+_COUNT_EVERY = 5.0
+
+OpenOutbox = Callable[[], AbstractAsyncContextManager[Outbox]]
+
+
+class Announcer(Protocol):
+    """Takes orders into the queue; see `Producer.try_enqueue`."""
+
+    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        """Announce orders, or raise `Unavailable`."""
+
+
+class Relay:
+    """Relays one outbox.
+
+    Args:
+        open_outbox: connects to it.
+        announcer: takes orders into the queue.
+        batch: rows in a transaction.
+        poll_interval: seconds between two looks at an outbox that has told of nothing.
+        metrics: counts.
+    """
+
+    def __init__(
+        self,
+        open_outbox: OpenOutbox,
+        announcer: Announcer,
+        *,
+        batch: int,
+        poll_interval: float,
+        metrics: RelayMetrics,
+    ) -> None:
+        self._open = open_outbox
+        self._announcer = announcer
+        self._batch = batch
+        self._poll_interval = poll_interval
+        self._metrics = metrics
+        self._has_been_open = False
+        self._problem = ""
+        self._failures = 0
+        self._counted_at = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Relay until stopped; the batch that is on its way is finished. Waits while a server is unavailable.
+
+        Raises:
+            UserError: if PostgreSQL refuses us from the start.
+        """
+        while not stop.is_set():
+            try:
+                async with self._open() as outbox:
+                    if not outbox.is_notified and not self._has_been_open:
+                        _log.info("outbox_polled", interval=self._poll_interval)
+                    await self._relay(outbox, stop)
+            except StoreUnavailable as error:
+                if isinstance(error, UserError) and not self._has_been_open:
+                    raise
+                await self._wait_for(error, stop)
+
+    async def _relay(self, outbox: Outbox, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            announced = await outbox.relay(self._batch, self._announce)
+            self._has_been_open = True
+            if announced is None:
+                continue
+            self._note(announced)
+            if announced.unavailable is not None:
+                await self._count(outbox)
+                await self._wait_for(announced.unavailable, stop)
+                continue
+            self._available()
+            if announced.done or announced.refused:
+                await self._count(outbox)
+            else:
+                self._metrics.pending.set(0)
+                self._metrics.lag.set(0)
+                await _first_of(stop, outbox.changed, self._poll_interval)
+
+    async def _announce(self, rows: Sequence[OutboxRow]) -> Announced:
+        """Announce rows in their order: concurrent calls of a producer are sent in that of their arrival."""
+        outcomes = await asyncio.gather(*map(self._announce_row, rows))
+        done, refused = [], {}
+        unavailable = None
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if outcome is None:
+                done.append(row.number)
+            elif isinstance(outcome, str):
+                refused[row.number] = outcome
+            else:
+                unavailable = unavailable or outcome
+        return Announced(done, refused, unavailable)
+
+    async def _announce_row(self, row: OutboxRow) -> str | Unavailable | None:
+        """None, or why the row can never be announced, or why not now."""
+        try:
+            await self._announcer.try_enqueue(
+                _order(row), idempotency_key=f"outbox:{row.announcement}", express=row.express
+            )
+        except (InvalidOrderId, InvalidAnnouncement) as error:
+            return str(error)
+        except IdempotencyKeyReused:
+            return "the row was changed after it had been announced: add a new row instead"
+        except (BacklogFull, QueueUnavailable) as error:
+            return error
+        return None
+
+    def _note(self, announced: Announced) -> None:
+        self._metrics.announced.inc(len(announced.done))
+        self._metrics.refused.inc(len(announced.refused))
+        if announced.refused:
+            # What is wrong with each is in its row: a text that is no order ID may be anything.
+            _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))
+
+    async def _count(self, outbox: Outbox) -> None:
+        now = time.monotonic()
+        if now - self._counted_at >= _COUNT_EVERY:
+            backlog = await outbox.backlog()
+            self._counted_at = time.monotonic()
+            self._metrics.pending.set(backlog.rows)
+            self._metrics.lag.set(backlog.oldest_age)
+
+    async def _wait_for(self, error: Unavailable, stop: asyncio.Event) -> None:
+        """Pause; log each problem once."""
+        if (problem := f"{type(error).__name__} {error.server}") != self._problem:
+            self._problem = problem
+            log = _log.error if isinstance(error, UserError) else _log.warning
+            log("relay_waits", server=error.server, error=str(error))
+        self._failures += 1
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        told = error.retry_after if isinstance(error, BacklogFull | QueueUnavailable) else 0.0
+        pause = min(told, _LONGEST_PAUSE) + random.uniform(0, longest)  # noqa: S311  it spreads relays
+        await _first_of(stop, None, pause)
+
+    def _available(self) -> None:
+        if self._problem:
+            _log.info("relay_resumed")
+        self._problem, self._failures = "", 0
+
+
+def _order(row: OutboxRow) -> str | Announcement:
+    if not row.document_bytes:
+        return parse_order_id(row.order_id)
+    if row.document is None:
+        raise InvalidAnnouncement(
+            f"the document has {row.document_bytes:,} bytes; up to {DOCUMENT_LIMIT:,} are allowed"
+        )
+    return Announcement(row.order_id, document=row.document)
+
+
+async def _first_of(stop: asyncio.Event, changed: asyncio.Event | None, seconds: float) -> None:
+    """Return when one of the events is set, or the time is over."""
+    waiting = [asyncio.create_task(event.wait()) for event in (stop, changed) if event is not None]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

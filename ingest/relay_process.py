@@ -1,0 +1,70 @@
+"""The composition root of `ingest relay`: one process, put together from the settings."""
+
+import asyncio
+import signal
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+
+from ingest.domain.errors import ConfigError
+from ingest.exposition import serving
+from ingest.operations.relay import Relay
+from ingest.processes import listen, run_to_the_end
+from ingest.queue.producer import Producer
+from ingest.settings import Settings
+from ingest.store.outbox import Outbox
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+
+_log = get_logger("relay")
+
+
+def outbox_dsn(settings: Settings) -> str:
+    """Where the outbox is.
+
+    Raises:
+        ConfigError: if the settings do not say.
+    """
+    if settings.outbox_dsn is None:
+        raise ConfigError("INGEST_OUTBOX_DSN: must be set to the PostgreSQL that has the outbox")
+    return settings.outbox_dsn.get_secret_value()
+
+
+def run_relay(settings: Settings) -> int:
+    """`ingest relay`: relay until SIGTERM or Ctrl-C; returns the exit code."""
+    dsn = outbox_dsn(settings)
+    listener = None
+    if settings.relay_metrics_port:
+        advice = "set INGEST_RELAY_METRICS_PORT (0: none)"
+        listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
+    return run_to_the_end(partial(_relay, settings, dsn, listener))
+
+
+async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    shared_metrics = relay_shared_metrics()
+    metrics = RelayMetrics.on(shared_metrics)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
+        if listener is not None:
+            await stack.enter_async_context(serving(shared_metrics, listener, "relay", settings.heartbeat_ttl))
+        producer = await stack.enter_async_context(
+            Producer.connect(
+                settings.redis_url.get_secret_value(),
+                settings.stream,
+                backlog_limit=settings.backlog_limit,
+                idempotency_lifetime=settings.outbox_key_lifetime,
+            )
+        )
+        relay = Relay(
+            partial(Outbox.open, dsn, settings.outbox_table),
+            producer,
+            batch=settings.outbox_batch,
+            poll_interval=settings.outbox_poll_interval,
+            metrics=metrics,
+        )
+        _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
+        await relay.run(stop)

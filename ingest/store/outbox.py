@@ -1,0 +1,201 @@
+"""The outbox: a table in the announcing program's own PostgreSQL, whose rows are orders to be announced.
+
+A program adds a row in the transaction that changes the order. Here rows are taken in the order of their numbers, under a
+lock that one transaction has at a time, so that several relays may run. A row is deleted in the transaction that has read
+it, after it was announced: when the process dies here, PostgreSQL ends the transaction, which releases the lock, and the
+row is read again. The lock is that of a transaction, not of a session: it also works through PgBouncer.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import asyncpg
+
+from ingest.domain.announcement import DOCUMENT_LIMIT
+from ingest.domain.errors import Unavailable
+from ingest.store.connection import connect, translated
+
+# Of the documents in one batch, as PostgreSQL stores them.
+_BATCH_BYTES = 8 * 1024 * 1024
+_MOST_COUNTED = 1_000_000
+# The upper half of the number of the advisory lock, "ingo"; the lower half is the table's OID.
+_LOCK = 0x696E676F << 32
+# Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
+# whose host is gone, loses its turn after the second.
+_BEGIN = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One row.
+
+    Attributes:
+        number: its `id`.
+        announcement: the UUID that identifies it, whatever becomes of the table.
+        order_id: as the program wrote it.
+        document: the order itself, as JSON; None if there is none, or it is too long.
+        document_bytes: the length of the document.
+        express: whether it is for the express lane.
+    """
+
+    number: int
+    announcement: str
+    order_id: str
+    document: str | None
+    document_bytes: int
+    express: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What has become of the rows of a batch; those that are in neither list stay as they are.
+
+    Attributes:
+        done: the numbers of rows that the queue has.
+        refused: why others can never be announced, by number.
+        unavailable: why the rest could not be announced now.
+    """
+
+    done: Sequence[int] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    unavailable: Unavailable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in the outbox.
+
+    Attributes:
+        rows: how many, counted up to a million.
+        oldest_age: seconds since the first of them was added.
+    """
+
+    rows: int
+    oldest_age: float
+
+
+Announce = Callable[[Sequence[OutboxRow]], Awaitable[Announced]]
+
+
+class Outbox:
+    """The table, over one connection.
+
+    Attributes:
+        is_notified: whether PostgreSQL tells of new rows; a pooler that assigns transactions to changing servers does not.
+        changed: set when rows were added, or the connection was lost.
+    """
+
+    def __init__(self, connection: asyncpg.Connection, table: str, *, is_notified: bool) -> None:
+        self.is_notified = is_notified
+        self.changed = asyncio.Event()
+        self._connection = connection
+        quoted = quoted_table(table)
+        self._lock = f"SELECT pg_advisory_xact_lock({_LOCK} + '{quoted}'::regclass::oid::bigint)"
+        self._select = _select(quoted)
+        self._delete = f"DELETE FROM {quoted} WHERE id = ANY($1::bigint[])"  # noqa: S608  the table's name is quoted
+        self._refuse = (
+            f"UPDATE {quoted} AS row SET error = refused.error"  # noqa: S608  as above
+            " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
+        )
+        self._count = (
+            "SELECT count(*) AS rows, extract(epoch FROM now() - min(created_at))::float8 AS age"  # noqa: S608  as above
+            f" FROM (SELECT created_at FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT {_MOST_COUNTED}) AS waiting"
+        )
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, dsn: str, table: str) -> AsyncIterator[Self]:
+        """Connect, and listen for new rows where that is possible.
+
+        Raises:
+            StoreUnavailable: if PostgreSQL cannot be used now.
+            StoreRefused: if it refuses us: no such table, no right to use it.
+        """
+        async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
+            with translated():
+                async with connection.transaction():
+                    own = await connection.fetchval("SELECT pg_backend_pid()")
+                outbox = cls(connection, table, is_notified=own == connection.get_server_pid())
+                if outbox.is_notified:
+                    await connection.add_listener(channel_of(table), outbox._wake)
+                connection.add_termination_listener(outbox._wake)
+            yield outbox
+
+    async def relay(self, most: int, announce: Announce) -> Announced | None:
+        """Announce up to `most` rows, the first ones, and delete those that were; None if another relay has its turn.
+
+        Raises:
+            StoreUnavailable: if PostgreSQL cannot be used now; rows may have been announced that are still there.
+            StoreRefused: if it refuses us.
+        """
+        self.changed.clear()
+        with translated():
+            try:
+                async with self._connection.transaction():
+                    await self._connection.execute(_BEGIN)
+                    await self._connection.execute(self._lock)
+                    # After the lock: what the relay before has deleted is gone.
+                    rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
+                    announced = await announce(rows) if rows else Announced()
+                    # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
+                    await self._settle(announced)
+            except asyncpg.LockNotAvailableError:
+                return None
+        return announced
+
+    async def backlog(self) -> Backlog:
+        """What waits.
+
+        Raises:
+            StoreUnavailable: if PostgreSQL cannot be used now.
+        """
+        with translated():
+            async with self._connection.transaction(readonly=True):
+                record = await self._connection.fetchrow(self._count)
+        assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
+        return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
+
+    async def _settle(self, announced: Announced) -> None:
+        if announced.done:
+            await self._connection.execute(self._delete, list(announced.done))
+        if announced.refused:
+            await self._connection.execute(self._refuse, list(announced.refused), list(announced.refused.values()))
+
+    def _wake(self, *_: object) -> None:
+        self.changed.set()
+
+
+def quoted_table(table: str) -> str:
+    """The name of the table, with its schema if it has one, for SQL."""
+    return ".".join(f'"{part}"' for part in table.split("."))
+
+
+def channel_of(table: str) -> str:
+    """The channel on which PostgreSQL tells of new rows."""
+    return table.rpartition(".")[2]
+
+
+def _select(quoted: str) -> str:
+    # A document is written out only once the stored sizes have shown how many of them a batch may have.
+    return (
+        "SELECT id, announcement::text AS announcement, order_id, express, octet_length(document::text) AS bytes,"  # noqa: S608  the table's name is quoted
+        f" CASE WHEN octet_length(document::text) <= {DOCUMENT_LIMIT} THEN document::text END AS document"
+        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before"
+        " FROM (SELECT *, coalesce(pg_column_size(document), 0) AS size"
+        f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1) AS first_rows) AS measured"
+        f" WHERE before < {_BATCH_BYTES} ORDER BY id"
+    )
+
+
+def _row(record: Any) -> OutboxRow:
+    return OutboxRow(
+        record["id"],
+        record["announcement"],
+        record["order_id"] or "",
+        record["document"],
+        record["bytes"] or 0,
+        bool(record["express"]),
+    )

@@ -1,0 +1,164 @@
+"""The real `ingest relay`: killed again and again, and both servers restarted, each row is queued once.
+
+INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for the figures.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from urllib.request import urlopen
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+from support import Cli, Process, closing_cli, connected, eventually
+
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.servers.server import free_port
+from ingest.queue.keys import Keys
+
+FULL = os.environ.get("INGEST_TEST_RELAY") == "full"
+ROWS, KILLS, BATCH = (100_000, 20, 500) if FULL else (1_500, 5, 50)
+DEADLINE = 300.0 if FULL else 60.0
+
+
+@pytest.fixture
+async def shop_dsn(own_servers: EmbeddedServers, queue_name: str) -> AsyncIterator[str]:
+    """A database on the servers that may be stopped."""
+    name = queue_name.replace("-", "_")
+    base, _, database = own_servers.postgres_dsn.rpartition("/")
+    async with connected(own_servers.postgres_dsn) as sql:
+        await sql.execute(f"CREATE DATABASE {name}")
+    yield f"{base}/{name}"
+    async with connected(f"{base}/{database}") as sql:
+        await sql.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def shop_env(env: dict[str, str], own_servers: EmbeddedServers, shop_dsn: str) -> dict[str, str]:
+    return {
+        **env,
+        "INGEST_REDIS_URL": own_servers.redis_url,
+        "INGEST_OUTBOX_DSN": shop_dsn,
+        "INGEST_OUTBOX_BATCH": str(BATCH),
+        "INGEST_RELAY_METRICS_PORT": "0",
+    }
+
+
+async def fill(sql: asyncpg.Connection, first: int, last: int) -> None:
+    await sql.execute(
+        "INSERT INTO order_outbox (order_id) SELECT 'A-' || n FROM generate_series($1::int, $2) n", first, last
+    )
+
+
+async def kill(process: Process) -> None:
+    process.kill()
+    await asyncio.to_thread(process.communicate)
+
+
+async def stop(process: Process) -> str:
+    """Ask it to stop; returns its log."""
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.to_thread(process.communicate, timeout=30)
+    assert process.returncode == 0, log
+    return log
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+async def test_each_row_is_queued_once_though_the_relay_is_killed_and_both_servers_restart(
+    own_servers: EmbeddedServers, shop_dsn: str, shop_env: dict[str, str], queue_name: str
+) -> None:
+    stream = Keys.of(queue_name).stream
+    started = time.monotonic()
+    with closing_cli(shop_env) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        async with connected(shop_dsn) as sql:
+            await fill(sql, 1, ROWS // 2)
+        for number in range(1, KILLS + 1):
+            relay = cli.start("relay")
+            await reaches(own_servers, stream, ROWS * number // (KILLS + 2))
+            if number == KILLS // 2:
+                async with connected(shop_dsn) as sql:
+                    await fill(sql, ROWS // 2 + 1, ROWS)
+                await asyncio.to_thread(own_servers.postgres.stop, "immediate")
+                await asyncio.to_thread(own_servers.postgres.start)
+                await reaches(own_servers, stream, ROWS * number // (KILLS + 2) + 1)
+            if number == KILLS // 2 + 1:
+                await asyncio.to_thread(own_servers.valkey.kill)
+                await asyncio.to_thread(own_servers.valkey.start)
+            await kill(relay)
+        relay = cli.start("relay")
+
+        async def empty() -> bool:
+            async with connected(shop_dsn) as sql:
+                return not await sql.fetchval("SELECT count(*) FROM order_outbox")
+
+        await eventually(empty, within=DEADLINE, every=0.1)
+        await stop(relay)
+
+    async with Redis.from_url(own_servers.redis_url) as redis:
+        queued = [fields[b"order_id"].decode() for _, fields in await redis.xrange(stream)]
+        await redis.delete(stream)
+    print(f"\n{ROWS:,} rows, {KILLS} kills: {len(queued):,} entries in {time.monotonic() - started:.1f} s")  # noqa: T201
+    assert queued == [f"A-{number}" for number in range(1, ROWS + 1)]
+
+
+async def reaches(servers: EmbeddedServers, stream: str, count: int) -> None:
+    """Wait until so many are queued: rows are then announced, and often not yet deleted."""
+    async with Redis.from_url(servers.redis_url) as redis:
+
+        async def enough() -> bool:
+            return bool(await redis.xlen(stream) >= count)
+
+        await eventually(enough, within=DEADLINE, every=0.002)
+
+
+async def test_the_relay_serves_metrics_and_ends_cleanly(
+    shop_dsn: str, shop_env: dict[str, str], redis_url: str
+) -> None:
+    port = free_port()
+    with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url, "INGEST_RELAY_METRICS_PORT": str(port)}) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        async with connected(shop_dsn) as sql:
+            await fill(sql, 1, 3)
+            relay = cli.start("relay")
+
+            async def empty() -> bool:
+                return not await sql.fetchval("SELECT count(*) FROM order_outbox")
+
+            await eventually(empty)
+        with await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
+            told = answer.read().decode()
+        assert 'ingest_relay_rows_total{outcome="announced"} 3.0' in told
+        assert "ingest_relay_lag_seconds" in told
+        log = await stop(relay)
+
+    assert "relaying" in log
+    assert shop_dsn.partition("@")[0].rpartition(":")[2] not in log, "no password"
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"INGEST_OUTBOX_DSN": "mysql://shop"}, "INGEST_OUTBOX_DSN"),
+        ({"INGEST_OUTBOX_TABLE": 'x"; DROP TABLE y; --'}, "INGEST_OUTBOX_TABLE"),
+        ({"INGEST_OUTBOX_BATCH": "0"}, "INGEST_OUTBOX_BATCH"),
+        ({}, "INGEST_OUTBOX_DSN"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_ends_it_with_one_line(cli: Cli, settings: dict[str, str], names: str) -> None:
+    done = cli.run("relay", env=settings)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ingest: {names}: ")
+    assert len(done.stderr.splitlines()) <= 3, done.stderr
+
+
+def test_the_sql_is_printed_without_any_server(cli: Cli) -> None:
+    done = cli.run("relay", "--print-sql", env={"INGEST_OUTBOX_TABLE": "shop.outbox"})
+
+    assert done.returncode == 0
+    assert 'CREATE TABLE IF NOT EXISTS "shop"."outbox"' in done.stdout
+    assert 'GRANT SELECT, DELETE, UPDATE (error) ON "shop"."outbox" TO "ingest_relay"' in done.stdout

@@ -1,0 +1,377 @@
+"""A relay on real servers: each committed row of an outbox is enqueued once, in order, whatever fails meanwhile."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+from support import connected, eventually
+
+from ingest.domain.errors import ConfigError
+from ingest.operations.relay import Announcer, Relay
+from ingest.queue.keys import Keys
+from ingest.queue.producer import Producer
+from ingest.queue.submission import Orders
+from ingest.store.connection import StoreRefused
+from ingest.store.outbox import Outbox
+from ingest.store.outbox_schema import create_outbox, outbox_sql
+from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+
+TABLE = "order_outbox"
+# No test waits for it: who passes has been told.
+NEVER = 3600.0
+
+
+class Shop:
+    """A program with an outbox, and the queue that its orders go to."""
+
+    def __init__(self, dsn: str, redis_url: str, queue: str, redis: "Redis", sql: asyncpg.Connection) -> None:
+        self.dsn = dsn
+        self.redis_url = redis_url
+        self.queue = queue
+        self.redis = redis
+        self.sql = sql
+        self.keys = Keys.of(queue)
+        self.metrics = RelayMetrics.on(shared := relay_shared_metrics())
+        self.shared_metrics = shared
+
+    async def add(self, *order_ids: str) -> None:
+        await self.sql.executemany("INSERT INTO order_outbox (order_id) VALUES ($1)", [(name,) for name in order_ids])
+
+    async def queued(self, *, express: bool = False) -> list[str]:
+        """The order IDs in a lane, in the order of the stream."""
+        entries = await self.redis.xrange(self.keys.express if express else self.keys.stream)
+        return [fields[b"order_id"].decode() for _, fields in entries]
+
+    async def until_queued(self, *order_ids: str) -> None:
+        async def there() -> bool:
+            return await self.queued() == list(order_ids)
+
+        await eventually(there)
+
+    async def waiting(self) -> list[str]:
+        """The order IDs in the table."""
+        return [row["order_id"] for row in await self.sql.fetch("SELECT order_id FROM order_outbox ORDER BY id")]
+
+    async def until_empty(self) -> None:
+        async def empty() -> bool:
+            return not await self.waiting()
+
+        await eventually(empty)
+
+    def outbox(self) -> Any:
+        return Outbox.open(self.dsn, TABLE)
+
+    @asynccontextmanager
+    async def relaying(
+        self,
+        *,
+        batch: int = 500,
+        poll_interval: float = NEVER,
+        backlog_limit: int = 0,
+        wrap: Callable[[Producer], Announcer] = lambda producer: producer,
+    ) -> AsyncIterator[None]:
+        """A relay of its own connections while the block runs."""
+        stop = asyncio.Event()
+        async with Producer.connect(self.redis_url, self.queue, backlog_limit=backlog_limit) as producer:
+            relay = Relay(self.outbox, wrap(producer), batch=batch, poll_interval=poll_interval, metrics=self.metrics)
+            running = asyncio.create_task(relay.run(stop))
+            try:
+                yield
+            finally:
+                stop.set()
+                await asyncio.wait_for(running, 20)
+
+
+@pytest.fixture
+async def shop(empty_dsn: str, redis_url: str, queue_name: str) -> AsyncIterator[Shop]:
+    await create_outbox(empty_dsn, TABLE, None)
+    async with connected(empty_dsn) as sql, Redis.from_url(redis_url) as redis:
+        yield Shop(empty_dsn, redis_url, queue_name, redis, sql)
+
+
+async def test_rows_are_announced_in_their_order_and_deleted(shop: Shop) -> None:
+    names = [f"A-{number}" for number in range(1_200)]
+    await shop.add(*names)
+
+    async with shop.relaying(batch=500):
+        await shop.until_queued(*names)
+        await shop.until_empty()
+
+    assert shop.shared_metrics.total("ingest_relay_rows_total", 0) == [1_200]
+
+
+async def test_a_waiting_relay_is_told_of_new_rows(shop: Shop) -> None:
+    async with shop.relaying():
+        await shop.add("A-1")
+        await shop.until_queued("A-1")
+        await shop.add("A-2")
+        await shop.until_queued("A-1", "A-2")
+
+
+async def test_without_the_trigger_rows_are_found_by_looking(shop: Shop) -> None:
+    await shop.sql.execute("DROP TRIGGER order_outbox_notify ON order_outbox")
+
+    async with shop.relaying(poll_interval=0.05):
+        await shop.add("A-1")
+        await shop.until_queued("A-1")
+        await shop.add("A-2")
+        await shop.until_queued("A-1", "A-2")
+
+
+async def test_a_row_that_is_committed_after_later_ones_is_not_skipped(shop: Shop) -> None:
+    async with connected(shop.dsn) as slow, shop.relaying():
+        transaction = slow.transaction()
+        await transaction.start()
+        await slow.execute("INSERT INTO order_outbox (order_id) VALUES ('slow')")
+        await shop.add("quick")
+        await shop.until_queued("quick")
+        await transaction.commit()
+        await shop.until_queued("quick", "slow")
+
+
+async def test_a_row_that_is_rolled_back_is_never_announced(shop: Shop) -> None:
+    async with shop.relaying():
+        transaction = shop.sql.transaction()
+        await transaction.start()
+        await shop.add("not-placed")
+        await transaction.rollback()
+        await shop.add("placed")
+        await shop.until_queued("placed")
+
+
+async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: Shop) -> None:
+    await shop.add("A-1", "no order ID", "A-2")
+    long = json.dumps({"id": "A-3", "note": "x" * (4 * 1024 * 1024)})
+    await shop.sql.execute("INSERT INTO order_outbox (order_id, document) VALUES ('A-3', $1)", long)
+    await shop.add("A-4")
+
+    async with shop.relaying():
+        await shop.until_queued("A-1", "A-2", "A-4")
+
+        async def marked() -> list[Any]:
+            rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox ORDER BY id")
+            return [tuple(row) for row in rows] if len(rows) == 2 else []
+
+        (bad, why_bad), (big, why_big) = await eventually(marked)
+        assert (bad, big) == ("no order ID", "A-3")
+        assert "is not an order ID" in why_bad
+        assert "4,194,304" in why_big
+
+        # Corrected, it is tried again.
+        await shop.sql.execute("UPDATE order_outbox SET order_id = 'A-5', error = NULL WHERE order_id LIKE 'no%'")
+        await shop.add("A-6")
+        await shop.until_queued("A-1", "A-2", "A-4", "A-5", "A-6")
+
+
+async def test_documents_and_lanes_are_kept(shop: Shop) -> None:
+    pushed = {"id": "A-1", "total": "2.50"}
+    await shop.sql.execute(
+        "INSERT INTO order_outbox (order_id, document, express) VALUES ('A-1', $1, true), ('A-2', NULL, false)",
+        json.dumps(pushed),
+    )
+
+    async with shop.relaying():
+        await shop.until_empty()
+
+    [(_, fields)] = await shop.redis.xrange(shop.keys.express)
+    assert json.loads(fields[b"document"]) == pushed
+    assert await shop.queued() == ["A-2"]
+
+
+class LosesItsConnection:
+    """Announces, and then the relay's connection to PostgreSQL is lost before the rows are deleted."""
+
+    def __init__(self, producer: Producer, shop: Shop, times: int) -> None:
+        self._producer = producer
+        self._shop = shop
+        self._times = times
+
+    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        accepted = await self._producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
+        if self._times:
+            self._times -= 1
+            async with connected(self._shop.dsn) as sql:
+                await sql.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND state = 'idle in transaction'"
+                )
+        return accepted
+
+
+async def test_rows_whose_deletion_failed_are_announced_again_and_queued_once(shop: Shop) -> None:
+    names = [f"A-{number}" for number in range(20)]
+    await shop.add(*names)
+
+    async with shop.relaying(batch=1, wrap=lambda producer: LosesItsConnection(producer, shop, 5)):
+        await shop.until_empty()
+
+    assert await shop.queued() == names
+
+
+async def test_two_relays_take_turns_and_keep_the_order(shop: Shop) -> None:
+    names = [f"A-{number}" for number in range(400)]
+    await shop.add(*names)
+
+    async with shop.relaying(batch=20), shop.relaying(batch=20):
+        await shop.until_empty()
+
+    assert await shop.queued() == names
+
+
+async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: Shop) -> None:
+    await shop.add("A-1")
+    entered = asyncio.Event()
+
+    async def hangs(_: Any) -> Any:
+        entered.set()
+        await asyncio.Event().wait()
+
+    async with shop.outbox() as gone:
+        hanging = asyncio.create_task(gone.relay(10, hangs))
+        await entered.wait()
+        async with shop.relaying():
+            hanging.cancel()
+            await asyncio.wait([hanging])
+            await shop.until_queued("A-1")
+
+
+async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) -> None:
+    names = [f"A-{number}" for number in range(10)]
+    await shop.add(*names)
+
+    async with shop.relaying(backlog_limit=4):
+        await shop.until_queued(*names[:4])
+
+        async def the_rest() -> bool:
+            return await shop.waiting() == names[4:]
+
+        await eventually(the_rest)
+        taken = await shop.queued()
+        await shop.redis.xtrim(shop.keys.stream, maxlen=0)
+        await shop.until_queued(*names[4:8])
+        taken += await shop.queued()
+
+    assert taken == names[:8]
+    assert shop.shared_metrics.total("ingest_relay_pending", 0) == [6]
+
+
+async def test_a_table_that_was_created_again_has_new_rows_under_old_numbers(shop: Shop) -> None:
+    await shop.add("A-1")
+    async with shop.relaying():
+        await shop.until_queued("A-1")
+        await shop.until_empty()
+    await shop.sql.execute("DROP TABLE order_outbox")
+    await create_outbox(shop.dsn, TABLE, None)
+    await shop.add("A-1")
+
+    async with shop.relaying():
+        await shop.until_queued("A-1", "A-1")
+
+
+async def test_a_row_that_was_changed_after_it_had_been_announced_is_marked(shop: Shop) -> None:
+    await shop.add("A-1")
+    row = await shop.sql.fetchval("SELECT announcement::text FROM order_outbox")
+    async with Producer.connect(shop.redis_url, shop.queue) as producer:
+        await producer.enqueue("A-1", idempotency_key=f"outbox:{row}")
+    await shop.sql.execute("UPDATE order_outbox SET order_id = 'A-2'")
+
+    async with shop.relaying():
+
+        async def marked() -> str | None:
+            return await shop.sql.fetchval("SELECT error FROM order_outbox")
+
+        assert "changed after it had been announced" in str(await eventually(marked))
+    assert await shop.queued() == ["A-1"]
+
+
+async def test_large_documents_go_in_several_batches(shop: Shop) -> None:
+    # Such a text is not compressed much: five are more than one batch may have.
+    await shop.sql.execute(
+        "INSERT INTO order_outbox (order_id, document) SELECT 'A-' || n, to_jsonb((SELECT string_agg(md5(n || '-' || k), '')"
+        " FROM generate_series(1, 90000) k)) FROM generate_series(1, 5) n"
+    )
+    sizes = []
+
+    async def sees(rows: Any) -> Any:
+        sizes.append(len(rows))
+        raise asyncio.CancelledError
+
+    async with shop.outbox() as outbox:
+        with pytest.raises(asyncio.CancelledError):
+            await outbox.relay(500, sees)
+    assert 1 <= sizes[0] < 5
+
+    async with shop.relaying():
+        await shop.until_queued(*(f"A-{number}" for number in range(1, 6)))
+
+
+async def test_a_missing_table_is_refused_at_the_start(shop: Shop) -> None:
+    await shop.sql.execute("DROP TABLE order_outbox")
+
+    async with Producer.connect(shop.redis_url, shop.queue) as producer:
+        relay = Relay(shop.outbox, producer, batch=1, poll_interval=NEVER, metrics=shop.metrics)
+        with pytest.raises(StoreRefused, match="order_outbox"):
+            await relay.run(asyncio.Event())
+
+
+async def test_a_table_that_is_missing_later_is_waited_for(shop: Shop) -> None:
+    async with shop.relaying(poll_interval=0.05):
+        await shop.add("A-1")
+        await shop.until_empty()
+        await shop.sql.execute("DROP TABLE order_outbox")
+        await create_outbox(shop.dsn, TABLE, None)
+        await shop.add("A-2")
+        await shop.until_queued("A-1", "A-2")
+
+
+@pytest.mark.parametrize("table", ["order_outbox", "shop.outbox_2"])
+async def test_the_printed_sql_may_run_twice_and_its_role_may_do_what_a_relay_needs(
+    shop: Shop, redis_url: str, table: str
+) -> None:
+    role = f"relay_{shop.queue.replace('-', '_')}"
+    if "." in table:
+        await shop.sql.execute("CREATE SCHEMA shop")
+    try:
+        for _ in range(2):
+            await shop.sql.execute(outbox_sql(table, role))
+        await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), ('?')")
+        async with Producer.connect(redis_url, shop.queue) as producer, as_role(shop.dsn, table, role) as outbox:
+            relay = Relay(partial(_same, outbox), producer, batch=10, poll_interval=0.05, metrics=shop.metrics)
+            stop = asyncio.Event()
+            running = asyncio.create_task(relay.run(stop))
+            await shop.until_queued("A-1")
+            stop.set()
+            await running
+        assert await shop.sql.fetchval(f"SELECT count(*) FROM {table} WHERE error IS NOT NULL") == 1
+        async with connected(shop.dsn) as limited:
+            await limited.execute(f'SET ROLE "{role}"')
+            for forbidden in ("INSERT INTO {} (order_id) VALUES ('x')", "TRUNCATE {}", "UPDATE {} SET order_id = 'x'"):
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await limited.execute(forbidden.format(table))
+    finally:
+        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+
+@asynccontextmanager
+async def as_role(dsn: str, table: str, role: str) -> AsyncIterator[Outbox]:
+    """The outbox over a connection with a role's rights."""
+    async with Outbox.open(dsn, table) as outbox:
+        await outbox._connection.execute(f'SET ROLE "{role}"')
+        yield outbox
+
+
+@asynccontextmanager
+async def _same(outbox: Outbox) -> AsyncIterator[Outbox]:
+    yield outbox
+
+
+@pytest.mark.parametrize("role", ["", 'a"; DROP ROLE ingest; --', "it's", "$$", "x" * 64])
+async def test_a_role_with_a_name_that_could_be_sql_is_refused(role: str) -> None:
+    with pytest.raises(ConfigError, match="--role"):
+        outbox_sql(TABLE, role)
