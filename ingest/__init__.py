@@ -1,6 +1,7 @@
 """Order ingestion on Redis Streams: announce orders from Python.
 
-`Producer` is for asyncio, `SyncProducer` for everything else; an order is announced by its ID or as an `Announcement`.
+`Client` and `SyncClient` call the HTTP API. `Producer` and `SyncProducer` write into the queue, with access to Redis. The first
+of each is for asyncio, the second for everything else.
 What else is in this package is not public.
 """
 
@@ -8,6 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ingest.client.client import Client
+    from ingest.client.errors import (
+        ApiError,
+        ApiUnavailable,
+        Forbidden,
+        Invalid,
+        NotFound,
+        RateLimited,
+        RequestInProgress,
+        Unauthorized,
+        UnexpectedAnswer,
+    )
+    from ingest.client.sync_client import SyncClient
     from ingest.domain.accepted import Accepted, Durability
     from ingest.domain.announcement import Announcement, InvalidAnnouncement
     from ingest.domain.errors import QueueUnavailable
@@ -26,40 +40,62 @@ if TYPE_CHECKING:
 __all__ = [
     "Accepted",
     "Announcement",
+    "ApiError",
+    "ApiUnavailable",
     "BacklogFull",
     "CannotConfirm",
+    "Client",
     "Durability",
     "EnqueueTimeout",
+    "Forbidden",
     "IdempotencyKeyReused",
+    "Invalid",
     "InvalidAnnouncement",
     "InvalidIdempotencyKey",
     "InvalidOrderId",
+    "NotFound",
     "Order",
     "OrderLine",
     "Producer",
     "QueueRefused",
     "QueueUnavailable",
+    "RateLimited",
+    "RequestInProgress",
+    "SyncClient",
     "SyncProducer",
+    "Unauthorized",
+    "UnexpectedAnswer",
 ]
 
 # Imported when they are asked for: the commands start without what they do not use.
 _MODULES = {
     "Accepted": "ingest.domain.accepted",
     "Announcement": "ingest.domain.announcement",
+    "ApiError": "ingest.client.errors",
+    "ApiUnavailable": "ingest.client.errors",
     "BacklogFull": "ingest.queue.producer_errors",
     "CannotConfirm": "ingest.queue.producer_errors",
+    "Client": "ingest.client.client",
     "Durability": "ingest.domain.accepted",
     "EnqueueTimeout": "ingest.queue.producer_errors",
+    "Forbidden": "ingest.client.errors",
     "IdempotencyKeyReused": "ingest.queue.producer_errors",
+    "Invalid": "ingest.client.errors",
     "InvalidAnnouncement": "ingest.domain.announcement",
     "InvalidIdempotencyKey": "ingest.queue.producer_errors",
     "InvalidOrderId": "ingest.domain.order",
+    "NotFound": "ingest.client.errors",
     "Order": "ingest.domain.order",
     "OrderLine": "ingest.domain.order",
     "Producer": "ingest.queue.producer",
     "QueueRefused": "ingest.queue.connection",
     "QueueUnavailable": "ingest.domain.errors",
+    "RateLimited": "ingest.client.errors",
+    "RequestInProgress": "ingest.client.errors",
+    "SyncClient": "ingest.client.sync_client",
     "SyncProducer": "ingest.queue.sync_producer",
+    "Unauthorized": "ingest.client.errors",
+    "UnexpectedAnswer": "ingest.client.errors",
 }
 
 

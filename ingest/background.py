@@ -1,0 +1,109 @@
+"""Something of asyncio for programs without it: an event loop in a thread of each process that uses it.
+
+Calls of all threads share it. The first call starts the thread; a process that was forked starts its own.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+_C = TypeVar("_C")
+_T = TypeVar("_T")
+
+
+class Background(Generic[_C]):
+    """One thing of asyncio, such as a producer, for all threads of a process, and each process forked from it.
+
+    Args:
+        connect: opens it.
+        name: of the thread.
+        closed: makes the exception for calls that wait when it is closed.
+    """
+
+    def __init__(
+        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, closed: Callable[[], Exception]
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._closed = closed
+        # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
+        # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
+        self._by_process: dict[int, _LoopThread[_C]] = {}
+
+    def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
+        """The result of a call in the loop; Ctrl-C interrupts the wait and cancels the call."""
+        process = os.getpid()
+        thread = self._by_process.get(process)
+        if thread is None:
+            thread = self._by_process.setdefault(process, _LoopThread(self._connect, self._name, self._closed))
+        return thread.run(call)
+
+    def close(self) -> None:
+        """Close this process's; calls that still wait raise what `closed` makes. A later call opens it again."""
+        if (thread := self._by_process.pop(os.getpid(), None)) is not None:
+            thread.stop()
+
+
+class _LoopThread(Generic[_C]):
+    """One process's event loop, started by the first call."""
+
+    def __init__(
+        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, closed: Callable[[], Exception]
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+        self._started: Future[tuple[asyncio.AbstractEventLoop, _C]] = Future()
+        self._stop = asyncio.Event()
+
+    def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
+        answer = self._begin(call)
+        try:
+            return answer.result()
+        except CancelledError as error:
+            raise self._closed() from error
+        finally:
+            answer.cancel()
+
+    def _begin(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> Future[_T]:
+        # Under the lock, so that no call comes to a loop that has ended.
+        with self._lock:
+            if self._is_stopped:
+                raise self._closed()
+            if self._thread is None:
+                # A daemon: a program that does not close what it uses ends all the same.
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+            loop, opened = self._started.result()
+            return asyncio.run_coroutine_threadsafe(call(opened), loop)
+
+    def stop(self) -> None:
+        """End the thread; what still waits is cancelled."""
+        with self._lock:
+            self._is_stopped = True
+            if self._thread is None:
+                return
+            loop, _ = self._started.result()
+            loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        try:
+            async with self._connect() as opened:
+                self._started.set_result((asyncio.get_running_loop(), opened))
+                await self._stop.wait()
+        finally:
+            if not self._started.done():
+                self._started.set_exception(sys.exception() or RuntimeError("the background thread has ended"))

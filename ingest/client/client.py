@@ -1,0 +1,209 @@
+"""The client for asyncio.
+
+Every call may be repeated without effect: what announces orders does so under an idempotency key, which all tries of a request
+share. When the process dies during a call, its orders may or may not have been accepted: with an idempotency key of your own,
+the call can be made again.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, Self
+
+from ingest.client.calls import announce_lines, announce_list, erase, push, read, read_page
+from ingest.client.connection import Connection, Endpoint
+from ingest.client.pages import Filters
+from ingest.client.parts import (
+    MOST_IDS,
+    abatched,
+    batched,
+    checked_ids,
+    checked_size,
+    new_key,
+    options_of,
+    part_key,
+)
+from ingest.client.retrying import Retrying
+from ingest.domain.accepted import Accepted
+from ingest.domain.announcement import Announcement
+from ingest.domain.order import Order, parse_order_id
+
+TIMEOUT = 10.0
+DEADLINE = 60.0
+
+
+class Client:
+    """Calls the HTTP API. Open it with `connect`; for the tasks of one event loop, see `SyncClient` for threads.
+
+    Connection errors, 429 and 503 are tried again until the deadline, not before the time that the API names.
+
+    Attributes:
+        calls: sends the requests.
+    """
+
+    def __init__(self, connection: Connection, endpoint: Endpoint, *, timeout: float, deadline: float) -> None:
+        self.calls = Retrying(connection, timeout=timeout, deadline=deadline)
+        self._url = endpoint.url
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str,
+        *,
+        key: str | None = None,
+        ca_file: str | None = None,
+        allow_http: bool = False,
+        timeout: float = TIMEOUT,  # noqa: ASYNC109  of each request, not of the block
+        deadline: float = DEADLINE,
+    ) -> AsyncIterator[Self]:
+        """A client with connections of its own; connects when it is first used.
+
+        Args:
+            url: of the API, such as https://orders.example.
+            key: the API key; None for an API without keys.
+            ca_file: PEM file of the authorities to trust instead of the system's.
+            allow_http: whether to send the key without TLS to another machine.
+            timeout: seconds for one try of a request.
+            deadline: seconds for a request with all its tries.
+
+        Raises:
+            ValueError: if one of them cannot be used.
+        """
+        async with cls.open(Endpoint(url, key, ca_file, allow_http), timeout=timeout, deadline=deadline) as client:
+            yield client
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        *,
+        timeout: float,  # noqa: ASYNC109  as above
+        deadline: float,
+    ) -> AsyncIterator[Self]:
+        """As `connect`, to an endpoint that is checked already."""
+        async with Connection.open(endpoint) as connection:
+            yield cls(connection, endpoint, timeout=timeout, deadline=deadline)
+
+    def __repr__(self) -> str:
+        return f"<Client {self._url}>"
+
+    async def announce(
+        self,
+        order_ids: str | Iterable[str],
+        *,
+        idempotency_key: str | None = None,
+        express: bool = False,
+        source: str | None = None,
+    ) -> Accepted:
+        """Announce orders; return once the queue has them all.
+
+        More than 10,000 go in several requests; a call that fails has announced `ApiError.accepted` of them.
+
+        Args:
+            order_ids: an order ID, or several.
+            idempotency_key: under one key, orders are accepted once; by default the call has one of its own.
+            express: whether workers are to read the orders before those of the main lane.
+            source: which program announces them: up to 100 printable characters.
+
+        Raises:
+            InvalidOrderId: before anything is sent.
+            InvalidIdempotencyKey: likewise.
+            ApiError: if the orders could not be announced.
+        """
+        listed, key, total = checked_ids(order_ids), new_key(idempotency_key), Accepted(0, 0)
+        options = options_of(express=express, source=source)
+        for number, part in enumerate(batched(listed, MOST_IDS)):
+            total = await announce_list(self.calls, part, part_key(key, number), options, total)
+        return total
+
+    async def announce_stream(
+        self,
+        order_ids: Iterable[str] | AsyncIterable[str],
+        *,
+        idempotency_key: str | None = None,
+        batch: int = MOST_IDS,
+    ) -> Accepted:
+        """Announce as many orders as an iterator has, holding no more than one request's.
+
+        Args:
+            order_ids: order IDs. A request is sent whenever `batch` of them have gathered, and at the end.
+            idempotency_key: as for `announce`; the same stream, with the same `batch`, is accepted once.
+            batch: IDs of one request, up to 10,000.
+
+        Raises:
+            InvalidOrderId: of the first invalid ID; those of the requests before are announced.
+            ApiError: if not all orders could be announced; `accepted` says how many were.
+        """
+        key, number, total = new_key(idempotency_key), 0, Accepted(0, 0)
+        async for part in abatched(order_ids, checked_size(batch)):
+            total = await announce_lines(self.calls, part, part_key(key, number), total)
+            number += 1
+        return total
+
+    async def put(
+        self, order_id: str, document: bytes | str | Mapping[str, Any] | Order, *, idempotency_key: str | None = None
+    ) -> Accepted:
+        """Push a whole order, which a worker stores without fetching it.
+
+        Args:
+            order_id: its ID.
+            document: the order as JSON, in our shape or, where the API has a mapping, in the source's.
+            idempotency_key: as for `announce`.
+
+        Raises:
+            InvalidOrderId: before anything is sent.
+            InvalidAnnouncement: if the document cannot be sent.
+            ApiError: if the order was not accepted.
+        """
+        body = Announcement(order_id, document=document).document
+        assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
+        return await push(self.calls, order_id, body, new_key(idempotency_key))
+
+    async def get(self, order_id: str) -> dict[str, Any]:
+        """What the API knows of an order: the stored order and its ingestion state.
+
+        Raises:
+            InvalidOrderId: before anything is sent.
+            NotFound: if there is no such order.
+            ApiError: if that cannot be told.
+        """
+        return await read(self.calls, f"/v1/orders/{parse_order_id(order_id)}")
+
+    async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
+        """The stored orders, page by page, in the order of their IDs.
+
+        Args:
+            limit: orders of one page.
+            filters: such as `status="placed"`, `placed_from=…`: see the HTTP API.
+
+        Raises:
+            ApiError: if a page could not be read.
+        """
+        selection = Filters.of(limit, filters)
+        cursor: str | None = None
+        while True:
+            page = await read_page(self.calls, selection, cursor)
+            for order in page.orders:
+                yield order
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    async def erase(self, order_id: str) -> None:
+        """Erase an order for good, wherever it is; an order that is unknown or already erased stays away.
+
+        Raises:
+            InvalidOrderId: before anything is sent.
+            ApiError: if the order may not be erased everywhere yet: erase it again.
+        """
+        await erase(self.calls, order_id)
+
+    async def queue(self) -> dict[str, Any]:
+        """The state of the queue: depth, retries, dead letters.
+
+        Raises:
+            ApiError: if that cannot be told.
+        """
+        return await read(self.calls, "/v1/queue")

@@ -1,0 +1,92 @@
+"""What a call of the client raises, named for what its caller should do. No message contains the API key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
+
+
+class ApiError(Exception):
+    """A call has failed.
+
+    Attributes:
+        status: of the HTTP answer; 0 if there was none.
+        code: names the problem for programs, such as `backlog_full`; empty if the API did not say.
+        members: what else the API says about the problem, such as `index`, where in the request the error is.
+        request_id: under which the API has logged the request; empty if it did not say.
+        retry_after: seconds after which to try again, where that can help.
+        accepted: orders of this call that were accepted before it failed: those at its beginning.
+    """
+
+    may_pass = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        code: str = "",
+        members: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        told: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.members = dict(members or {})
+        self.request_id = request_id
+        self.told = told
+        self.retry_after = 1.0 if told is None else told
+        self.accepted = 0
+
+
+class ApiUnavailable(ApiError):
+    """The API cannot be reached, does not answer in time, or cannot work now: try again after `retry_after`.
+
+    The orders of the call may or may not have been accepted; sent again with the same idempotency key, they are accepted
+    once.
+    """
+
+    may_pass = True
+
+
+class RateLimited(ApiError):
+    """The key may send no more requests for now: try again after `retry_after`."""
+
+    may_pass = True
+
+
+class ApiBacklogFull(ApiError, BacklogFull):
+    """The queue is at its limit; nothing was accepted: try again after `retry_after`."""
+
+    may_pass = True
+
+
+class RequestInProgress(ApiError):
+    """A request with this idempotency key still runs: try again after `retry_after`."""
+
+    may_pass = True
+
+
+class ApiKeyReused(ApiError, IdempotencyKeyReused):
+    """The idempotency key belongs to another request; nothing was accepted: use another one."""
+
+
+class Unauthorized(ApiError):
+    """The API key is missing, wrong, revoked or expired."""
+
+
+class Forbidden(ApiError):
+    """The API key lacks a scope; `members["scope"]` names it."""
+
+
+class NotFound(ApiError):
+    """There is no such order."""
+
+
+class Invalid(ApiError):
+    """The request is not valid: correct it; sent again it would be refused again."""
+
+
+class UnexpectedAnswer(ApiError):
+    """What answered is not this API, or not as this release knows it: check the URL."""

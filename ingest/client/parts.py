@@ -1,0 +1,93 @@
+"""Divides the IDs of a call, or of a stream, into parts that are sent with one request each."""
+
+import uuid
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from itertools import islice
+
+from ingest.domain.order import parse_order_id
+from ingest.queue.producer_errors import InvalidIdempotencyKey
+
+# As many as the API takes in one JSON body.
+MOST_IDS = 10_000
+_KEY_LENGTH = 180
+
+
+def checked_ids(order_ids: str | Iterable[str]) -> list[str]:
+    """The IDs.
+
+    Raises:
+        InvalidOrderId: if one of them is not valid.
+    """
+    listed = [order_ids] if isinstance(order_ids, str) else list(order_ids)
+    for order_id in listed:
+        parse_order_id(order_id)
+    return listed
+
+
+def checked_key(key: str) -> str:
+    """The idempotency key, if it can be sent in a header, with room for the number of a part.
+
+    Raises:
+        InvalidIdempotencyKey: if not.
+    """
+    if not (key.isascii() and key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
+        raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable ASCII characters")
+    return key
+
+
+def options_of(*, express: bool, source: str | None) -> dict[str, bool | str]:
+    """What the body of an announcement has beside the IDs."""
+    options: dict[str, bool | str] = {}
+    if express:
+        options["express"] = True
+    if source is not None:
+        options["source"] = source
+    return options
+
+
+def new_key(given: str | None) -> str:
+    """The idempotency key of a call: its caller's, or one of its own.
+
+    Raises:
+        InvalidIdempotencyKey: if the caller's cannot be sent.
+    """
+    return str(uuid.uuid4()) if given is None else checked_key(given)
+
+
+def part_key(key: str, number: int) -> str:
+    """The key of a part: the first has the call's own."""
+    return f"{key}/{number}" if number else key
+
+
+def checked_size(size: int) -> int:
+    """How many IDs a request is to have.
+
+    Raises:
+        ValueError: if the API does not take so many.
+    """
+    if not 0 < size <= MOST_IDS:
+        raise ValueError(f"a request has 1 to {MOST_IDS:,} orders")
+    return size
+
+
+def batched(order_ids: Iterable[str], size: int) -> Iterator[list[str]]:
+    """The IDs in lists of up to `size`; of an iterator no more than that is held."""
+    iterator = iter(order_ids)
+    while part := list(islice(iterator, size)):
+        yield part
+
+
+async def abatched(order_ids: Iterable[str] | AsyncIterable[str], size: int) -> AsyncIterator[list[str]]:
+    """As `batched`, also of an asynchronous iterator."""
+    if not isinstance(order_ids, AsyncIterable):
+        for whole in batched(order_ids, size):
+            yield whole
+        return
+    part: list[str] = []
+    async for order_id in order_ids:
+        part.append(order_id)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,0 +1,62 @@
+"""Sends a request again while that may help: after lost connections, 429 and 503, until the deadline of the call."""
+
+import asyncio
+import random
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
+
+from ingest.client.answers import Answer, checked
+from ingest.client.connection import Connection, Request
+from ingest.client.errors import ApiError
+
+_backoff = wait_random_exponential(multiplier=0.1, max=10.0)
+
+
+class Retrying:
+    """Sends requests.
+
+    Args:
+        connection: sends each try.
+        timeout: seconds for one try.
+        deadline: seconds for a request with all its tries.
+    """
+
+    def __init__(self, connection: Connection, *, timeout: float, deadline: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._deadline = deadline
+
+    async def send(self, request: Request) -> Answer:
+        """The answer of a call that has succeeded.
+
+        Raises:
+            ApiError: why it has not; what may pass is raised once there is no time for another try.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._deadline
+
+        async def once() -> Answer:
+            left = max(0.001, ends_at - loop.time())
+            return checked(await self._connection.send(request, min(self._timeout, left)))
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_pass), stop=stop_before_delay(self._deadline), wait=_pause, reraise=True
+        )
+        try:
+            return await retrying(once)
+        except ApiError as error:
+            error.args = tuple(self._connection.hide(str(part)) for part in error.args)
+            raise
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, ApiError) and error.may_pass
+
+
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    pause = _backoff(state)
+    if isinstance(error, ApiError) and error.told is not None:
+        # Not earlier than told, and not all clients at once.
+        pause = max(pause, error.told * random.uniform(1.0, 1.1))  # noqa: S311  it spreads clients, and is no secret
+    return pause

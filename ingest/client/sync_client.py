@@ -1,0 +1,124 @@
+"""The client for programs without asyncio: Django, Flask, scripts, threads, processes that fork."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from ingest.background import Background
+from ingest.client.calls import announce_lines, read_page
+from ingest.client.client import DEADLINE, TIMEOUT, Client
+from ingest.client.connection import Endpoint
+from ingest.client.errors import ApiUnavailable
+from ingest.client.pages import Filters
+from ingest.client.parts import MOST_IDS, batched, checked_size, new_key, part_key
+from ingest.domain.accepted import Accepted
+from ingest.domain.order import Order
+
+
+class SyncClient:
+    """Calls the HTTP API, from any thread; see `Client` for what the methods do and raise.
+
+    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
+    when it is first used. Not for programs whose threads gevent or eventlet replaces.
+
+    Args:
+        url: of the API, such as https://orders.example.
+        key: the API key; None for an API without keys.
+        ca_file: PEM file of the authorities to trust instead of the system's.
+        allow_http: whether to send the key without TLS to another machine.
+        timeout: seconds for one try of a request.
+        deadline: seconds for a request with all its tries.
+
+    Raises:
+        ValueError: if one of them cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        ca_file: str | None = None,
+        allow_http: bool = False,
+        timeout: float = TIMEOUT,
+        deadline: float = DEADLINE,
+    ) -> None:
+        endpoint = Endpoint(url, key, ca_file, allow_http)
+
+        def connect() -> AbstractAsyncContextManager[Client]:
+            return Client.open(endpoint, timeout=timeout, deadline=deadline)
+
+        self._url = endpoint.url
+        self._background = Background(connect, "ingest-client", lambda: ApiUnavailable("the client is closed"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<SyncClient {self._url}>"
+
+    def announce(
+        self,
+        order_ids: str | Iterable[str],
+        *,
+        idempotency_key: str | None = None,
+        express: bool = False,
+        source: str | None = None,
+    ) -> Accepted:
+        """Announce orders: see `Client.announce`."""
+        return self._background.run(
+            lambda client: client.announce(order_ids, idempotency_key=idempotency_key, express=express, source=source)
+        )
+
+    def announce_stream(
+        self, order_ids: Iterable[str], *, idempotency_key: str | None = None, batch: int = MOST_IDS
+    ) -> Accepted:
+        """Announce as many orders as an iterator has: see `Client.announce_stream`. It runs in the calling thread."""
+        key, total = new_key(idempotency_key), Accepted(0, 0)
+        for number, part in enumerate(batched(order_ids, checked_size(batch))):
+            total = self._lines(part, part_key(key, number), total)
+        return total
+
+    def put(
+        self, order_id: str, document: bytes | str | Mapping[str, Any] | Order, *, idempotency_key: str | None = None
+    ) -> Accepted:
+        """Push a whole order: see `Client.put`."""
+        return self._background.run(lambda client: client.put(order_id, document, idempotency_key=idempotency_key))
+
+    def get(self, order_id: str) -> dict[str, Any]:
+        """What the API knows of an order: see `Client.get`."""
+        return self._background.run(lambda client: client.get(order_id))
+
+    def orders(self, *, limit: int | None = None, **filters: str | datetime) -> Iterator[dict[str, Any]]:
+        """The stored orders, page by page: see `Client.orders`."""
+        selection = Filters.of(limit, filters)
+        cursor: str | None = None
+        while True:
+            after = cursor
+            page = self._background.run(lambda client: read_page(client.calls, selection, after))  # noqa: B023  it runs at once
+            yield from page.orders
+            if page.cursor is None:
+                return
+            cursor = page.cursor
+
+    def erase(self, order_id: str) -> None:
+        """Erase an order for good: see `Client.erase`."""
+        self._background.run(lambda client: client.erase(order_id))
+
+    def queue(self) -> dict[str, Any]:
+        """The state of the queue: see `Client.queue`."""
+        return self._background.run(lambda client: client.queue())
+
+    def close(self) -> None:
+        """Disconnect this process; calls that still wait raise `ApiUnavailable`. A later call connects again."""
+        self._background.close()
+
+    def _lines(self, part: list[str], key: str, before: Accepted) -> Accepted:
+        return self._background.run(lambda client: announce_lines(client.calls, part, key, before))

@@ -1,0 +1,461 @@
+"""The client of the HTTP API: what it sends again, what it believes, and that its key goes nowhere else."""
+
+import asyncio
+import gzip
+import json
+import ssl
+import time
+import traceback
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from http_api import running_api
+from redis.asyncio import Redis
+from scripted_http import ScriptedServer, http, scripted_server
+
+from ingest import (
+    Accepted,
+    ApiError,
+    ApiUnavailable,
+    BacklogFull,
+    Client,
+    Forbidden,
+    IdempotencyKeyReused,
+    Invalid,
+    InvalidIdempotencyKey,
+    InvalidOrderId,
+    NotFound,
+    RateLimited,
+    SyncClient,
+    Unauthorized,
+    UnexpectedAnswer,
+)
+from ingest.api.problems import Problem
+from ingest.api.routing import Caller, Scope
+from ingest.queue.keys import Keys
+
+KEY = "ok_S3cr3tS3cr3tS3cr3tS3cr3t"
+ACCEPTED = http(202, b'{"accepted":1,"duplicates":0}')
+
+
+def problem(status: int, code: str, **members: Any) -> bytes:
+    body = json.dumps({"title": "x", "status": status, "code": code, "detail": "what is wrong", **members}).encode()
+    return http(status, body, "application/problem+json")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with scripted_server() as running:
+        yield running
+
+
+def connected(server: ScriptedServer, **options: Any) -> AbstractAsyncContextManager[Client]:
+    return Client.connect(server.url, **{"key": KEY, "timeout": 5, "deadline": 20, **options})
+
+
+# -- against the real API ---------------------------------------------------------------------------------------------
+
+
+async def queued(redis_url: str, queue: str, *, express: bool = False) -> list[str]:
+    keys = Keys.of(queue)
+    async with Redis.from_url(redis_url) as redis:
+        entries = await redis.xrange(keys.express if express else keys.stream)
+    return [fields[b"order_id"].decode() for _, fields in entries]
+
+
+async def test_orders_are_announced(redis_url: str, dsn: str, queue_name: str) -> None:
+    many = [f"B-{number}" for number in range(10_001)]
+
+    async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
+        assert await client.announce("A-1") == Accepted(1, 0)
+        assert await client.announce(["A-2", "A-3"], source="shop", express=True) == Accepted(2, 0)
+        assert await client.announce(many) == Accepted(10_001, 0)
+        with pytest.raises(InvalidOrderId):
+            await client.announce(["A-4", "no order ID"])
+
+    assert await queued(redis_url, queue_name) == ["A-1", *many]
+    assert await queued(redis_url, queue_name, express=True) == ["A-2", "A-3"]
+
+
+async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_name: str) -> None:
+    async with running_api(redis_url, dsn, queue_name) as api:
+        with SyncClient(api.url) as client:
+            calls = [asyncio.to_thread(client.announce, f"A-{number}") for number in range(20)]
+            assert await asyncio.gather(*calls) == [Accepted(1, 0)] * 20
+
+    assert sorted(await queued(redis_url, queue_name)) == sorted(f"A-{number}" for number in range(20))
+
+
+async def test_a_full_backlog_is_what_the_producer_calls_it(redis_url: str, dsn: str, queue_name: str) -> None:
+    async with (
+        running_api(redis_url, dsn, queue_name, backlog_limit=1) as api,
+        Client.connect(api.url, deadline=0.5) as client,
+    ):
+        await client.announce("A-1")
+        with pytest.raises(BacklogFull) as full:
+            await client.announce("A-2")
+
+    assert full.value.retry_after >= 1
+    assert isinstance(full.value, ApiError)
+    assert full.value.code == "backlog_full"
+
+
+async def test_while_the_queue_is_unavailable_so_is_the_api(dsn: str, queue_name: str) -> None:
+    async with (
+        running_api("redis://127.0.0.1:1/0", dsn, queue_name) as api,
+        Client.connect(api.url, deadline=0.5) as client,
+    ):
+        with pytest.raises(ApiUnavailable) as unavailable:
+            await client.announce("A-1")
+
+    assert (unavailable.value.status, unavailable.value.code) == (503, "queue_unavailable")
+    assert unavailable.value.request_id
+
+
+class Doorkeeper:
+    """Knows one key, which may only read."""
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        if headers.get("Authorization") != f"Bearer {KEY}":
+            raise Problem(401, "invalid_key", "there is no such key")
+        return Caller("reader", frozenset({Scope.READ}))
+
+
+async def test_the_key_is_presented_and_its_refusal_is_named(redis_url: str, dsn: str, queue_name: str) -> None:
+    async with running_api(redis_url, dsn, queue_name, Doorkeeper()) as api:
+        async with Client.connect(api.url, key="wrong") as client:
+            with pytest.raises(Unauthorized):
+                await client.announce("A-1")
+        async with Client.connect(api.url, key=KEY) as client:
+            with pytest.raises(Forbidden) as forbidden:
+                await client.announce("A-1")
+
+    assert forbidden.value.members == {"scope": "enqueue"}
+
+
+# -- what is sent again -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        b"",
+        http(503),
+        http(502, b"<html>", "text/html"),
+        problem(429, "queue_full"),
+        problem(409, "request_in_progress"),
+    ],
+    ids=["lost", "503", "proxy", "full", "in progress"],
+)
+async def test_a_call_that_may_pass_is_sent_again_under_one_idempotency_key(
+    server: ScriptedServer, failure: bytes
+) -> None:
+    server.answer(failure, failure, ACCEPTED)
+
+    async with connected(server) as client:
+        assert await client.announce("A-1") == Accepted(1, 0)
+
+    assert len(server.received) == 3
+    assert len({request.headers["idempotency-key"] for request in server.received}) == 1
+    assert len({request.body for request in server.received}) == 1
+
+
+async def test_calls_have_keys_of_their_own_and_take_the_callers(server: ScriptedServer) -> None:
+    server.answer(ACCEPTED)
+
+    async with connected(server) as client:
+        await client.announce("A-1")
+        await client.announce("A-1")
+        await client.announce("A-1", idempotency_key='say "no"')
+        for unusable in ("", "é", "a\nb", "x" * 181):
+            with pytest.raises(InvalidIdempotencyKey):
+                await client.announce("A-1", idempotency_key=unusable)
+
+    first, second, third = (request.headers["idempotency-key"] for request in server.received)
+    assert first != second
+    assert third == '"say \\"no\\""'
+
+
+async def test_it_waits_as_long_as_the_api_says(server: ScriptedServer) -> None:
+    server.answer(http(429, b"", retry_after="1"), ACCEPTED)
+    started = time.monotonic()
+
+    async with connected(server) as client:
+        await client.announce("A-1")
+
+    assert time.monotonic() - started >= 1
+
+
+async def test_it_does_not_wait_past_the_deadline(server: ScriptedServer) -> None:
+    server.answer(http(429, b"", retry_after="3600"))
+
+    async with connected(server) as client:
+        with pytest.raises(RateLimited) as limited:
+            await client.announce("A-1")
+
+    assert limited.value.retry_after == 3600
+    assert len(server.received) == 1
+
+
+async def test_an_api_that_does_not_answer_is_unavailable_when_the_deadline_is_over(server: ScriptedServer) -> None:
+    server.answer(b"HTTP/1.1 202 Acc")
+    server.silent = True
+
+    async with connected(server, timeout=0.1, deadline=0.5) as client:
+        with pytest.raises(ApiUnavailable, match="no answer within"):
+            await client.announce("A-1")
+
+    assert len(server.received) > 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (problem(400, "invalid_json"), Invalid),
+        (problem(401, "invalid_key"), Unauthorized),
+        (problem(403, "missing_scope"), Forbidden),
+        (problem(404, "no_such_order"), NotFound),
+        (problem(413, "body_too_large"), Invalid),
+        (problem(422, "invalid_order_id", index=3), Invalid),
+        (problem(422, "idempotency_key_reused"), IdempotencyKeyReused),
+        (problem(404, "no_such_path"), UnexpectedAnswer),
+        (http(404, b"<html>", "text/html"), UnexpectedAnswer),
+        (http(422, b"{}", "application/json"), UnexpectedAnswer),
+    ],
+)
+async def test_what_cannot_pass_is_raised_at_once(server: ScriptedServer, answer: bytes, kind: type[Exception]) -> None:
+    server.answer(answer)
+
+    async with connected(server) as client:
+        with pytest.raises(kind) as failed:
+            await client.announce("A-1")
+
+    assert len(server.received) == 1
+    assert isinstance(failed.value, ApiError)
+    assert "index" not in failed.value.members or failed.value.members["index"] == 3
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def sums(request: Any) -> bytes:
+    return http(202, b'{"accepted":%d,"duplicates":0}' % request.body.count(b"\n"))
+
+
+async def test_a_stream_is_sent_in_parts_while_it_is_read(server: ScriptedServer) -> None:
+    server.answer(sums)
+    sent_when_read = []
+
+    async def numbers() -> AsyncIterator[str]:
+        for number in range(25):
+            sent_when_read.append(len(server.received))
+            yield f"A-{number}"
+
+    async with connected(server) as client:
+        assert await client.announce_stream(numbers(), idempotency_key="k", batch=10) == Accepted(25, 0)
+
+    assert [request.headers["idempotency-key"] for request in server.received] == ['"k"', '"k/1"', '"k/2"']
+    assert {request.headers["content-type"] for request in server.received} == {"application/x-ndjson"}
+    lines = b"".join(request.body for request in server.received).splitlines()
+    assert [json.loads(line)["order_id"] for line in lines] == [f"A-{number}" for number in range(25)]
+    assert sent_when_read == [0] * 10 + [1] * 10 + [2] * 5
+
+
+async def test_a_stream_that_fails_says_how_much_was_accepted(server: ScriptedServer) -> None:
+    server.answer(sums, http(503), sums, problem(422, "invalid_body"))
+
+    async with connected(server) as client:
+        with pytest.raises(Invalid) as failed:
+            await client.announce_stream((f"A-{number}" for number in range(30)), batch=10)
+
+    assert failed.value.accepted == 20
+    assert server.received[1].body == server.received[2].body, "a part is sent again whole"
+
+
+async def test_a_thread_streams_too(server: ScriptedServer) -> None:
+    server.answer(sums)
+
+    def numbers() -> Iterator[str]:
+        yield from (f"A-{number}" for number in range(5))
+
+    with SyncClient(server.url, key=KEY) as client:
+        assert await asyncio.to_thread(client.announce_stream, numbers(), batch=2) == Accepted(5, 0)
+        with pytest.raises(ValueError, match="10,000"):
+            client.announce_stream([], batch=10_001)
+
+    assert len(server.received) == 3
+
+
+# -- single orders, and the list --------------------------------------------------------------------------------------
+
+
+async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> None:
+    server.answer(ACCEPTED, http(200, b'{"order":null}'), http(204), http(200, b'{"depth":3}'))
+
+    async with connected(server) as client:
+        assert await client.put("A-1", {"id": "A-1"}) == Accepted(1, 0)
+        assert await client.get("A-1") == {"order": None}
+        await client.erase("A-1")
+        assert await client.queue() == {"depth": 3}
+        for unusable in ("../v1/queue", "a/b", "a?b", "é", ""):
+            with pytest.raises(InvalidOrderId):
+                await client.get(unusable)
+
+    assert [request.line.rpartition(" ")[0] for request in server.received] == [
+        "PUT /v1/orders/A-1",
+        "GET /v1/orders/A-1",
+        "DELETE /v1/orders/A-1",
+        "GET /v1/queue",
+    ]
+    assert json.loads(server.received[0].body) == {"id": "A-1"}
+
+
+async def test_the_list_is_read_page_by_page(server: ScriptedServer) -> None:
+    pages = (
+        http(200, b'{"orders":[{"id":"A-1"},{"id":"A-2"}],"next":"c&1"}'),
+        http(200, b'{"orders":[{"id":"A-3"}],"next":null}'),
+    )
+    since = datetime(2026, 1, 2, tzinfo=UTC)
+
+    server.answer(*pages)
+    async with connected(server) as client:
+        found = [order["id"] async for order in client.orders(limit=2, status="a b", placed_from=since)]
+        with pytest.raises(ValueError, match="time zone"):
+            await anext(client.orders(placed_from=datetime(2026, 1, 2)))  # noqa: DTZ001  that is the point
+    server.answer(*pages)
+    with SyncClient(server.url, key=KEY) as waiting:
+        assert await asyncio.to_thread(lambda: [order["id"] for order in waiting.orders()]) == found
+
+    assert found == ["A-1", "A-2", "A-3"]
+    first, second, *_ = (request.line.split(" ")[1] for request in server.received)
+    assert first == "/v1/orders?limit=2&status=a+b&placed_from=2026-01-02T00%3A00%3A00%2B00%3A00"
+    assert second == f"{first}&cursor=c%261"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b'{"orders":[],"next":"c"}',
+        b'{"orders":{},"next":null}',
+        b'{"orders":[1],"next":null}',
+        b'{"orders":[],"next":7}',
+    ],
+)
+async def test_a_list_that_does_not_go_on_ends(server: ScriptedServer, page: bytes) -> None:
+    server.answer(http(200, page))
+
+    async with connected(server) as client:
+        with pytest.raises(UnexpectedAnswer):
+            [order async for order in client.orders()]
+
+    assert len(server.received) <= 2
+
+
+# -- hostile servers --------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "noise": b"\x00\xff" * 500,
+    "no HTTP": b"SSH-2.0-OpenSSH_9.9\r\n",
+    "a page": http(200, b"<html>sign in</html>", "text/html"),
+    "an accepted page": http(202, b"<html>", "text/html"),
+    "a list": http(202, b"[1]"),
+    "no JSON": http(202, b'{"accepted":'),
+    "no UTF-8": http(202, b'{"accepted":"\xff"}'),
+    "wrong types": http(202, b'{"accepted":"all"}'),
+    "deep": http(202, b'{"accepted":' + b"[" * 100_000),
+    "truncated": http(202, b'{"accepted":1}', content_length="500"),
+    "huge": http(202, b"{}", content_length=str(1 << 40)),
+    "compressed": http(202, gzip.compress(b" " * 1_000_000), content_encoding="gzip"),
+    "long header": b"HTTP/1.1 202 X\r\nx: " + b"a" * 100_000 + b"\r\n\r\n",
+    "unknown status": http(299, b"{}"),
+    "odd problem": problem(422, "x", detail=["no", "text"]),
+    "deep problem": http(422, b'{"code":' + b"[" * 100_000, "application/problem+json"),
+    "long problem": problem(422, "c" * 100_000, detail="\x1b[2J" + "d" * 100_000),
+    "its key": lambda request: problem(422, "x", detail=request.headers["authorization"]),
+    "redirect": http(307, b"", location="http://127.0.0.1:1/v1/orders"),
+}
+
+
+@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_whatever_answers_the_call_fails_with_one_clear_error_without_the_key(
+    server: ScriptedServer, answer: bytes
+) -> None:
+    server.answer(answer)
+
+    async with connected(server, deadline=0.3) as client:
+        with pytest.raises(ApiError) as failed:
+            await client.announce("A-1")
+        assert KEY not in repr(client)
+
+    error = failed.value
+    shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+    assert KEY not in shown.replace(repr(server.received), "").replace(f"KEY = {KEY!r}", "")
+    assert str(error).isprintable()
+    assert len(str(error)) < 800
+
+
+async def test_the_key_does_not_follow_a_redirect(server: ScriptedServer) -> None:
+    async with scripted_server() as elsewhere:
+        elsewhere.answer(ACCEPTED)
+        server.answer(http(307, b"", location=f"{elsewhere.url}/v1/orders"))
+        async with connected(server) as client:
+            with pytest.raises(UnexpectedAnswer, match="redirect"):
+                await client.announce("A-1")
+
+    assert elsewhere.received == []
+
+
+# -- where it connects ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["orders.example", "ftp://orders.example", "https://", "https://user:pw@orders.example", "https://h/?key=1",
+     "http://orders.example", "http://10.0.0.1", "http://localhost.evil.example", "https://h:x", "https://h/a\r\nb"],
+)  # fmt: skip
+def test_an_address_that_cannot_be_meant_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|TLS") as refused:
+        SyncClient(url, key=KEY)
+
+    assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "http://[::1]:8080", "http://localhost", "https://h/base/"])
+def test_other_addresses_are_taken(url: str) -> None:
+    assert KEY not in repr(SyncClient(url, key=KEY))
+
+
+@pytest.mark.parametrize("key", ["", "two words", "line\nbreak", "é"])
+def test_a_key_that_cannot_go_into_a_header_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ValueError, match="API key") as refused:
+        SyncClient("https://orders.example", key=key)
+
+    assert not key or key not in str(refused.value)
+
+
+async def test_only_a_certificate_of_a_trusted_authority_is_accepted(tmp_path: Path) -> None:
+    ours, other = trustme.CA(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.issue_cert("127.0.0.1").configure_cert(context)
+    for name, authority in (("ours", ours), ("other", other)):
+        authority.cert_pem.write_to_path(str(tmp_path / name))
+    (tmp_path / "none").write_text("no certificate")
+
+    async with scripted_server(context) as server:
+        server.answer(ACCEPTED)
+        async with connected(server, ca_file=str(tmp_path / "ours")) as client:
+            assert await client.announce("A-1") == Accepted(1, 0)
+        for options in ({"ca_file": str(tmp_path / "other")}, {}):
+            async with connected(server, **options) as client:
+                with pytest.raises(UnexpectedAnswer, match="certificate"):
+                    await client.announce("A-1")
+    for unusable in ("none", "missing"):
+        with pytest.raises(ValueError, match="CA file"):
+            SyncClient(server.url, ca_file=str(tmp_path / unusable))
+
+    assert len(server.received) == 1
