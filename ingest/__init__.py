@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Unauthorized,
         UnexpectedAnswer,
     )
+    from ingest.client.found_order import FoundOrder
     from ingest.client.sync_client import SyncClient
     from ingest.domain.accepted import Accepted, Durability
     from ingest.domain.announcement import Announcement, InvalidAnnouncement
@@ -48,6 +49,7 @@ __all__ = [
     "Durability",
     "EnqueueTimeout",
     "Forbidden",
+    "FoundOrder",
     "IdempotencyKeyReused",
     "Invalid",
     "InvalidAnnouncement",
@@ -79,6 +81,7 @@ _MODULES = {
     "Durability": "ingest.domain.accepted",
     "EnqueueTimeout": "ingest.queue.producer_errors",
     "Forbidden": "ingest.client.errors",
+    "FoundOrder": "ingest.client.found_order",
     "IdempotencyKeyReused": "ingest.queue.producer_errors",
     "Invalid": "ingest.client.errors",
     "InvalidAnnouncement": "ingest.domain.announcement",

@@ -6,11 +6,13 @@ import socket
 from contextlib import AsyncExitStack
 from functools import partial
 
-from ingest.domain.errors import ConfigError
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.exposition import serving
 from ingest.operations.relay import Relay
 from ingest.processes import listen, run_to_the_end
 from ingest.queue.producer import Producer
+from ingest.queue.producer_errors import CannotConfirm
 from ingest.settings import Settings
 from ingest.store.outbox import Outbox
 from ingest.telemetry.logs import get_logger
@@ -38,7 +40,25 @@ def run_relay(settings: Settings) -> int:
     if settings.relay_metrics_port:
         advice = "set INGEST_RELAY_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
+    if settings.durability is not Durability.MEMORY:
+        asyncio.run(_check_durability(settings))
     return run_to_the_end(partial(_relay, settings, dsn, listener))
+
+
+async def _check_durability(settings: Settings) -> None:
+    """See that Redis can confirm what the settings ask for, if it can be asked now; later it would say so with each row.
+
+    Raises:
+        CannotConfirm: if it cannot.
+    """
+    url = settings.redis_url.get_secret_value()
+    async with Producer.connect(url, settings.stream, durability=settings.durability) as producer:
+        try:
+            await producer.check_durability()
+        except CannotConfirm:
+            raise
+        except QueueUnavailable as error:
+            _log.warning("unavailable", server="redis", error=str(error))
 
 
 async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
@@ -56,6 +76,7 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
                 settings.redis_url.get_secret_value(),
                 settings.stream,
                 backlog_limit=settings.backlog_limit,
+                durability=settings.durability,
                 idempotency_lifetime=settings.outbox_key_lifetime,
             )
         )

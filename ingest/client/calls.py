@@ -34,14 +34,13 @@ async def announce_list(
 
 async def announce_lines(calls: Retrying, order_ids: Iterable[str], key: str, before: Accepted) -> Accepted:
     """As `announce_list`, as NDJSON; the IDs are checked here."""
-    lines = b"".join(b'{"order_id":"%s"}\n' % parse_order_id(name).encode() for name in order_ids)
+    lines = "".join(f"{parse_order_id(name)}\n" for name in order_ids).encode()
     return await _sum(calls, Request("POST", _PATH, lines, "application/x-ndjson", key), before)
 
 
-async def push(calls: Retrying, order_id: str, document: bytes, key: str) -> Accepted:
+async def push(calls: Retrying, order_id: str, document: bytes) -> Accepted:
     """Push an order."""
-    request = Request("PUT", f"{_PATH}/{order_id}", document, "application/json", key)
-    return accepted(await calls.send(request))
+    return accepted(await calls.send(Request("PUT", f"{_PATH}/{order_id}", document, "application/json")))
 
 
 async def read(calls: Retrying, path: str) -> dict[str, Any]:
@@ -66,6 +65,9 @@ async def _sum(calls: Retrying, request: Request, before: Accepted) -> Accepted:
     try:
         told = accepted(await calls.send(request))
     except ApiError as error:
-        error.accepted = before.accepted + before.duplicates
+        # Of NDJSON, what comes before the problem is in the queue.
+        told_here = [error.members.get(name) for name in ("accepted", "duplicates")]
+        here = sum(number for number in told_here if isinstance(number, int))
+        error.accepted = before.accepted + before.duplicates + here
         raise
     return Accepted(before.accepted + told.accepted, before.duplicates + told.duplicates)

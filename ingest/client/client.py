@@ -1,6 +1,6 @@
 """The client for asyncio.
 
-Every call may be repeated without effect: what announces orders does so under an idempotency key, which all tries of a request
+Every request may be repeated without effect: order IDs are announced under an idempotency key, which all tries of a request
 share. When the process dies during a call, its orders may or may not have been accepted: with an idempotency key of your own,
 the call can be made again.
 """
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from ingest.client.calls import announce_lines, announce_list, erase, push, read, read_page
 from ingest.client.connection import Connection, Endpoint
+from ingest.client.found_order import FoundOrder, found_order
 from ingest.client.pages import Filters
 from ingest.client.parts import (
     MOST_IDS,
@@ -142,15 +143,12 @@ class Client:
             number += 1
         return total
 
-    async def put(
-        self, order_id: str, document: bytes | str | Mapping[str, Any] | Order, *, idempotency_key: str | None = None
-    ) -> Accepted:
-        """Push a whole order, which a worker stores without fetching it.
+    async def put(self, order_id: str, document: bytes | str | Mapping[str, Any] | Order) -> Accepted:
+        """Push a whole order, which a worker stores without fetching it. Sent again, it is stored once.
 
         Args:
             order_id: its ID.
             document: the order as JSON, in our shape or, where the API has a mapping, in the source's.
-            idempotency_key: as for `announce`.
 
         Raises:
             InvalidOrderId: before anything is sent.
@@ -159,9 +157,9 @@ class Client:
         """
         body = Announcement(order_id, document=document).document
         assert isinstance(body, bytes)  # noqa: S101  an announcement has encoded it
-        return await push(self.calls, order_id, body, new_key(idempotency_key))
+        return await push(self.calls, order_id, body)
 
-    async def get(self, order_id: str) -> dict[str, Any]:
+    async def get(self, order_id: str) -> FoundOrder:
         """What the API knows of an order: the stored order and its ingestion state.
 
         Raises:
@@ -169,10 +167,10 @@ class Client:
             NotFound: if there is no such order.
             ApiError: if that cannot be told.
         """
-        return await read(self.calls, f"/v1/orders/{parse_order_id(order_id)}")
+        return found_order(await read(self.calls, f"/v1/orders/{parse_order_id(order_id)}"))
 
     async def orders(self, *, limit: int | None = None, **filters: str | datetime) -> AsyncIterator[dict[str, Any]]:
-        """The stored orders, page by page, in the order of their IDs.
+        """The stored orders, page by page, in the order of their IDs: each as `order`, without lines, and `row`.
 
         Args:
             limit: orders of one page.
@@ -192,7 +190,7 @@ class Client:
             cursor = page.cursor
 
     async def erase(self, order_id: str) -> None:
-        """Erase an order for good, wherever it is; an order that is unknown or already erased stays away.
+        """Erase an order for good, wherever it is. It need not exist, and may have been erased before.
 
         Raises:
             InvalidOrderId: before anything is sent.

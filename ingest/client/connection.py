@@ -132,7 +132,7 @@ class Connection:
                 URL(self._url + request.path, encoded=True),
                 headers=headers,
                 data=request.body,
-                # The key goes to this origin alone; whoever moves the API has to change its URL here.
+                # The key goes to this origin alone: where the API moves, its URL has to be changed here.
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=seconds),
             ) as response:

@@ -49,7 +49,7 @@ def page_of(answer: Mapping[str, Any]) -> Page:
     Raises:
         UnexpectedAnswer: if it has none.
     """
-    orders, cursor = answer.get("orders"), answer.get("next")
+    orders, cursor = answer.get("orders"), answer.get("next_cursor")
     if not isinstance(orders, list) or not all(isinstance(order, dict) for order in orders):
         raise UnexpectedAnswer("the answer is not a list of orders")
     if not (cursor is None or (isinstance(cursor, str) and cursor)):

@@ -63,7 +63,7 @@ def checked_size(size: int) -> int:
     """How many IDs a request is to have.
 
     Raises:
-        ValueError: if the API does not take so many.
+        ValueError: if the API does not take that many.
     """
     if not 0 < size <= MOST_IDS:
         raise ValueError(f"a request has 1 to {MOST_IDS:,} orders")

@@ -11,6 +11,7 @@ from ingest.client.calls import announce_lines, read_page
 from ingest.client.client import DEADLINE, TIMEOUT, Client
 from ingest.client.connection import Endpoint
 from ingest.client.errors import ApiUnavailable
+from ingest.client.found_order import FoundOrder
 from ingest.client.pages import Filters
 from ingest.client.parts import MOST_IDS, batched, checked_size, new_key, part_key
 from ingest.domain.accepted import Accepted
@@ -86,13 +87,11 @@ class SyncClient:
             total = self._lines(part, part_key(key, number), total)
         return total
 
-    def put(
-        self, order_id: str, document: bytes | str | Mapping[str, Any] | Order, *, idempotency_key: str | None = None
-    ) -> Accepted:
+    def put(self, order_id: str, document: bytes | str | Mapping[str, Any] | Order) -> Accepted:
         """Push a whole order: see `Client.put`."""
-        return self._background.run(lambda client: client.put(order_id, document, idempotency_key=idempotency_key))
+        return self._background.run(lambda client: client.put(order_id, document))
 
-    def get(self, order_id: str) -> dict[str, Any]:
+    def get(self, order_id: str) -> FoundOrder:
         """What the API knows of an order: see `Client.get`."""
         return self._background.run(lambda client: client.get(order_id))
 

@@ -1,5 +1,6 @@
 """The programs and commands of docs/how-to/announce-orders.md do what the page says."""
 
+import asyncio
 import re
 import shlex
 import subprocess
@@ -7,13 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from http_api import running_api
 from redis import Redis
 
 from ingest.queue.keys import Keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "announce-orders.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+API = "https://orders.example"
+_ALL_PROGRAMS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+PROGRAMS = [program for program in _ALL_PROGRAMS if API not in program]
+OVER_HTTP = [program for program in _ALL_PROGRAMS if API in program]
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 
 PRINTED = [
@@ -40,6 +45,18 @@ def test_each_program_runs(redis_url: str, queue_name: str, number: int) -> None
     keys = Keys.of(queue_name)
     with Redis.from_url(redis_url) as redis:
         assert (queued(redis, keys.stream), queued(redis, keys.express)) == (main, express)
+
+
+async def test_the_program_over_http_runs(redis_url: str, dsn: str, queue_name: str) -> None:
+    async with running_api(redis_url, dsn, queue_name) as api:
+        program = OVER_HTTP[0].replace(API, api.url)
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    assert (done.stdout, done.stderr) == ("1000 accepted, 0 announced before\n", "")
+    with Redis.from_url(redis_url) as redis:
+        assert len(queued(redis, Keys.of(queue_name).stream)) == 1_002
 
 
 def test_each_command_for_other_languages_announces_an_order(redis_url: str, queue_name: str) -> None:

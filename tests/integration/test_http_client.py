@@ -9,6 +9,7 @@ import traceback
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,36 @@ async def test_orders_are_announced(redis_url: str, dsn: str, queue_name: str) -
 
     assert await queued(redis_url, queue_name) == ["A-1", *many]
     assert await queued(redis_url, queue_name, express=True) == ["A-2", "A-3"]
+
+
+async def test_a_stream_and_whole_orders_are_announced_once(redis_url: str, dsn: str, queue_name: str) -> None:
+    names = [f"A-{number}" for number in range(1_200)]
+
+    async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
+        for _ in range(2):
+            assert await client.announce_stream(names, idempotency_key="k", batch=700) == Accepted(1_200, 0)
+        with pytest.raises(IdempotencyKeyReused):
+            await client.announce_stream(names[:600], idempotency_key="k")
+        order = {"status": "placed", "placed_at": "2026-01-02T03:04:05Z", "currency": "EUR", "lines": []}
+        assert await client.put("B-1", {"id": "B-1", **order}) == Accepted(1, 0)
+        with pytest.raises(Invalid):
+            await client.put("B-1", {"id": "B-2", **order})
+
+    assert await queued(redis_url, queue_name) == [*names, "B-1"]
+
+
+async def test_a_stream_that_does_not_fit_says_how_much_of_it_is_queued(
+    redis_url: str, dsn: str, queue_name: str
+) -> None:
+    async with (
+        running_api(redis_url, dsn, queue_name, backlog_limit=700) as api,
+        Client.connect(api.url, deadline=0.5) as client,
+    ):
+        with pytest.raises(BacklogFull) as full:
+            await client.announce_stream((f"A-{number}" for number in range(1_000)), batch=400)
+
+    assert isinstance(full.value, ApiError)
+    assert full.value.accepted == len(await queued(redis_url, queue_name))
 
 
 async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_name: str) -> None:
@@ -262,7 +293,7 @@ async def test_a_stream_is_sent_in_parts_while_it_is_read(server: ScriptedServer
     assert [request.headers["idempotency-key"] for request in server.received] == ['"k"', '"k/1"', '"k/2"']
     assert {request.headers["content-type"] for request in server.received} == {"application/x-ndjson"}
     lines = b"".join(request.body for request in server.received).splitlines()
-    assert [json.loads(line)["order_id"] for line in lines] == [f"A-{number}" for number in range(25)]
+    assert [line.decode() for line in lines] == [f"A-{number}" for number in range(25)]
     assert sent_when_read == [0] * 10 + [1] * 10 + [2] * 5
 
 
@@ -294,14 +325,40 @@ async def test_a_thread_streams_too(server: ScriptedServer) -> None:
 # -- single orders, and the list --------------------------------------------------------------------------------------
 
 
+FOUND = json.dumps(
+    {
+        "order_id": "A-1",
+        "order": {
+            "id": "A-1",
+            "status": "placed",
+            "placed_at": "2026-01-02T03:04:05Z",
+            "updated_at": None,
+            "currency": "EUR",
+            "customer_id": None,
+            "country": None,
+            "attributes": {},
+            "total": "7.50",
+            "lines": [{"sku": "S", "description": None, "quantity": 3, "unit_price": "2.50"}],
+        },
+        "row": {"attempts": 1},
+        "erased_at": None,
+        "ingestion": {"state": "stored", "searched": True, "entries": []},
+    }
+).encode()
+
+
 async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> None:
-    server.answer(ACCEPTED, http(200, b'{"order":null}'), http(204), http(200, b'{"depth":3}'))
+    server.answer(ACCEPTED, http(200, FOUND), http(204), http(200, b'{"depth":3}'))
 
     async with connected(server) as client:
         assert await client.put("A-1", {"id": "A-1"}) == Accepted(1, 0)
-        assert await client.get("A-1") == {"order": None}
+        found = await client.get("A-1")
         await client.erase("A-1")
         assert await client.queue() == {"depth": 3}
+        assert (found.order_id, found.state, found.erased_at) == ("A-1", "stored", None)
+        assert found.order is not None
+        assert found.order.lines[0].unit_price == Decimal("2.50")
+        assert found.answer["ingestion"]["searched"]
         for unusable in ("../v1/queue", "a/b", "a?b", "é", ""):
             with pytest.raises(InvalidOrderId):
                 await client.get(unusable)
@@ -317,8 +374,8 @@ async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> Non
 
 async def test_the_list_is_read_page_by_page(server: ScriptedServer) -> None:
     pages = (
-        http(200, b'{"orders":[{"id":"A-1"},{"id":"A-2"}],"next":"c&1"}'),
-        http(200, b'{"orders":[{"id":"A-3"}],"next":null}'),
+        http(200, b'{"orders":[{"id":"A-1"},{"id":"A-2"}],"next_cursor":"c&1"}'),
+        http(200, b'{"orders":[{"id":"A-3"}],"next_cursor":null}'),
     )
     since = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -340,10 +397,10 @@ async def test_the_list_is_read_page_by_page(server: ScriptedServer) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        b'{"orders":[],"next":"c"}',
-        b'{"orders":{},"next":null}',
-        b'{"orders":[1],"next":null}',
-        b'{"orders":[],"next":7}',
+        b'{"orders":[],"next_cursor":"c"}',
+        b'{"orders":{},"next_cursor":null}',
+        b'{"orders":[1],"next_cursor":null}',
+        b'{"orders":[],"next_cursor":7}',
     ],
 )
 async def test_a_list_that_does_not_go_on_ends(server: ScriptedServer, page: bytes) -> None:
@@ -397,6 +454,15 @@ async def test_whatever_answers_the_call_fails_with_one_clear_error_without_the_
     assert KEY not in shown.replace(repr(server.received), "").replace(f"KEY = {KEY!r}", "")
     assert str(error).isprintable()
     assert len(str(error)) < 800
+
+
+@pytest.mark.parametrize("found", [b"{}", b'{"order_id":1,"ingestion":{}}', FOUND.replace(b'"2.50"', b'"much"')])
+async def test_an_answer_that_tells_of_no_order_is_not_believed(server: ScriptedServer, found: bytes) -> None:
+    server.answer(http(200, found))
+
+    async with connected(server) as client:
+        with pytest.raises(UnexpectedAnswer):
+            await client.get("A-1")
 
 
 async def test_the_key_does_not_follow_a_redirect(server: ScriptedServer) -> None:
