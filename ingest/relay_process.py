@@ -88,4 +88,19 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
             metrics=metrics,
         )
         _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
-        await relay.run(stop)
+        await _until_stopped(relay, stop, settings.shutdown_grace)
+
+
+async def _until_stopped(relay: Relay, stop: asyncio.Event, grace: float) -> None:
+    """Relay; a batch that has not ended `grace` seconds after the stop, as a server does not answer, is given up."""
+    running = asyncio.create_task(relay.run(stop))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([running], timeout=grace)
+        if running.done():
+            await running
+    finally:
+        stopped.cancel()
+        running.cancel()
+        await asyncio.wait([running, stopped])

@@ -18,7 +18,6 @@ from ingest.domain.request_headers import check_token
 
 _BODY_LIMIT = 64 * 1024 * 1024
 _CHUNK = 64 * 1024
-_CONNECTIONS = 100
 
 
 class _Secret(str):
@@ -107,7 +106,7 @@ class Connection:
     async def open(cls, endpoint: Endpoint) -> AsyncIterator[Self]:
         """Connect when the first request is sent."""
         async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=endpoint.context()),
+            connector=aiohttp.TCPConnector(limit=0, ssl=endpoint.context()),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         ) as session:

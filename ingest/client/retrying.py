@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from ingest.client.answers import Answer, checked
 from ingest.client.connection import Connection, Request
-from ingest.client.errors import ApiError
+from ingest.client.errors import ApiError, ApiUnavailable
 
+_AT_A_TIME = 100
 _backoff = wait_random_exponential(multiplier=0.1, max=10.0)
 
 
@@ -25,6 +28,7 @@ class Retrying:
         self._connection = connection
         self._timeout = timeout
         self._deadline = deadline
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     async def send(self, request: Request) -> Answer:
         """The answer of a call that has succeeded.
@@ -36,8 +40,9 @@ class Retrying:
         ends_at = loop.time() + self._deadline
 
         async def once() -> Answer:
-            left = max(0.001, ends_at - loop.time())
-            return checked(await self._connection.send(request, min(self._timeout, left)))
+            async with self._slot(ends_at):
+                left = max(0.001, ends_at - loop.time())
+                return checked(await self._connection.send(request, min(self._timeout, left)))
 
         retrying = AsyncRetrying(
             retry=retry_if_exception(_may_pass), stop=stop_before_delay(self._deadline), wait=_pause, reraise=True
@@ -47,6 +52,19 @@ class Retrying:
         except ApiError as error:
             error.args = tuple(self._connection.hide(str(part)) for part in error.args)
             raise
+
+    @asynccontextmanager
+    async def _slot(self, ends_at: float) -> AsyncIterator[None]:
+        """One of the requests at a time; the wait for it does not count as the API's."""
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise ApiUnavailable(f"{_AT_A_TIME} requests at a time did not end in time") from None
+        try:
+            yield
+        finally:
+            self._slots.release()
 
 
 def _may_pass(error: BaseException) -> bool:

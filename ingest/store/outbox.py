@@ -25,7 +25,7 @@ _MOST_COUNTED = 1_000_000
 _LOCK = 0x696E676F << 32
 # Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
 # whose host is gone, loses its turn after the second.
-_BEGIN = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
+_LIMITS = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,16 @@ class Outbox:
             StoreRefused: if it refuses us.
         """
         self.changed.clear()
-        with translated():
+        async with self._transaction(_LIMITS):
             try:
-                async with self._connection.transaction():
-                    await self._connection.execute(_BEGIN)
-                    await self._connection.execute(self._lock)
-                    # After the lock: what the relay before has deleted is gone.
-                    rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
-                    announced = await announce(rows) if rows else Announced()
-                    # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
-                    await self._settle(announced)
+                await self._connection.execute(self._lock)
+                # After the lock: what the relay before has deleted is gone.
+                rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
             except asyncpg.LockNotAvailableError:
                 return None
+            announced = await announce(rows) if rows else Announced()
+            # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
+            await self._settle(announced)
         return announced
 
     async def backlog(self) -> Backlog:
@@ -152,11 +150,26 @@ class Outbox:
         Raises:
             StoreUnavailable: if PostgreSQL cannot be used now.
         """
-        with translated():
-            async with self._connection.transaction(readonly=True):
-                record = await self._connection.fetchrow(self._count)
+        async with self._transaction("SET TRANSACTION READ ONLY"):
+            record = await self._connection.fetchrow(self._count)
         assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
         return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
+
+    @asynccontextmanager
+    async def _transaction(self, begin: str) -> AsyncIterator[None]:
+        """A transaction, committed at the end of the block.
+
+        After an error the connection is of no further use. Cancelled, it is closed at once: a server that does not answer
+        could not confirm a rollback either.
+        """
+        with translated():
+            try:
+                await self._connection.execute(f"BEGIN; {begin}")
+                yield
+                await self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.terminate()
+                raise
 
     async def _settle(self, announced: Announced) -> None:
         if announced.done:

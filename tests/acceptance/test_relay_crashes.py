@@ -8,10 +8,12 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
 import asyncpg
 import pytest
+from proxy import Proxy
 from redis.asyncio import Redis
 from support import Cli, Process, closing_cli, connected, eventually
 
@@ -137,6 +139,27 @@ async def test_the_relay_serves_metrics_and_ends_cleanly(
 
     assert "relaying" in log
     assert shop_dsn.partition("@")[0].rpartition(":")[2] not in log, "no password"
+
+
+async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_period(
+    own_servers: EmbeddedServers, shop_dsn: str, shop_env: dict[str, str]
+) -> None:
+    parts = urlsplit(shop_dsn)
+    account = parts.netloc.rpartition("@")[0]
+    with Proxy(own_servers.postgres.port) as network, closing_cli(shop_env) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        through = urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{network.port}"))
+        relay = cli.start("relay", env={"INGEST_OUTBOX_DSN": through, "INGEST_SHUTDOWN_GRACE": "0.5"})
+        async with connected(shop_dsn) as sql:
+            await fill(sql, 1, 1)
+
+            async def empty() -> bool:
+                return not await sql.fetchval("SELECT count(*) FROM order_outbox")
+
+            await eventually(empty)
+        network.freeze()
+
+        await stop(relay)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,15 @@ async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_
     assert sorted(await queued(redis_url, queue_name)) == sorted(f"A-{number}" for number in range(20))
 
 
+async def test_hundreds_of_tasks_share_a_client(redis_url: str, dsn: str, queue_name: str) -> None:
+    names = [f"A-{number}" for number in range(400)]
+
+    async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
+        assert await asyncio.gather(*map(client.announce, names)) == [Accepted(1, 0)] * 400
+
+    assert sorted(await queued(redis_url, queue_name)) == sorted(names)
+
+
 async def test_a_full_backlog_is_what_the_producer_calls_it(redis_url: str, dsn: str, queue_name: str) -> None:
     async with (
         running_api(redis_url, dsn, queue_name, backlog_limit=1) as api,
