@@ -6,7 +6,7 @@ import json
 import ssl
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -36,9 +36,11 @@ from ingest import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from ingest.api.problems import Problem
-from ingest.api.routing import Caller, Scope
+from ingest.api.access import Access
+from ingest.api.rate_limit import SharedBuckets
+from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.queue.keys import Keys
+from ingest.telemetry.shared_metrics import Counter
 
 KEY = "ok_S3cr3tS3cr3tS3cr3tS3cr3t"
 ACCEPTED = http(202, b'{"accepted":1,"duplicates":0}')
@@ -157,25 +159,34 @@ async def test_while_the_queue_is_unavailable_so_is_the_api(dsn: str, queue_name
     assert unavailable.value.request_id
 
 
-class Doorkeeper:
-    """Knows one key, which may only read."""
+async def test_the_key_is_presented_and_what_it_may_not_do_is_named(redis_url: str, dsn: str, queue_name: str) -> None:
+    cells = memoryview(bytearray(8 * len(Denial))).cast("d")
+    denied = {reason.value: Counter(cells, at) for at, reason in enumerate(Denial)}
+    keys = {name: make_key(name.ljust(16).encode()) for name in ("reader", "limited", "nobody")}
+    known = [
+        ApiKey("reader", digest_of(keys["reader"]), frozenset({Scope.READ})),
+        ApiKey("limited", digest_of(keys["limited"]), frozenset({Scope.ENQUEUE}), RateLimit(0.01, 1)),
+    ]
+    access = Access(known, SharedBuckets(), denied, lambda: 0.0)
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
-        if headers.get("Authorization") != f"Bearer {KEY}":
-            raise Problem(401, "invalid_key", "there is no such key")
-        return Caller("reader", frozenset({Scope.READ}))
+    async with running_api(redis_url, dsn, queue_name, access) as api:
 
+        async def failure_of(key: str | None) -> ApiError:
+            async with Client.connect(api.url, key=key) as client:
+                with pytest.raises(ApiError) as failed:
+                    await client.announce_stream(["A-1", "A-2"], batch=1)
+            return failed.value
 
-async def test_the_key_is_presented_and_its_refusal_is_named(redis_url: str, dsn: str, queue_name: str) -> None:
-    async with running_api(redis_url, dsn, queue_name, Doorkeeper()) as api:
-        async with Client.connect(api.url, key="wrong") as client:
-            with pytest.raises(Unauthorized):
-                await client.announce("A-1")
-        async with Client.connect(api.url, key=KEY) as client:
-            with pytest.raises(Forbidden) as forbidden:
-                await client.announce("A-1")
+        assert isinstance(await failure_of(None), Unauthorized)
+        assert isinstance(await failure_of(keys["nobody"]), Unauthorized)
+        forbidden = await failure_of(keys["reader"])
+        limited = await failure_of(keys["limited"])
 
-    assert forbidden.value.members == {"scope": "enqueue"}
+    assert isinstance(forbidden, Forbidden)
+    assert forbidden.members == {"scope": "enqueue"}
+    assert isinstance(limited, RateLimited)
+    assert (limited.retry_after, limited.accepted) == (100, 1)
+    assert await queued(redis_url, queue_name) == ["A-1"]
 
 
 # -- what is sent again -----------------------------------------------------------------------------------------------
