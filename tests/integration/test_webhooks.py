@@ -211,6 +211,16 @@ async def test_a_sender_that_waits_for_permission_to_send_its_body_gets_it(api: 
     assert (status, answer) == (200, {"result": "accepted"})
 
 
+async def test_a_large_body_is_checked_like_a_small_one(api: Api, redis: Redis, queue_name: str) -> None:
+    body = b'{"id": 1, "note": "%s"}' % (b"x" * 1_000_000)
+
+    assert await send(api, "shop", body + b" ", made.shopify(body)) == (401, "bad_signature")
+    assert await send(api, "pushing", body, made.shopify(body)) == (200, "accepted")
+
+    (entry,) = await queued(redis, queue_name)
+    assert entry[b"document"] == body
+
+
 async def test_an_unknown_source_is_not_found(api: Api) -> None:
     body = b'{"id": 1}'
 

@@ -23,6 +23,8 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("webhooks")
 
+# A body takes some 8 ms for each MB: from here on it is read in a thread, so that other requests are answered meanwhile.
+_LARGE = 256 * 1024
 # Shopify gives up after five seconds.
 _ANSWER_WITHIN = 2.0
 # Seconds between two log lines for one source and reason: those who cannot sign can still send a lot.
@@ -105,7 +107,7 @@ class WebhookRoutes:
             self._count(source, WebhookResult.MALFORMED)
             raise
         try:
-            announced = read_webhook(source, request.headers, body, self._now())
+            announced = await self._read(source, request, body)
         except Refused as refused:
             self._count(source, refused.result)
             self._log_refused(source, refused)
@@ -113,6 +115,11 @@ class WebhookRoutes:
         result = WebhookResult.IGNORED if announced is None else await self._announce(source, announced)
         self._count(source, result)
         return web.Response(body=b'{"result":"%s"}' % result.encode(), content_type="application/json")
+
+    async def _read(self, source: Source, request: web.Request, body: bytes) -> Announced | None:
+        if len(body) < _LARGE:
+            return read_webhook(source, request.headers, body, self._now())
+        return await asyncio.to_thread(read_webhook, source, request.headers, body, self._now())
 
     async def _announce(self, source: Source, announced: Announced) -> WebhookResult:
         try:
