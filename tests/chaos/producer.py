@@ -27,7 +27,8 @@ from ingest.queue.producer import Producer
 _EVERY = 0.1
 # Then an announcement is given up, as by a caller with a deadline.
 _GIVES_UP_AFTER = 3.0
-_BROKEN = (b"<html>502</html>", b'{"id":"other"}', b'{"id": oops}', b"[]")
+_OTHER = b'{"id":"other"}'
+_BROKEN = (b"<html>502</html>", _OTHER, b'{"id": oops}', b"[]")
 _SHARES = {"_plain": 0.81, "_missing": 0.02, "_broken": 0.02, "_changing": 0.03, "_change": 0.12}
 # Of the orders that change, these change over and over, so that several versions of each are on their way at once.
 _RESTLESS = 5
@@ -81,6 +82,9 @@ class Orders:
 class Announcer:
     """The producer.
 
+    Attributes:
+        in_lists: whether workers request orders in lists.
+
     Args:
         redis_url: by way of the proxy.
         api: where orders are changed before they are announced.
@@ -98,6 +102,7 @@ class Announcer:
         self._numbers = count(1)
         # Changed, and not announced since.
         self._owed: set[str] = set()
+        self.in_lists = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Announce until stopped; what changed has then been announced."""
@@ -159,8 +164,11 @@ class Announcer:
 
     async def _broken(self) -> str:
         name = f"BROKEN-{next(self._numbers)}"
-        await self._api.put(name, self._random.choice(_BROKEN))
-        self.orders.expect(name, DeadReason.INVALID_ORDER)
+        document = self._random.choice(_BROKEN)
+        await self._api.put(name, document)
+        # A list in which it has another's name does not have it.
+        is_missing = self.in_lists and document == _OTHER
+        self.orders.expect(name, DeadReason.NOT_FOUND if is_missing else DeadReason.INVALID_ORDER)
         return name
 
     async def _changing(self) -> str:

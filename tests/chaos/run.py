@@ -92,6 +92,7 @@ class _Run:
             self._redis = redis
             await stage.api.behave()
             announcer = Announcer(stage.redis_url, stage.api, options.rate, options.seed, self._say)
+            announcer.in_lists = "bulk" in options.features
             self._orders = announcer.orders
             for _ in range(_COMMANDS):
                 stage.start_worker()
