@@ -1,14 +1,21 @@
-"""The accounts of Redis that deploy/ gives to the service, and what none of them may do."""
+"""The accounts that deploy/ gives to the service in Redis and PostgreSQL, and what none of them may do."""
 
+import asyncio
 import hashlib
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from redis import Redis
 from redis.exceptions import NoPermissionError
 from servers.kinds import Kind
+from support import Cli, connected
+
+import ingest.queue
+from ingest.queue.keys import Keys
 
 # The queue that users.acl is written for.
 QUEUE = "orders"
@@ -70,3 +77,48 @@ def permitted(url: str, user: str, commands: Iterable[str]) -> list[str]:
 
     with Redis.from_url(url, username=user, password=PASSWORD) as client:
         return [command for command in commands if not is_refused(command)]
+
+
+def refused_in_scripts(url: str, user: str, names: Iterable[str]) -> list[list[str]]:
+    """Which commands in these of our scripts a user may not send, of those that the server knows.
+
+    Args:
+        url: with all rights.
+        user: who exists.
+        names: of the files, without their ending.
+    """
+    folder = Path(ingest.queue.__file__).parent / "lua"
+    texts = [(folder / f"{name}.lua").read_text(encoding="utf-8") for name in names]
+    called = {match for text in texts for match in re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
+    with Redis.from_url(url, decode_responses=True) as admin:
+        admin.set_response_callback("COMMAND", lambda reply, **_: reply)  # as it comes
+        commands = [[name, second] if name in {"XGROUP", "XINFO"} else [name] for name, second in sorted(called)]
+        return [words for words in commands if not _is_allowed(admin, user, words)]
+
+
+def _is_allowed(admin: Redis, user: str, words: list[str]) -> bool:
+    [about] = admin.execute_command("COMMAND", "INFO", "|".join(words))
+    if about is None:
+        return True  # newer than this server
+    arguments = [Keys.of(QUEUE).stream] * (abs(about[1]) - len(words))
+    return bool(admin.execute_command("ACL", "DRYRUN", user, *words, *arguments) == "OK")
+
+
+@asynccontextmanager
+async def granted_role(cli: Cli, dsn: str, option: str) -> AsyncIterator[str]:
+    """The DSN, without its password, of a role that `ingest migrate` has granted what its `option` says."""
+    parts = urlsplit(dsn)
+    role = f"{option.strip('-').replace('-', '_')}_{os.getpid()}"
+    async with connected(dsn) as sql:
+        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+        try:
+            migrated = await asyncio.to_thread(cli.run, "migrate", option, role, env={"INGEST_POSTGRES_DSN": dsn})
+            assert migrated.returncode == 0, migrated.stderr
+            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
+        finally:
+            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def with_password(dsn: str) -> str:
+    """The DSN of a role, with its password."""
+    return dsn.replace("@", f":{quote(PASSWORD, safe='')}@", 1)

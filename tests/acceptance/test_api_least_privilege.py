@@ -1,17 +1,31 @@
 """`ingest api` works with no more rights than deploy/ gives it, on each server that it supports."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
-from acceptance.accounts import FORBIDDEN, PASSWORD, QUEUE, create_user, permitted
+from acceptance.accounts import (
+    FORBIDDEN,
+    PASSWORD,
+    QUEUE,
+    create_user,
+    granted_role,
+    permitted,
+    refused_in_scripts,
+    with_password,
+)
 from acceptance.commands import WorkerCommand
+from integration.scene import Scene
 from redis import Redis
 from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
-from support import Cli
+from support import Cli, connected
 
+import ingest.queue
+from ingest.queue import scripts
 from ingest.queue.keys import Keys
 
 ORDER = {
@@ -42,9 +56,26 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 
 @pytest.fixture
-def api(server: tuple[str, str], cli: Cli, tmp_path: Path) -> Iterator[WorkerCommand]:
+async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
+    """The DSN, without its password, of a role that `ingest migrate` has granted what the API needs."""
+    async with granted_role(cli, empty_dsn, "--api-role") as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def scene(server: tuple[str, str], api_dsn: str, empty_dsn: str) -> AsyncIterator[Scene]:
+    """Workers and queries with all rights."""
+    del api_dsn
+    async with Scene.open(server[0], empty_dsn, QUEUE) as scene:
+        yield scene
+
+
+@pytest.fixture
+def api(server: tuple[str, str], api_dsn: str, cli: Cli, tmp_path: Path) -> Iterator[WorkerCommand]:
     (tmp_path / "password").write_text(PASSWORD)
     settings = {
+        "INGEST_POSTGRES_DSN": api_dsn,
+        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
         "INGEST_STREAM": QUEUE,
         "INGEST_REDIS_URL": server[1],
         "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
@@ -98,8 +129,46 @@ async def test_the_api_announces_orders_and_no_command_is_refused(
         assert admin.xlen(Keys.of(QUEUE).stream) == 4
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE orders",
+        "TRUNCATE orders",
+        "UPDATE orders SET status = 'paid'",
+        "INSERT INTO orders (order_id) VALUES ('1')",
+        "DELETE FROM erased_orders",
+        "UPDATE erased_orders SET erased_at = now()",
+        "SELECT * FROM audit_log",
+        "UPDATE audit_log SET actor = 'nobody'",
+        "DELETE FROM audit_log",
+        "UPDATE schema_migrations SET version = 0",
+        "CREATE TABLE more (id int)",
+    ],
+)
+async def test_the_role_of_the_api_can_neither_write_orders_nor_change_what_was_logged(
+    api_dsn: str, statement: str
+) -> None:
+    async with connected(with_password(api_dsn)) as sql:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await sql.execute(statement)
+
+
 def test_the_user_of_the_api_can_do_nothing_else(server: tuple[str, str]) -> None:
     assert permitted(server[1], "ingest-api", [*FORBIDDEN, *WORKERS_ALONE]) == []
+
+
+def scripts_of_the_api() -> set[str]:
+    """All but those of workers, with their parts."""
+    folder = Path(ingest.queue.__file__).parent / "lua"
+    files = {file.stem for file in folder.glob("*.lua")}
+    of_workers = {field.name for field in fields(scripts.Scripts)} | {"quota_lease", "quota_end", "quota_pause"}
+    own = {name for name in files if not name.startswith("_")} - of_workers
+    parts = {part for name in own for part in scripts._PARTS.get(name, ())}
+    return own | {name for name in files if any(name.startswith(f"_{part}") for part in parts)}
+
+
+def test_each_command_of_each_script_of_the_api_is_allowed(server: tuple[str, str]) -> None:
+    assert refused_in_scripts(server[0], "ingest-api", scripts_of_the_api()) == []
 
 
 def test_the_user_of_the_api_can_wait_for_disk_and_replicas(

@@ -2,17 +2,24 @@
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from acceptance.accounts import FORBIDDEN, PASSWORD, QUEUE, create_user, permitted
+from acceptance.accounts import (
+    FORBIDDEN,
+    PASSWORD,
+    QUEUE,
+    create_user,
+    granted_role,
+    permitted,
+    refused_in_scripts,
+    with_password,
+)
 from acceptance.commands import Workers, closing_workers
 from integration.scene import Scene, ids
 from redis import Redis
@@ -20,7 +27,6 @@ from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, closing_cli, connected, eventually
 
 import ingest.queue
-from ingest.queue.keys import Keys
 from ingest.store.schema import migrations
 
 
@@ -50,19 +56,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 
 @pytest.fixture
 async def runtime_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
-    """The DSN, without its password, of a role that `ingest migrate` has granted what it needs."""
-    parts = urlsplit(empty_dsn)
-    role = f"runtime_{os.getpid()}"
-    async with connected(empty_dsn) as sql:
-        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
-        try:
-            migrated = await asyncio.to_thread(
-                cli.run, "migrate", "--runtime-role", role, env={"INGEST_POSTGRES_DSN": empty_dsn}
-            )
-            assert migrated.returncode == 0, migrated.stderr
-            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
-        finally:
-            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    async with granted_role(cli, empty_dsn, "--runtime-role") as dsn:
+        yield dsn
 
 
 @pytest.fixture
@@ -155,25 +150,13 @@ def test_the_workers_user_can_do_nothing_else(server: tuple[str, str]) -> None:
 
 
 def test_each_command_of_each_script_is_allowed(server: tuple[str, str]) -> None:
-    folder = Path(ingest.queue.__file__).parent / "lua"
-    texts = [file.read_text(encoding="utf-8") for file in folder.glob("*.lua")]
-    called = {match for text in texts for match in re.findall(r"redis\.call\('([A-Z]+)'(?:, '([A-Z]+)')?", text)}
-    key = Keys.of(QUEUE).stream
+    names = [file.stem for file in (Path(ingest.queue.__file__).parent / "lua").glob("*.lua")]
 
-    with Redis.from_url(server[0], decode_responses=True) as admin:
-        admin.set_response_callback("COMMAND", lambda reply, **_: reply)  # as it comes
-        for name, second in sorted(called):
-            words = [name, second] if name in {"XGROUP", "XINFO"} else [name]
-            [about] = admin.execute_command("COMMAND", "INFO", "|".join(words))
-            if about is None:
-                continue  # newer than this server
-            arity = abs(about[1])
-            arguments = [key] * (arity - len(words))
-            assert admin.execute_command("ACL", "DRYRUN", "ingest", *words, *arguments) == "OK", words
+    assert refused_in_scripts(server[0], "ingest", names) == []
 
 
 async def test_the_runtime_role_owns_nothing(runtime_dsn: str) -> None:
-    async with connected(runtime_dsn.replace("@", ":w%2Frker%20p%40ss@")) as sql:
+    async with connected(with_password(runtime_dsn)) as sql:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await sql.execute("DROP TABLE orders")
         assert await sql.fetchval("SELECT max(version) FROM schema_migrations") == migrations()[-1].version
