@@ -1,6 +1,8 @@
 """`ingest api` with API keys, as processes: who is admitted, also while the file of the keys changes."""
 
+import os
 import re
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -74,6 +76,11 @@ def append(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
+def repair(path: Path) -> None:
+    """Take the last line out."""
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
 def remove(path: Path) -> None:
     path.unlink()
 
@@ -135,6 +142,34 @@ async def test_a_file_that_cannot_be_used_leaves_the_keys_in_force_and_is_report
 
     await eventually(says_that_it_is_missing)
     assert await is_admitted()
+
+
+async def test_a_process_that_restarts_beside_a_broken_file_does_not_serve_with_keys_of_before(
+    api: WorkerCommand, http: aiohttp.ClientSession, path: Path, limited: str
+) -> None:
+    api_keys.revoke(path, ["limited"])
+    key = api_keys.create(path, "later", [Scope.ENQUEUE], None).text
+
+    async def is_in_force() -> bool:
+        return all([await status(http, key) == 202 for _ in range(8)])
+
+    await eventually(is_in_force)
+    append(path, "{}")
+    os.kill(api.pid_of("api-0"), signal.SIGKILL)
+    said = await api.says("refused")
+
+    assert f"{path}, line 2: " in said["problem"]
+    # The other process serves all connections meanwhile.
+    assert await is_in_force()
+    assert [await status(http, limited) for _ in range(8)] == [401] * 8
+    before = len(api.events("process_started", process="api-0"))
+    repair(path)
+
+    async def has_started() -> bool:
+        return len(api.events("process_started", process="api-0")) > before
+
+    await eventually(has_started)
+    assert await is_in_force()
 
 
 async def test_the_rate_of_a_key_holds_over_all_processes_and_connections(

@@ -19,7 +19,6 @@ from acceptance.accounts import (
     with_password,
 )
 from acceptance.commands import WorkerCommand
-from integration.scene import Scene
 from redis import Redis
 from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, connected
@@ -60,14 +59,6 @@ async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
     """The DSN, without its password, of a role that `ingest migrate` has granted what the API needs."""
     async with granted_role(cli, empty_dsn, "--api-role") as dsn:
         yield dsn
-
-
-@pytest.fixture
-async def scene(server: tuple[str, str], api_dsn: str, empty_dsn: str) -> AsyncIterator[Scene]:
-    """Workers and queries with all rights."""
-    del api_dsn
-    async with Scene.open(server[0], empty_dsn, QUEUE) as scene:
-        yield scene
 
 
 @pytest.fixture
