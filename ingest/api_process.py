@@ -2,27 +2,28 @@
 
 import asyncio
 import ipaddress
+import resource
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from aiohttp import web
-
 from ingest.api.access import open_access
-from ingest.api.connection import ConnectionLimits, HttpServer
+from ingest.api.connection import ConnectionLimits
+from ingest.api.http_server import HttpServer, listening
 from ingest.api.rate_limit import SharedBuckets
 from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
+from ingest.api.tls import checked_tls
 from ingest.api.webhooks.sources import Source
 from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, groups, open_connections, webhook_sources
 from ingest.domain.errors import ConfigError
-from ingest.file_watch import watching
+from ingest.file_watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.keys_file import read_keys
-from ingest.processes import allow_connections, listen, run_to_the_end, stop_on
+from ingest.processes import OTHER_FILES, allow_connections, listen, run_to_the_end, stop_on
 from ingest.settings import Settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
@@ -31,8 +32,6 @@ from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("app")
-# What the bodies of all requests of a process may take, in bytes.
-_BODY_MEMORY = 64 * 1024 * 1024
 
 
 def run_api(settings: Settings) -> int:
@@ -40,6 +39,7 @@ def run_api(settings: Settings) -> int:
     check_access(settings)
     webhooks = webhook_sources(settings)
     buckets = SharedBuckets()
+    tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:
@@ -58,7 +58,7 @@ def run_api(settings: Settings) -> int:
     if metrics_listener is not None:
         children.append(Child("metrics", partial(_metrics_process, settings, series, metrics_listener)))
     host, port = listener.getsockname()[:2]
-    _log.info("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    _log.info("listening", url=f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
     return Supervisor(children, settings.shutdown_grace).run()
 
 
@@ -113,33 +113,39 @@ async def serving_api(
     settings: Settings,
     metrics: ApiMetrics,
     listener: socket.socket,
+    shutdown: Shutdown,
     access: Admission | None = None,
     webhooks: Sequence[Source] = (),
-) -> AsyncIterator[Callable[[], None]]:
-    """Serve the HTTP API on `listener` while the block runs; at its end, finish what runs.
+) -> AsyncIterator[None]:
+    """Serve the HTTP API on `listener` while the block runs; then finish what runs, until the shutdown is overdue.
 
-    Yields a function to call when the stop has been requested: answers say from then on that connections close.
+    Args:
+        settings: of the API.
+        metrics: of this process.
+        listener: is closed at the end.
+        shutdown: once it is requested, answers tell clients to close their connections.
+        access: admits callers; everybody, by default.
+        webhooks: the sources of webhooks.
     """
-    secrets = [source.secrets.watched() for source in webhooks]
-    async with open_connections(settings) as connections, watching(secrets):
-        memory = BodyMemory(max(_BODY_MEMORY, 2 * settings.api_body_limit))
+    memory = BodyMemory(max(settings.api_body_memory, settings.api_body_limit))
+    tls = checked_tls(settings.api_cert_file, settings.api_key_file)
+    files = [source.secrets.watched() for source in webhooks]
+    if tls is not None:
+        files.append(WatchedFiles(tls.settings, tls.paths, tls.load))
+    async with open_connections(settings) as connections, watching(files):
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
         routes = groups(settings, connections, metrics.accepted, memory, received)
-        server = Server(routes, access or OpenAccess(), metrics, memory)
-        limits = ConnectionLimits(settings.api_connections, settings.api_idle_timeout, settings.api_header_timeout)
-        runner = web.ServerRunner(
-            HttpServer(server.answer, limits, server.count_unreadable), shutdown_timeout=settings.shutdown_grace
-        )
-        await runner.setup()
-        await web.SockSite(runner, listener).start()
+        server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set)
+        limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
+        http = HttpServer(server.answer, limits, server.count_unreadable)
+        async with listening(http, listener, tls.context if tls is not None else None, shutdown.overdue):
+            yield
 
-        def stop() -> None:
-            server.is_stopping = True
 
-        try:
-            yield stop
-        finally:
-            await runner.cleanup()
+def _connections(settings: Settings) -> int:
+    """How many connections a process may have: not more than files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return settings.api_connections if files < 0 else max(1, min(settings.api_connections, files - OTHER_FILES))
 
 
 def _api_process(
@@ -158,10 +164,9 @@ def _api_process(
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with (
                 open_admission(settings, buckets, metrics.denied) as access,
-                serving_api(settings, metrics, listener, access, webhooks) as stop,
+                serving_api(settings, metrics, listener, shutdown, access, webhooks),
             ):
                 await shutdown.requested.wait()
-                stop()
 
     return run_to_the_end(main)
 

@@ -16,7 +16,7 @@ from ingest.telemetry.logs import get_logger
 _T = TypeVar("_T")
 _log = get_logger("app")
 # Beside the connections that are the process's purpose: servers, logs, pipes.
-_OTHER_FILES = 128
+OTHER_FILES = 128
 # Connections that wait to be accepted; the system may allow fewer (net.core.somaxconn).
 _BACKLOG = 4096
 
@@ -115,7 +115,7 @@ def allow_connections(count: int, setting: str) -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    wanted = count + _OTHER_FILES
+    wanted = count + OTHER_FILES
     if hard != unlimited and hard < wanted:
         _log.warning("few_open_files", allowed=hard, wanted=wanted, setting=setting)
     if soft != unlimited and soft < wanted:

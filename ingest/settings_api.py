@@ -40,8 +40,12 @@ class ApiSettings(BaseSettings):
         5 * 1024 * 1024,
         description="Maximum size of a request's body, in bytes; NDJSON, which is streamed, may be larger",
     )
+    api_body_memory: Annotated[int, Field(ge=1024 * 1024, le=64 * 1024 * 1024 * 1024)] = Field(
+        64 * 1024 * 1024, description="Memory for bodies that are being received, in bytes, in each process"
+    )
     api_connections: Annotated[int, Field(gt=0, le=1_000_000)] = Field(
-        10_000, description="Connections to the HTTP API at a time, in each process; beyond, none is accepted"
+        10_000,
+        description="Connections to the HTTP API at a time, in each process; beyond, idle ones are closed, or new ones refused",
     )
     api_idle_timeout: _Seconds = Field(
         75.0, description="Time limit for the pause between two requests of a connection to the HTTP API"

@@ -11,6 +11,7 @@ import aiohttp
 from ingest.api.server import Admission
 from ingest.api_groups import webhook_sources
 from ingest.api_process import series_of, serving_api
+from ingest.flow.shutdown import Shutdown
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
 
@@ -41,13 +42,24 @@ class Api:
 
 @asynccontextmanager
 async def running_api(
-    redis_url: str, dsn: str, queue: str, access: Admission | None = None, **settings: Any
+    redis_url: str,
+    dsn: str,
+    queue: str,
+    access: Admission | None = None,
+    shutdown: Shutdown | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Api]:
     """An API on a free port."""
     effective = load_settings(redis_url=redis_url, postgres_dsn=dsn, stream=queue, **settings)
     webhooks = webhook_sources(effective)
     metrics = series_of(effective, webhooks).of(0)
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with serving_api(effective, metrics, listener, access, webhooks), aiohttp.ClientSession() as http:
-            yield Api(url, http, metrics)
+    shutdown = shutdown or Shutdown(5.0)
+    scheme = "http" if effective.api_cert_file is None else "https"
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        serving = serving_api(effective, metrics, listener, shutdown, access, webhooks)
+        async with serving, aiohttp.ClientSession() as http:
+            try:
+                yield Api(url, http, metrics)
+            finally:
+                shutdown.overdue.set()

@@ -1,33 +1,34 @@
-"""The HTTP server under the routes: connections, their limits, and what cannot be read as a request."""
+"""One connection of a client: its limits, and what cannot be read as a request."""
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
 
 from ingest.api.problems import CONTENT_TYPE, Problem
-from ingest.api.requests import SECURITY_HEADERS, Request
+from ingest.api.requests import SECURITY_HEADERS
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
-# How long what remains of a body is read after its answer, so that the client reads the answer before a reset.
-_LINGERING = 2.0
-_LINE_SIZE = 8190
-_FIELD_SIZE = 4096
-_FIELDS = 64
 # A header that has come in several pieces may be this large: so much of each connection can be in memory for nothing.
 _HEADER_SIZE = 16 * 1024
-# Among how many of the oldest connections an idle one is looked for, when there are too many.
-_SEARCHED = 256
 
-Answer = Callable[[Request], Awaitable[web.StreamResponse]]
+
+class Connections(Protocol):
+    """What a connection asks of its server."""
+
+    limits: "ConnectionLimits"
+
+    def has_room(self) -> bool:
+        """Whether one more connection may be."""
+
+    def unreadable(self) -> None:
+        """Count what could not be read as a request."""
+
+    def ended(self) -> None:
+        """Note the end of a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class Connection(web.RequestHandler):
 
     __slots__ = ("_header_size", "_header_timer", "_limits", "_server")
 
-    def __init__(self, server: "HttpServer", **options: Any) -> None:
-        super().__init__(server, **options)
+    def __init__(self, server: Connections, **options: Any) -> None:
+        super().__init__(cast("web.Server", server), **options)
         self._server = server
         self._limits = server.limits
         self._header_size = 0
@@ -90,6 +91,7 @@ class Connection(web.RequestHandler):
         """End."""
         self._header_ends()
         super().connection_lost(exc)
+        self._server.ended()
 
     def handle_error(
         self,
@@ -138,56 +140,6 @@ class Connection(web.RequestHandler):
         if self.transport is not None:
             _refuse(self.transport, status, code, detail)
         self.force_close()
-
-
-class HttpServer(web.Server):
-    """Makes the connections, and counts them.
-
-    Args:
-        answer: answers one request.
-        limits: of connections.
-        unreadable: told of each request that could not be read.
-    """
-
-    def __init__(self, answer: Answer, limits: ConnectionLimits, unreadable: Callable[[], None]) -> None:
-        super().__init__(
-            cast("Any", answer),
-            request_factory=self._request,
-            keepalive_timeout=limits.idle,
-            lingering_time=_LINGERING,
-            auto_decompress=False,
-            max_line_size=_LINE_SIZE,
-            max_field_size=_FIELD_SIZE,
-            max_headers=_FIELDS,
-            access_log=None,
-        )
-        self.limits = limits
-        self.unreadable = unreadable
-        self._running = asyncio.get_running_loop()
-
-    def __call__(self) -> web.RequestHandler:
-        """A connection, for the transport that has just been accepted."""
-        return Connection(self, loop=self._running, **self._kwargs)
-
-    def has_room(self) -> bool:
-        """Whether one more connection may be; closes an idle one if that makes room."""
-        if len(self._connections) < self.limits.connections:
-            return True
-        for connection in islice(self._connections, _SEARCHED):
-            if isinstance(connection, Connection) and connection.is_idle:
-                connection.force_close()
-                return True
-        return False
-
-    def _request(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: web.RequestHandler,
-        writer: AbstractStreamWriter,
-        task: "asyncio.Task[None]",
-    ) -> Request:
-        return Request(message, payload, protocol, writer, task, self._running)
 
 
 def _refuse(transport: asyncio.Transport, status: int, code: str, detail: str) -> None:

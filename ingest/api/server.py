@@ -85,6 +85,7 @@ class Server:
         access: admits callers.
         metrics: count requests.
         memory: of bodies; released after each request.
+        is_stopping: whether connections are to be closed after their answers.
         clock: monotonic seconds.
     """
 
@@ -94,6 +95,7 @@ class Server:
         access: Admission,
         metrics: ApiMetrics,
         memory: BodyMemory,
+        is_stopping: Callable[[], bool],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._table = Table(
@@ -104,7 +106,7 @@ class Server:
         self._clock = clock
         self._prefix = secrets.token_hex(4)
         self._numbers = count(1)
-        self.is_stopping = False
+        self._is_stopping = is_stopping
 
     def count_unreadable(self) -> None:
         """Count what was not a request."""
@@ -133,7 +135,7 @@ class Server:
             if request.taken:
                 self._memory.release(request)
         response.headers["X-Request-Id"] = request_id
-        if self.is_stopping or response.status in _CLOSING:
+        if self._is_stopping() or response.status in _CLOSING:
             response.force_close()
         histogram = seconds.get(str(response.status)) or seconds["other"]
         histogram.observe(self._clock() - started)

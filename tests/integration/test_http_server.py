@@ -1,0 +1,269 @@
+"""The HTTP server under the routes, over raw sockets: limits, slow and idle clients, TLS, the stop."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+import trustme
+from http_api import Api, running_api
+from redis.asyncio import Redis
+from support import eventually
+
+from ingest.flow.shutdown import Shutdown
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+
+NOWHERE = "postgresql://127.0.0.1:1/none"
+HEAD = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with control_client(redis_url) as client:
+        yield client
+
+
+async def ask(api: Api, *pieces: bytes) -> tuple[int, bytes]:
+    """What is answered to these bytes before the connection ends: the first status, and everything."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    for piece in pieces:
+        writer.write(piece)
+    async with asyncio.timeout(20):
+        answered = await reader.read()
+    writer.close()
+    return int(answered.split(b" ", 2)[1]), answered
+
+
+def problem_in(answered: bytes) -> dict[str, object]:
+    return dict(json.loads(answered.partition(b"\r\n\r\n")[2]))
+
+
+async def test_a_header_that_does_not_come_is_answered_and_closed(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_header_timeout=0.2) as api:
+        status, answered = await ask(api, HEAD)
+
+    assert (status, problem_in(answered)["code"]) == (408, "header_too_slow")
+
+
+async def test_a_header_that_trickles_is_too_slow_all_the_same(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_header_timeout=0.3) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+
+        async def trickle() -> None:
+            with suppress(ConnectionError):
+                for byte in HEAD * 10:
+                    writer.write(bytes([byte]))
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+
+        trickling = asyncio.create_task(trickle())
+        async with asyncio.timeout(10):
+            answered = await reader.readline()
+        trickling.cancel()
+        writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_body_that_does_not_come_is_answered_and_closed(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_body_timeout=0.2) as api:
+        whole = await ask(api, HEAD + b"Content-Length: 100\r\n\r\n{")
+        ndjson = await ask(api, HEAD.replace(b"json", b"x-ndjson") + b"Content-Length: 100\r\n\r\n1\n")
+
+    assert (whole[0], problem_in(whole[1])["code"]) == (408, "body_too_slow")
+    assert (ndjson[0], problem_in(ndjson[1])["accepted"]) == (408, 0)
+
+
+async def test_a_connection_on_which_nothing_comes_is_closed(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_idle_timeout=0.2) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_header_that_is_too_large_is_refused_however_it_comes(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name) as api:
+        at_once = await ask(api, HEAD + b"X-A: " + b"a" * 10_000 + b"\r\n\r\n")
+        many = await ask(api, HEAD + b"".join(b"X-%d: a\r\n" % number for number in range(100)) + b"\r\n")
+        path = await ask(api, b"GET /v1/orders/" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n")
+        in_pieces = await trickled(api, HEAD, *(b"X-%d: " % number + b"a" * 1000 + b"\r\n" for number in range(17)))
+
+    assert [at_once[0], many[0], path[0]] == [400, 400, 400]
+    assert in_pieces.startswith(b"HTTP/1.1 431 ")
+
+
+async def trickled(api: Api, *pieces: bytes) -> bytes:
+    """The first line of the answer to these pieces, each sent when the one before has been read."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    with suppress(ConnectionError):
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        answered = await reader.readline()
+    writer.close()
+    return answered
+
+
+async def test_idle_connections_make_room_for_new_ones(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_connections=20) as api:
+        idle = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(60)]
+        for _ in range(5):
+            async with api.http.get(api.url + "/healthz") as answer:
+                assert answer.status == 200
+
+        async def closed() -> int:
+            return sum(reader.at_eof() for reader, _ in idle)
+
+        await eventually(closed)
+        assert await closed() >= 40
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_busy_connections_are_kept_and_more_are_refused(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_connections=5) as api:
+        busy = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(5)]
+        for _, writer in busy:
+            writer.write(HEAD + b"Content-Length: 20\r\n\r\n{")
+            await writer.drain()
+        await asyncio.sleep(0.1)
+
+        status, answered = await ask(api, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert (status, problem_in(answered)["code"]) == (503, "busy")
+        assert b"Retry-After: 1" in answered
+        for reader, writer in busy:
+            writer.write(b'"order_ids": ["1"]}'[:19])
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 202")
+            writer.close()
+
+
+async def test_bodies_together_take_no_more_memory_than_they_may(redis_url: str, queue_name: str) -> None:
+    size = 256 * 1024
+    limits = {"api_body_limit": size, "api_body_memory": 4 * size}
+    async with running_api(redis_url, NOWHERE, queue_name, **limits) as api:
+        statuses = []
+        clients = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(12)]
+
+        async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % size)
+            writer.write(b" " * (size - 1))
+            statuses.append(int((await reader.readuntil(b"\r\n")).split()[1]))
+
+        sending = [asyncio.create_task(send(*client)) for client in clients]
+        await asyncio.wait(sending, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        async with api.http.get(api.url + "/healthz") as answer:
+            healthy = answer.status
+        for task in sending:
+            task.cancel()
+        for _, writer in clients:
+            writer.close()
+
+    assert set(statuses) == {503}
+    assert healthy == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nothing", "/v1/orders"])
+async def test_every_answer_has_security_headers_and_names_no_product(
+    redis_url: str, queue_name: str, path: str
+) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name) as api, api.http.get(api.url + path) as answer:
+        headers = answer.headers
+
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert headers["X-Request-Id"]
+    assert "Server" not in headers
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+async def test_a_sane_request_id_is_kept_and_any_other_replaced(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name) as api:
+        for given, is_kept in (("abc-1", True), ("a b", False), ("x" * 65, False)):
+            async with api.http.get(api.url + "/healthz", headers={"X-Request-Id": given}) as answer:
+                assert (answer.headers["X-Request-Id"] == given) is is_kept
+
+
+# -- the stop -------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_finishes_a_body_that_is_still_coming_and_closes_idle_connections(
+    redis_url: str, queue_name: str, redis: Redis
+) -> None:
+    shutdown = Shutdown(30.0)
+    async with running_api(redis_url, NOWHERE, queue_name, shutdown=shutdown) as api:
+        idle, idle_writer = await asyncio.open_connection("127.0.0.1", api.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        writer.write(HEAD + b"Content-Length: 20\r\n\r\n{")
+        await asyncio.sleep(0.1)
+        shutdown.request("test")
+        shutdown.overdue.clear()
+
+        async def finish() -> bytes:
+            assert await idle.read() == b""
+            writer.write(b'"order_ids": ["1"]}'[:19])
+            return await reader.read()
+
+        finishing = asyncio.create_task(finish())
+        # The end of the block stops the server, which waits for the request.
+        api_url = api.url
+        shutdown.overdue.set = lambda: None  # type: ignore[method-assign]
+    answered = await finishing
+    for stream in (writer, idle_writer):
+        stream.close()
+
+    assert answered.startswith(b"HTTP/1.1 202 ")
+    assert b"Connection: close" in answered
+    assert await redis.xlen(Keys.of(queue_name).stream) == 1
+    with pytest.raises(aiohttp.ClientConnectorError):
+        async with aiohttp.ClientSession() as http:
+            await http.get(api_url)
+
+
+# -- TLS ------------------------------------------------------------------------------------------------------
+
+
+def write_certificate(authority: trustme.CA, folder: Path, organization: str) -> None:
+    issued = authority.issue_cert("127.0.0.1", organization_name=organization)
+    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
+    (folder / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+
+
+async def test_https_is_served_and_a_new_certificate_is_used_without_a_restart(
+    redis_url: str, queue_name: str, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    write_certificate(authority, tmp_path, "first")
+    files = {"api_cert_file": str(tmp_path / "cert.pem"), "api_key_file": str(tmp_path / "key.pem")}
+
+    async with running_api(redis_url, NOWHERE, queue_name, **files) as api:
+
+        async def organization() -> str:
+            reader, writer = await asyncio.open_connection("127.0.0.1", api.port, ssl=trusting)
+            certificate = writer.get_extra_info("peercert")
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+            await writer.wait_closed()
+            return str(dict(pair for part in certificate["subject"] for pair in part)["organizationName"])
+
+        assert await organization() == "first"
+        (tmp_path / "cert.pem").write_bytes(b"broken")
+        assert await organization() == "first"
+        write_certificate(authority, tmp_path, "second")
+
+        async def is_second() -> bool:
+            return await organization() == "second"
+
+        await eventually(is_second)
