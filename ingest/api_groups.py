@@ -4,7 +4,7 @@ A new group is built in `groups`; what it needs besides is opened in `open_conne
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
@@ -64,13 +64,23 @@ class ReceivedWebhooks:
     counters: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
 
 
+def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
+    """What takes orders into the queue, as durably as the settings say."""
+    return Producer.connect(
+        settings.redis_url.get_secret_value(),
+        settings.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+    )
+
+
 @asynccontextmanager
 async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
     """The connections of one process."""
     url = settings.redis_url.get_secret_value()
     async with (
         control_client(url) as redis,
-        Producer.connect(url, settings.stream, backlog_limit=settings.backlog_limit) as producer,
+        open_producer(settings) as producer,
     ):
         yield Connections(producer, IdempotentCalls(redis, settings.stream), redis)
 

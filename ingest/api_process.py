@@ -18,8 +18,17 @@ from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api.tls import checked_tls
 from ingest.api.webhooks.sources import Source
-from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, groups, open_connections, webhook_sources
-from ingest.domain.errors import ConfigError
+from ingest.api_groups import (
+    SOURCES,
+    Connections,
+    ReceivedWebhooks,
+    groups,
+    open_connections,
+    open_producer,
+    webhook_sources,
+)
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.file_watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.keys_file import read_keys
@@ -40,6 +49,7 @@ def run_api(settings: Settings) -> int:
     webhooks = webhook_sources(settings)
     buckets = SharedBuckets()
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
+    asyncio.run(check_durability(settings))
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:
@@ -79,6 +89,23 @@ def check_access(settings: Settings) -> None:
     _log.warning(
         "api_open", problem="there are no API keys: everybody who can connect may do everything", host=settings.api_host
     )
+
+
+async def check_durability(settings: Settings) -> None:
+    """See that Redis can confirm what the settings promise; while it is unavailable, that is left to the processes.
+
+    Raises:
+        CannotConfirm: if it cannot.
+    """
+    if settings.durability is Durability.MEMORY:
+        return
+    async with open_producer(settings) as producer:
+        try:
+            await producer.check_durability()
+        except QueueUnavailable as error:
+            if isinstance(error, UserError):
+                raise
+            _log.warning("unavailable", server="redis", error=str(error))
 
 
 def _is_loopback(host: str) -> bool:

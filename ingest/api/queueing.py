@@ -40,11 +40,11 @@ class Queueing:
             InvalidOrderId: if an ID is not valid; then nothing has been sent.
         """
         try:
-            accepted = await self.producer.try_enqueue(orders, idempotency_key=key, express=express)
+            accepted = await self.producer.try_announce(orders, idempotency_key=key, express=express)
         except (QueueUnavailable, BacklogFull, IdempotencyKeyReused) as error:
             raise problem_of(error) from error
-        self.accepted.inc(accepted)
-        return Accepted(accepted, 0)
+        self.accepted.inc(accepted.accepted)
+        return accepted
 
 
 def problem_of(error: QueueUnavailable | BacklogFull | IdempotencyKeyReused) -> Problem:

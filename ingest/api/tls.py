@@ -1,4 +1,4 @@
-"""The certificate of the HTTP API: checked at the start, and used anew when its files change."""
+"""The certificate of the HTTP API: checked at the start, and used again when its files change."""
 
 import ssl
 from pathlib import Path
