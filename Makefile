@@ -93,6 +93,11 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis;
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/generate.py
 
+.PHONY: reference
+reference: .venv/ready  ## generate docs/reference/http-api.md from the HTTP API's routes
+	@.venv/bin/python -c 'from ingest.api_groups import all_described; from ingest.api.reference import page_of; \
+		print(page_of(all_described()), end="")' >docs/reference/http-api.md
+
 .PHONY: pictures
 pictures:  ## write the pictures of docs/explanation/architecture from their text; needs Graphviz (dot)
 	@for source in docs/explanation/architecture/*.dot; do \

@@ -6,6 +6,7 @@ A new group is built in `groups`; what it needs besides is opened in `open_conne
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 from redis.asyncio import Redis
@@ -13,10 +14,11 @@ from redis.asyncio import Redis
 from ingest.api.announcing import Announcing
 from ingest.api.health import Health
 from ingest.api.idempotency import Idempotency
+from ingest.api.openapi import OpenApi, document_of
 from ingest.api.pushing import Pushing
 from ingest.api.queueing import Queueing
 from ingest.api.requests import BodyLimits, BodyMemory, read_body
-from ingest.api.server import Group
+from ingest.api.server import Group, all_routes
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import Source
@@ -24,7 +26,7 @@ from ingest.assembly import decode_of
 from ingest.queue.connection import control_client, translated
 from ingest.queue.idempotent_calls import IdempotentCalls
 from ingest.queue.producer import Producer
-from ingest.settings import Settings
+from ingest.settings import Settings, load_settings
 from ingest.telemetry.shared_metrics import Counter
 
 # From where orders are announced, as metrics name it.
@@ -125,9 +127,18 @@ def groups(
         accepted=accepted["webhook"],
         coalesce=settings.coalesce,
     )
-    return [
+    described: list[Group] = [
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decode_of(settings), limits),
         *([of_webhooks] if webhooks.sources else []),
     ]
+    return [*described, OpenApi(all_routes(described))]
+
+
+def all_described() -> dict[str, Any]:
+    """The OpenAPI document with every route that there can be, whatever the settings."""
+    webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
+    counters = cast("Any", dict.fromkeys(SOURCES))
+    every = groups(load_settings(), Connections.none(), counters, BodyMemory(0), webhooks)
+    return document_of(all_routes(every))

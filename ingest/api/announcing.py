@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
+from ingest.api.documentation import Answer, Documentation, Parameter
 from ingest.api.idempotency import Idempotency, WholeBody, key_of, name_of
 from ingest.api.ndjson import CONTENT_TYPE as NDJSON
 from ingest.api.ndjson import InvalidLine, Lines, refused
 from ingest.api.problems import Problem
-from ingest.api.queueing import JSON, Queueing, answer
+from ingest.api.queueing import ACCEPTED, JSON, Queueing, answer
 from ingest.api.requests import BodyLimits, read_body, refuse_encoding
 from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.accepted import Accepted
@@ -27,6 +29,10 @@ _MOST_IDS = 10_000
 _EXTENDED_EVERY = 1
 
 
+# The pattern is for the document: an ID is checked where it is sent, and an invalid one is named by its index.
+OrderId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"})]
+
+
 class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Announced orders.
 
@@ -36,12 +42,41 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
         express: whether workers are to read them before those that wait.
     """
 
-    order_ids: list[str]
-    source: str | None = None
+    order_ids: Annotated[list[OrderId], msgspec.Meta(min_length=1, max_length=_MOST_IDS)]
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
     express: bool = False
 
 
 _decode = msgspec.json.Decoder(OrderIds).decode
+_DOCUMENTATION = Documentation(
+    summary="Announce orders",
+    text="Takes order IDs into the queue. 202 means that the queue has them, as durably as `INGEST_DURABILITY` says.\n\n"
+    "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500; then "
+    "send the request again.\n\n"
+    "As NDJSON, each line is an order ID (as a JSON string, or as it is) or an object with `order_id` and, if you like, "
+    "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
+    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; go on behind them.",
+    parameters=[
+        Parameter(
+            "Idempotency-Key",
+            "header",
+            "A string in quotes that names this request, for 24 hours: sent again, it gets the same answer and does nothing.",
+            {"type": "string", "pattern": '^"[A-Za-z0-9._~:/+=@-]{1,200}"$'},
+        )
+    ],
+    bodies={
+        JSON: OrderIds,
+        NDJSON: {"type": "string", "description": "One order on each line."},
+    },
+    answers={202: Answer("The orders are in the queue.", ACCEPTED)},
+    problems={
+        400: "The body is not JSON, or the Idempotency-Key is malformed.",
+        409: "The first request with this Idempotency-Key has not been answered yet.",
+        415: "The body is neither JSON nor NDJSON, or is compressed.",
+        422: "The body announces no orders, an ID is invalid (`index` or `line` says which), or the Idempotency-Key was used "
+        "for another payload.",
+    },
+)
 
 
 class Announcing:
@@ -60,7 +95,7 @@ class Announcing:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("POST", _PATH, Scope.ENQUEUE, self.announce)]
+        return [Route("POST", _PATH, Scope.ENQUEUE, self.announce, _DOCUMENTATION)]
 
     async def announce(self, request: web.Request, caller: Caller) -> web.Response:
         """Take order IDs into the queue."""
@@ -122,14 +157,11 @@ class Announcing:
 
 def _parse(body: bytes) -> OrderIds:
     try:
-        given = _decode(body)
+        return _decode(body)
     except msgspec.ValidationError as error:
         raise Problem(422, "invalid_body", str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
-    if not 0 < len(given.order_ids) <= _MOST_IDS:
-        raise Problem(422, "invalid_body", f"order_ids must have 1 to {_MOST_IDS:,} IDs; send more as NDJSON")
-    return given
 
 
 def _orders(given: OrderIds) -> Orders:

@@ -6,12 +6,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 from aiohttp import web
 
+from ingest.api.documentation import Answer, Documentation
 from ingest.api.problems import Problem
 from ingest.api.routing import Caller, Route
 from ingest.domain.errors import Unavailable
 
 _SECONDS = 2.0
 _REUSED_FOR = 1.0
+_OK = {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}}
+_LIVE = Documentation(
+    summary="Whether the process answers",
+    text="For liveness probes: touches no other server.",
+    answers={200: Answer("It does.", _OK)},
+)
+_READY = Documentation(
+    summary="Whether orders can be accepted",
+    text="For readiness probes and load balancers: asks the servers that are needed, at most once a second.",
+    answers={200: Answer("All servers that are needed can be used.", _OK)},
+    problems={503: "A server that is needed cannot be used; `servers` says which."},
+)
 
 
 class Health:
@@ -28,7 +41,10 @@ class Health:
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
-        return [Route("GET", "/healthz", None, self.live), Route("GET", "/readyz", None, self.ready)]
+        return [
+            Route("GET", "/healthz", None, self.live, _LIVE),
+            Route("GET", "/readyz", None, self.ready, _READY),
+        ]
 
     async def live(self, request: web.Request, caller: Caller) -> web.Response:
         """This process answers."""

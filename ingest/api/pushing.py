@@ -5,8 +5,9 @@ from typing import Protocol
 
 from aiohttp import web
 
+from ingest.api.documentation import ORDER_ID, Answer, Documentation
 from ingest.api.problems import Problem
-from ingest.api.queueing import JSON, Queueing, answer
+from ingest.api.queueing import ACCEPTED, JSON, Queueing, answer
 from ingest.api.requests import BodyLimits, read_body
 from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
@@ -25,6 +26,20 @@ class Decode(Protocol):
         """
 
 
+_DOCUMENTATION = Documentation(
+    summary="Push a whole order",
+    text="Takes an order into the queue that need not be fetched: a worker stores it like any other, unless it has a newer "
+    "version. The document has the shape that the external API's have: our own, or with `INGEST_MAPPING` the source's.",
+    parameters=[ORDER_ID],
+    bodies={JSON: {"type": "object", "description": "The order's document: see the page on order documents."}},
+    answers={202: Answer("The order is in the queue.", ACCEPTED)},
+    problems={
+        415: "The body is not JSON, or is compressed.",
+        422: "The ID in the path is invalid, or the document is no valid document of that order.",
+    },
+)
+
+
 class Pushing:
     """The route.
 
@@ -41,7 +56,7 @@ class Pushing:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("PUT", "/v1/orders/{order_id}", Scope.ENQUEUE, self.push)]
+        return [Route("PUT", "/v1/orders/{order_id}", Scope.ENQUEUE, self.push, _DOCUMENTATION)]
 
     async def push(self, request: web.Request, caller: Caller) -> web.Response:
         """Check an order as its worker will, and take it into the queue."""

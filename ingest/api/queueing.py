@@ -20,6 +20,21 @@ _log = get_logger("api")
 JSON = "application/json"
 
 
+# What a 202 says.
+ACCEPTED: dict[str, Any] = {
+    "type": "object",
+    "required": ["accepted", "duplicates"],
+    "properties": {
+        "accepted": {"type": "integer", "minimum": 0, "description": "Orders that were put into the queue."},
+        "duplicates": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "Orders that needed no entry, as an earlier announcement still waits.",
+        },
+    },
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Queueing:
     """The queue, as routes use it.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from ingest.api.documentation import Documentation
 from ingest.domain.api_key import Scope
 
 __all__ = ["Caller", "Handler", "Route", "Scope"]
@@ -38,9 +39,11 @@ class Route:
         path: as aiohttp writes it, such as `/v1/orders/{order_id}`.
         scope: what a key needs; None for routes that need no key.
         handler: answers.
+        documentation: what the OpenAPI document says of it; every route has one.
     """
 
     method: str
     path: str
     scope: Scope | None
     handler: Handler
+    documentation: Documentation | None = None

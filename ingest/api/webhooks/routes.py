@@ -8,6 +8,7 @@ from typing import Protocol
 
 from aiohttp import web
 
+from ingest.api.documentation import Answer, Documentation, Parameter
 from ingest.api.problems import Problem
 from ingest.api.routing import Caller, Route
 from ingest.api.webhooks.errors import Refused
@@ -34,6 +35,29 @@ _STATUS = {
     WebhookResult.EXPIRED: 401,
     WebhookResult.MALFORMED: 422,
 }
+
+_DOCUMENTATION = Documentation(
+    summary="Receive a webhook",
+    text="For the senders that INGEST_WEBHOOKS names: the signature takes the place of an API key.",
+    parameters=[Parameter("source", "path", "The source's name.", is_required=True)],
+    bodies={"application/json": {}},
+    answers={
+        200: Answer(
+            "The webhook has been accepted, or needs nothing to be done.",
+            {
+                "type": "object",
+                "required": ["result"],
+                "properties": {"result": {"enum": ["accepted", "duplicate", "ignored"]}},
+            },
+        )
+    },
+    problems={
+        401: "The signature is missing or wrong, or the webhook is too old.",
+        404: "There is no such source.",
+        415: "The body is compressed.",
+        422: "The body is signed, but announces no order that can be read.",
+    },
+)
 
 ReadBody = Callable[[web.Request], Awaitable[bytes]]
 """Reads a body within limits; raises `Problem` beyond them."""
@@ -92,7 +116,7 @@ class WebhookRoutes:
 
     def routes(self) -> Sequence[Route]:
         """The route; signatures take the place of API keys."""
-        return [Route("POST", "/v1/webhooks/{source}", None, self.receive)]
+        return [Route("POST", "/v1/webhooks/{source}", None, self.receive, _DOCUMENTATION)]
 
     async def receive(self, request: web.Request, caller: Caller) -> web.Response:
         """Answer one request."""

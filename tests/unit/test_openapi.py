@@ -1,0 +1,57 @@
+"""The OpenAPI document has every route, and the reference page is made of it."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ingest.api.reference import page_of
+from ingest.api.requests import BodyMemory
+from ingest.api.routing import Route
+from ingest.api.server import all_routes
+from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, all_described, groups
+from ingest.settings import load_settings
+from ingest.telemetry.api_metrics import CODES
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No `.env` counts."""
+    monkeypatch.chdir(tmp_path)
+
+
+def routes() -> list[Route]:
+    webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
+    counters = cast("Any", dict.fromkeys(SOURCES))
+    return all_routes(groups(load_settings(), Connections.none(), counters, BodyMemory(0), webhooks))
+
+
+def test_every_route_is_documented() -> None:
+    assert [f"{route.method} {route.path}" for route in routes() if route.documentation is None] == []
+
+
+def test_every_part_of_a_path_is_a_documented_parameter() -> None:
+    for route in routes():
+        assert route.documentation is not None
+        named = {parameter.name for parameter in route.documentation.parameters if parameter.place == "path"}
+        assert set(re.findall(r"{(\w+)}", route.path)) == named, route.path
+
+
+def test_every_documented_status_is_counted_under_its_own_code() -> None:
+    document = all_described()
+    statuses = {
+        status
+        for operations in document["paths"].values()
+        for operation in operations.values()
+        for status in operation["responses"]
+    }
+
+    assert statuses <= set(CODES)
+
+
+def test_the_reference_page_is_the_one_that_make_reference_writes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page_of(all_described())
