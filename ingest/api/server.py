@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from multidict import MultiMapping
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
@@ -148,6 +148,8 @@ class Server:
         return f"{self._prefix}-{next(self._numbers):x}"
 
     def _find(self, request: Request) -> _Endpoint:
+        if request.version not in (HttpVersion11, HttpVersion10):
+            raise Problem(400, "bad_request", "this is not a request of HTTP/1.1 or HTTP/1.0")
         found = self._table.find(request.rel_url.raw_path)
         if found is None:
             raise Problem(404, "no_such_path", "there is nothing at this path")
