@@ -32,7 +32,7 @@ from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.file_watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.keys_file import read_keys
-from ingest.processes import OTHER_FILES, allow_connections, listen, run_to_the_end, stop_on
+from ingest.processes import OTHER_FILES, allow_connections, done_unless_stopped, listen, run_to_the_end, stop_on
 from ingest.settings import Settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
@@ -49,7 +49,9 @@ def run_api(settings: Settings) -> int:
     webhooks = webhook_sources(settings)
     buckets = SharedBuckets()
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
-    asyncio.run(check_durability(settings))
+    # From here on, a stop that is requested waits for the supervisor.
+    if not asyncio.run(done_unless_stopped(check_durability(settings))):
+        return 0
     listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:

@@ -1,0 +1,199 @@
+"""The real `ingest api` as processes: shared, killed, stopped, refused, slow and idle clients beside others."""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import aiohttp
+import psutil
+import pytest
+from acceptance.commands import WorkerCommand
+from redis.asyncio import Redis
+from support import Cli, eventually
+
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+
+# As many as the service is said to bear take a minute of processor time.
+IDLE = 10_000 if os.environ.get("INGEST_TEST_SCALE") == "full" else 2_000
+Start = Callable[..., WorkerCommand]
+
+
+@pytest.fixture
+def start(cli: Cli) -> Iterator[Start]:
+    started: list[WorkerCommand] = []
+
+    def start(*options: str, **settings: object) -> WorkerCommand:
+        own = {f"INGEST_{name.upper()}": str(value) for name, value in settings.items()}
+        defaults = {"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"}
+        started.append(WorkerCommand(cli.start("api", *options, env=defaults | own)))
+        return started[-1]
+
+    yield start
+    for command in started:
+        command.close()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with control_client(redis_url) as client:
+        yield client
+
+
+async def url_of(api: WorkerCommand) -> str:
+    return str((await api.says("listening"))["url"])
+
+
+def alone() -> aiohttp.ClientSession:
+    """A client with a connection of its own for each request, which any process may get."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+
+
+async def announce(http: aiohttp.ClientSession, url: str, order_id: str) -> int:
+    async with http.post(f"{url}/v1/orders", json={"order_ids": [order_id]}) as answer:
+        return answer.status
+
+
+async def test_processes_share_a_port_and_a_killed_one_is_replaced_while_the_others_answer(
+    start: Start, redis: Redis, queue_name: str
+) -> None:
+    api = start(api_processes=2)
+    url = await url_of(api)
+    async with alone() as http:
+        await eventually(lambda: accepted(http, url))
+        first = api.pid_of("api-0")
+
+        os.kill(first, signal.SIGKILL)
+        statuses = [await announce(http, url, f"after-{number}") for number in range(50)]
+        await api.says("process_died", process="api-0")
+
+        async def replaced() -> bool:
+            return api.pid_of("api-0") != first
+
+        await eventually(replaced)
+
+    assert statuses.count(202) >= 49, "a request that the killed process had may be lost with it"
+    assert await redis.xlen(Keys.of(queue_name).stream) >= 50
+    assert await api.stop() == 0
+
+
+async def accepted(http: aiohttp.ClientSession, url: str) -> bool:
+    try:
+        return await announce(http, url, "first") == 202
+    except aiohttp.ClientError:
+        return False
+
+
+async def test_the_metrics_of_all_processes_are_one_page(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    api = start(api_processes=2, api_metrics_port=port)
+    url = await url_of(api)
+    async with alone() as http:
+        for number in range(20):
+            assert await announce(http, url, str(number)) == 202
+        async with http.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = await answer.text()
+
+    assert 'ingest_api_accepted_total{source="api"} 20.0' in page
+    assert 'ingest_api_request_seconds_count{code="202",method="POST",route="/v1/orders"} 20.0' in page
+    assert await api.stop() == 0
+
+
+async def test_without_redis_it_starts_and_says_so_to_each_request(start: Start) -> None:
+    api = start(redis_url="redis://127.0.0.1:1/0")
+    url = await url_of(api)
+    async with alone() as http:
+        async with http.post(f"{url}/v1/orders", json={"order_ids": ["1"]}) as answer:
+            assert (answer.status, (await answer.json())["code"]) == (503, "queue_unavailable")
+            assert int(answer.headers["Retry-After"]) >= 1
+        async with http.get(f"{url}/readyz") as answer:
+            assert answer.status == 503
+        async with http.get(f"{url}/healthz") as answer:
+            assert answer.status == 200
+
+    assert await api.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"api_host": "0.0.0.0"}, "INGEST_API_KEYS_FILE"),
+        ({"api_cert_file": "/nonexistent.pem"}, "INGEST_API_CERT_FILE"),
+        ({"api_key_file": "/nonexistent.pem"}, "INGEST_API_KEY_FILE"),
+        ({"api_port": "tcp://10.0.0.1:8080"}, "INGEST_API_PORT"),
+        ({"api_processes": "0"}, "INGEST_API_PROCESSES"),
+        ({"durability": "eternal"}, "INGEST_DURABILITY"),
+        ({"mapping": "/nonexistent.toml"}, "INGEST_MAPPING"),
+    ],
+)
+def test_wrong_settings_are_one_line_with_exit_code_2(cli: Cli, settings: dict[str, str], named: str) -> None:
+    own = {f"INGEST_{name.upper()}": value for name, value in settings.items()}
+
+    refused = cli.run("api", env={"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0"} | own)
+
+    (line,) = [line for line in refused.stderr.splitlines() if not line.startswith("{")]
+    assert refused.returncode == 2
+    assert named in line
+
+
+async def test_an_open_api_on_a_network_has_to_be_asked_for(start: Start) -> None:
+    api = start(api_host="0.0.0.0", api_open="on")
+
+    await api.says("api_open")
+    await url_of(api)
+
+    assert await api.stop() == 0
+
+
+@pytest.mark.long
+async def test_slow_and_idle_clients_leave_others_served_and_memory_bounded(start: Start) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    idle_clients = min(IDLE, hard - 2_000)
+    api = start(api_header_timeout=60, api_body_timeout=60)
+    url = await url_of(api)
+    port = int(url.rpartition(":")[2])
+    await eventually(lambda: until_served(url))
+    process = psutil.Process(api.pid_of("api-0"))
+    before = process.memory_info().rss
+    async with AsyncExitStack() as stack:
+        writers: list[asyncio.StreamWriter] = []
+        try:
+            for number in range(1_000 + idle_clients):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writers.append(writer)
+                if number < 500:
+                    writer.write(b"POST /v1/orders HT")
+                elif number < 1_000:
+                    head = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    writer.write(head + b"Content-Length: 1000\r\n\r\n{")
+
+            async def drip() -> None:
+                while True:
+                    for writer in writers[:1_000]:
+                        writer.write(b" ")
+                    await asyncio.sleep(1)
+
+            dripping = asyncio.create_task(drip())
+            stack.callback(dripping.cancel)
+            async with aiohttp.ClientSession() as http:
+                statuses = [await announce(http, url, str(number)) for number in range(300)]
+            grown = process.memory_info().rss - before
+        finally:
+            for writer in writers:
+                writer.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert statuses == [202] * 300
+    assert grown < 40_000 * len(writers), f"{grown / len(writers):,.0f} bytes for each of {len(writers):,} connections"
+    assert await api.stop() == 0
+
+
+async def until_served(url: str) -> bool:
+    async with alone() as http:
+        return await accepted(http, url)
