@@ -1,12 +1,13 @@
 """Runs `ingest` commands and the tests' own programs in processes forked from one that has imported what they need.
 
 A program's imports take several times as long as what most tests want to see of it. Each is still a process of its own,
-with its own arguments, environment, folder and standard streams, and it runs `python -m ingest`, or `python FILE`, to the
-end of the interpreter.
+with its own arguments, environment, folder and standard streams, and it runs `python -m ingest`, or `python FILE`. At its end all
+is done that Python does, except that memory is left to the kernel.
 
 The pytest process holds one end of a socket; when it ends, the server reads end of file and ends, too.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -14,6 +15,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -186,14 +188,43 @@ def main() -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    if program[0].endswith(".py"):
-        sys.argv[:] = program
-        sys.path[0] = str(Path(program[0]).parent)
-        runpy.run_path(program[0], run_name="__main__")
-    else:
-        sys.argv[:] = ["ingest", *program]
-        sys.path[0] = ""
-        runpy.run_module("ingest", run_name="__main__", alter_sys=True)
+    code = _exit_code(program)
+    _end_at_once(code)
+    sys.exit(code)
+
+
+def _exit_code(program: Sequence[str]) -> str | int | None:
+    """Run it. Its frames, and what only they hold, are gone afterwards."""
+    try:
+        if program[0].endswith(".py"):
+            sys.argv[:] = program
+            sys.path[0] = str(Path(program[0]).parent)
+            runpy.run_path(program[0], run_name="__main__")
+        else:
+            sys.argv[:] = ["ingest", *program]
+            sys.path[0] = ""
+            runpy.run_module("ingest", run_name="__main__", alter_sys=True)
+    except SystemExit as left:
+        return left.code
+    return None
+
+
+def _end_at_once(code: str | int | None) -> None:
+    """End here what would only be taken apart now, module by module: more than half of a short command's time.
+
+    What may still print something or fail is left to Python: a message as the exit code, threads, output that nobody takes.
+    """
+    if isinstance(code, str) or threading.active_count() > 1:
+        return
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):
+            return
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

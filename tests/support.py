@@ -195,7 +195,7 @@ class Cli:
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end, whatever the exit code; in a new interpreter only where that makes a difference."""
         given, whole = stdin.encode() if isinstance(stdin, str) else stdin, {**self.env, **(env or {})}
-        if len(given) <= _PIPE_SIZE and args[:1] != ("worker",) and _may_be_forked(args, whole):
+        if len(given) <= _PIPE_SIZE and _may_be_forked(args, whole):
             return _forked(args, given, whole, timeout)
         done = subprocess.run(
             [sys.executable, "-m", "ingest", *args],
