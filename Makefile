@@ -9,8 +9,11 @@ PYTHON ?=
 PYTHONS = python3.13 python3.12 python3.11 python3
 
 # For `make test`: the number of test processes, and COVERAGE=1 to measure. For most targets: ARGS.
-# Twice the processors, up to eight: tests of real processes wait more than they compute.
-JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
+# Twice the processors, up to eight: tests of real processes wait more than they compute. Unit tests only compute, and
+# each further process imports and collects all of them.
+processors := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+JOBS ?= $(shell n=$(processors); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
+UNIT_JOBS ?= $(shell n=$(processors); if [ $$n -ge 8 ]; then echo 8; else echo $$n; fi)
 COVERAGE ?=
 COVERAGE_GATE ?= 92
 ARGS ?=
@@ -153,7 +156,7 @@ all_steps = $(compile_tests) $(if $(COVERAGE),$(call measured),$(gate_steps); st
 # The unit tests run once, measured: they alone have to reach all but a little of domain and flow.
 gate_steps = \
 	.venv/bin/coverage erase; \
-	step 'unit tests' .venv/bin/coverage run --source ingest.domain,ingest.flow $(pytest) tests/unit $(ARGS); \
+	step 'unit tests' .venv/bin/coverage run --source ingest.domain,ingest.flow $(pytest) -n $(UNIT_JOBS) tests/unit $(ARGS); \
 	step 'coverage combine' .venv/bin/coverage combine --quiet; \
 	step 'coverage of domain and flow' .venv/bin/coverage report --skip-covered --fail-under $(COVERAGE_GATE)
 
@@ -241,12 +244,13 @@ find_pip = \
 	fi
 
 # $(1): the lock; $(2): the stamp. The stamps are removed first, so that an interrupted install leaves none.
-# Of pip's output only package names are shown, as progress. Errors go to stderr unchanged.
+# Of pip's output only package names are shown, as progress. Errors go to stderr unchanged. Python compiles a module when
+# it is first imported: most of those that are installed never are, and compiling them takes as long as the rest.
 install = \
 	set -e; $(find_python); $(find_pip); \
 	rm -f .venv/ready .venv/demo .venv/installed; \
 	{ \
-		pip install --progress-bar off --require-hashes --requirement $(1) \
+		pip install --progress-bar off --no-compile --require-hashes --requirement $(1) \
 		&& pip install --quiet --no-deps --no-build-isolation --editable . \
 		&& touch .venv/installed; \
 	} | while read -r verb name _; do \
