@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -26,8 +27,8 @@ _FIELDS = 64
 _BACKLOG = 4096
 # For each request that is cancelled at the end; 0 would be without limit.
 _DROPPED_WITHIN = 0.1
-# Among how many of the oldest connections an idle one is looked for, when there are too many.
-_SEARCHED = 256
+# Among how many connections an idle one is looked for, when there are too many.
+_SEARCHED = 1024
 
 Answer = Callable[[Request], Awaitable[web.StreamResponse]]
 
@@ -57,6 +58,8 @@ class HttpServer(web.Server):
         self.unreadable = unreadable
         self._running = asyncio.get_running_loop()
         self._none_left = asyncio.Event()
+        # Those that were looked at last come last.
+        self._in_turn: OrderedDict[Connection, None] = OrderedDict()
 
     def __call__(self) -> web.RequestHandler:
         """A connection, for the transport that has just been accepted."""
@@ -66,11 +69,25 @@ class HttpServer(web.Server):
         """Whether one more connection may be; closes an idle one if that makes room."""
         if len(self._connections) < self.limits.connections:
             return True
-        for connection in islice(self._connections, _SEARCHED):
-            if isinstance(connection, Connection) and connection.is_idle:
+        for connection in [*islice(self._in_turn, _SEARCHED)]:
+            # Busy ones are looked at again only after all others, so that many of them do not hide the idle ones.
+            self._in_turn.move_to_end(connection)
+            if connection.is_idle:
                 connection.force_close()
                 return True
         return False
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Count a connection."""
+        super().connection_made(handler, transport)
+        if isinstance(handler, Connection):
+            self._in_turn[handler] = None
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Count it no more."""
+        super().connection_lost(handler, exc)
+        if isinstance(handler, Connection):
+            self._in_turn.pop(handler, None)
 
     def ended(self) -> None:
         """Note the end of a connection."""

@@ -128,6 +128,20 @@ async def test_idle_connections_make_room_for_new_ones(redis_url: str, queue_nam
             writer.close()
 
 
+async def test_busy_connections_do_not_hide_the_idle_ones(redis_url: str, queue_name: str) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, api_connections=1_500) as api:
+        clients = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(1_500)]
+        for _, writer in clients[:1_000]:
+            writer.write(HEAD)
+        await asyncio.sleep(0.1)
+
+        for _ in range(20):
+            status, _ = await ask(api, b"GET /healthz HTTP/1.0\r\nHost: x\r\n\r\n")
+            assert status == 200
+        for _, writer in clients:
+            writer.close()
+
+
 async def test_busy_connections_are_kept_and_more_are_refused(redis_url: str, queue_name: str) -> None:
     async with running_api(redis_url, NOWHERE, queue_name, api_connections=5) as api:
         busy = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(5)]
