@@ -15,6 +15,7 @@ from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually
 
 from ingest.lab.servers import EmbeddedServers
+from ingest.lab.upstream.stats import Stats
 
 pytestmark = pytest.mark.long
 
@@ -90,27 +91,43 @@ async def test_no_more_requests_than_the_quota_are_ever_in_flight(scene: Scene, 
     assert_right(await scene.rows(), order_ids)
 
 
+class Arrivals(Stats):
+    """The counts of the simulated API, and when each request came in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def arrived(self, key: bytes, now: float) -> None:
+        super().arrived(key, now)
+        self.times.append(now)
+
+
 async def test_one_refusal_with_retry_after_pauses_all_commands_and_no_order_is_to_blame(
     scene: Scene, workers: Workers
 ) -> None:
-    order_ids = ids(1_000)
-    scene.api.behave(latency="0.2", quota=300, quota_window=8.0)
-    await scene.enqueue(*order_ids)
+    order_ids, quota, window = ids(1_500), 100, 9.0
+    scene.api._site.stats = arrivals = Arrivals()
+    scene.api.behave(latency="1", quota=quota, quota_window=window)
     for _ in range(2):
         workers.start(processes=2)
+
+    async def all_alive() -> bool:
+        return await scene.redis.zcard(scene.keys.alive) == 4
 
     async def refused() -> int:
         return scene.api.stats().by_status.get("429", 0)
 
+    await eventually(all_alive)
+    await scene.enqueue(*order_ids)
     await eventually(refused)
-    await asyncio.sleep(2.0)  # all have learned of it, and what was in flight has ended
-    paused = scene.api.stats().requests
-    await asyncio.sleep(3.0)
-    still_paused = scene.api.stats().requests
-    scene.api.behave(quota=0)
+    scene.api.behave(quota=0)  # whoever asks from now on does not know of the refusal
     await scene.finished(within=60.0)
 
-    assert still_paused == paused
+    # Each process asks once a second whether another has been told to wait.
+    all_know, may_ask = arrivals.times[quota] + 4.0, arrivals.times[0] + window - 0.5
+    assert [at for at in arrivals.times if all_know < at < may_ask] == []
+    assert arrivals.times[-1] > may_ask, "there were orders left to ask for"
     assert await scene.dead() == []
     rows = await scene.rows()
     assert_right(rows, order_ids)
