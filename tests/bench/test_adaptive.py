@@ -90,7 +90,8 @@ def test_what_a_live_phase_has_shown_follows_from_its_samples() -> None:
 
 @pytest.mark.long
 def test_the_command_runs_real_workers_on_an_api_whose_capacity_changes(bench: Cli, tmp_path: Path) -> None:
-    options = ("--live", "--seconds", "12", "--latency", "300-500", "--processes", "1")
+    # Slow answers: as many requests in flight, and fewer a second.
+    options = ("--live", "--seconds", "12", "--latency", "1800-2200", "--processes", "1")
 
     done = bench.run("bench", "adaptive", *options, "--output", str(tmp_path / "out"), "--json", timeout=170)
 
