@@ -172,6 +172,8 @@ def test_a_value_is_converted(kind: str, options: str, value: object, expected: 
         ("decimal", "", "1_000", "got a `str` that is not a decimal"),
         ("decimal", "", " 1", "got a `str` that is not a decimal"),
         ("decimal", "", "NaN", "got a `str` that is not a decimal"),
+        ("decimal", "", "Infinity", "got a `str` that is not a decimal"),
+        ("decimal", "", "1E+99999999999", "got a `str` that is not a decimal"),
         ("decimal", "", "\N{ARABIC-INDIC DIGIT ONE}", "got a `str` that is not a decimal"),
         ("decimal", "minor_units = 2", "1e99", "an amount out of range"),
         ("decimal", 'divide_by = "zero"', "1", "a division by zero"),
