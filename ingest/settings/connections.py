@@ -1,0 +1,62 @@
+"""Settings of the connections to Redis and PostgreSQL; part of `Settings`."""
+
+import re
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings
+
+from ingest.settings.urls import refuse_many_redis, require_encoded_password, require_known_options, require_scheme
+
+
+class ConnectionSettings(BaseSettings):
+    """Where Redis and PostgreSQL are."""
+
+    redis_url: SecretStr = Field(
+        SecretStr("redis://127.0.0.1:6379/0"), description="Redis or Valkey: redis://, rediss:// or unix://"
+    )
+    postgres_dsn: SecretStr = Field(
+        SecretStr("postgresql://127.0.0.1:5432/ingest"),
+        description="PostgreSQL: postgresql://user:password@host/db, or several hosts: host1,host2",
+    )
+    redis_password: SecretStr | None = Field(None, description="The password, if the Redis URL has none")
+    postgres_password: SecretStr | None = Field(None, description="The password, if the PostgreSQL DSN has none")
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, value: SecretStr) -> SecretStr:
+        url = value.get_secret_value()
+        refuse_many_redis(url)
+        require_scheme(url, ("redis", "rediss", "unix"), "redis://host:6379/0")
+        require_encoded_password(url)
+        if urlsplit(url).query:
+            require_known_options(url)
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_database(cls, value: SecretStr) -> SecretStr:
+        # The client reads a path that is not a number as database 0, and 1/2 as 12.
+        parts = urlsplit(value.get_secret_value())
+        path = parts.path if parts.scheme in {"redis", "rediss"} else ""
+        option = next((text for name, text in parse_qsl(parts.query) if name == "db"), "0")
+        if not (re.fullmatch(r"/?|/[0-9]+", path) and re.fullmatch(r"[0-9]+", option)):
+            raise ValueError("must name the database by its number, such as redis://host:6379/0")
+        return value
+
+    @field_validator("postgres_dsn", "outbox_dsn", check_fields=False)
+    @classmethod
+    def _postgres_scheme(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        example = "postgresql://user:password@host:5432/database"
+        require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example, several_hosts=True)
+        require_encoded_password(value.get_secret_value())
+        return value
+
+    @field_validator("redis_password", "postgres_password")
+    @classmethod
+    def _password(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value():
+            raise ValueError("is empty")
+        return value

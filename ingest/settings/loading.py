@@ -1,0 +1,169 @@
+"""All settings together, and how they are read and shown."""
+
+import os
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import PrivateAttr, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ingest.domain.errors import ConfigError
+from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.settings.connections import ConnectionSettings
+from ingest.settings.processing import ProcessingSettings
+from ingest.settings.quota import QuotaSettings
+from ingest.settings.sources import DOT_ENV, PREFIX, NamedFiles, files_of
+from ingest.settings.telemetry import TelemetrySettings
+from ingest.settings.upstream import UpstreamSettings
+from ingest.settings.urls import require_scheme
+from ingest.settings.worker import WorkerSettings
+from ingest.settings_api import ApiSettings
+
+_URLS = ("_url", "_dsn")
+
+
+class Settings(
+    ApiSettings,
+    TelemetrySettings,
+    WorkerSettings,
+    ProcessingSettings,
+    QuotaSettings,
+    UpstreamSettings,
+    ConnectionSettings,
+):
+    """The effective settings. Durations are seconds.
+
+    Create them with `load_settings`, which reports every invalid value in one clear line.
+    """
+
+    _files: dict[str, Path] = PrivateAttr(default_factory=dict)
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Place the secret files named by `INGEST_…_FILE` after the source that names them: the environment, then `.env`."""
+        del file_secret_settings
+        variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
+        in_environment = NamedFiles(settings_cls, os.environ, "")
+        in_dot_env = NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
+        return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
+
+    def file_of(self, name: str) -> Path | None:
+        """Return the file that the value of a setting was read from, if it was."""
+        return self._files.get(name)
+
+    def remember_files(self, overrides: Iterable[str]) -> None:
+        """Remember which values come from files: a worker reads some of them again when they change."""
+        self._files.update(files_of(type(self).model_fields.keys() - set(overrides)))
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; an override of None is ignored.
+
+    Raises:
+        ConfigError: a setting is invalid; the message names it and the problem, and contains no secret.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        settings = _with_passwords(Settings(**given))
+        settings.remember_files(given)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem) for problem in error.errors())) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(".env is not UTF-8 text") from error
+    except OSError as error:
+        raise ConfigError(f".env cannot be read: {error.strerror}") from error
+    _require_placeholder(settings)
+    return settings
+
+
+def _require_placeholder(settings: Settings) -> None:
+    if PLACEHOLDER not in settings.upstream_url and PLACEHOLDER not in (settings.upstream_body or ""):
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_URL: must contain {PLACEHOLDER} exactly once, such as https://shop.example/orders/{PLACEHOLDER} "
+            f"(got {mask_url(settings.upstream_url)!r})"
+        )
+
+
+def _with_passwords(settings: Settings) -> Settings:
+    """Insert passwords that were given separately, such as mounted secrets, into their URLs."""
+    urls = {}
+    for url_name, name in (("redis_url", "redis_password"), ("postgres_dsn", "postgres_password")):
+        password: SecretStr | None = getattr(settings, name)
+        if password is None:
+            continue
+        parts = urlsplit(getattr(settings, url_name).get_secret_value())
+        if parts.password:
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} is set, and {PREFIX}{url_name.upper()} contains a password: remove one of them"
+            )
+        user, _, host = parts.netloc.rpartition("@")
+        account = f"{user.removesuffix(':')}:{quote(password.get_secret_value(), safe='')}"
+        urls[url_name] = SecretStr(urlunsplit(parts._replace(netloc=f"{account}@{host}")))
+    return settings.model_copy(update=urls)
+
+
+def unknown_settings(environ: Iterable[str], in_dot_env: Iterable[str] = ()) -> list[str]:
+    """Return one line for each unknown `INGEST_` variable, most likely a typing mistake.
+
+    Args:
+        environ: names in the environment.
+        in_dot_env: names in `.env`.
+    """
+    return [*_unknown(environ, ""), *_unknown(in_dot_env, f"{DOT_ENV}: ")]
+
+
+def _unknown(names: Iterable[str], where: str) -> Iterator[str]:
+    known = {name.upper() for name in Settings.model_fields}
+    known |= {name + "_FILE" for name in known}
+    given = {name.upper().removeprefix(PREFIX) for name in names if name.upper().startswith(PREFIX)}
+    for name in sorted(given - known):
+        near = get_close_matches(name, known, n=1)
+        yield f"{where}{PREFIX}{name}: unknown setting" + (f"; did you mean {PREFIX}{near[0]}?" if near else "")
+
+
+def effective(settings: Settings) -> dict[str, Any]:
+    """Return all values by variable name, with passwords and tokens masked."""
+    values: dict[str, Any] = {}
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value() if name.endswith(_URLS) else MASK
+        if name.endswith(_URLS) and value is not None:
+            value = mask_url(value)
+        values[PREFIX + name.upper()] = value
+    return values
+
+
+def _explain(problem: Any) -> str:
+    name = PREFIX + str(problem["loc"][0]).upper()
+    message = problem["msg"].removeprefix("Value error, ")
+    given = _showable(name, problem["input"])
+    return f"{name}: {message[0].lower()}{message[1:]}" + ("" if given is None else f" (got {given!r})")
+
+
+def _showable(name: str, given: object) -> object:
+    """Return an invalid value if it may be shown, else None."""
+    field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
+    if field is None or "SecretStr" in str(field.annotation):
+        return None
+    if not (name.lower().endswith(_URLS) and isinstance(given, str)):
+        return given
+    try:
+        require_scheme(given, ("http", "https"), "")
+    except ValueError:
+        return None  # without its parts, a key may be anywhere in it
+    return mask_url(given)

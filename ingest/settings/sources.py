@@ -1,0 +1,78 @@
+"""Where settings come from: the environment, `.env`, and the secret files that either names."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
+from dotenv.parser import parse_stream
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+from ingest.domain.errors import ConfigError
+
+PREFIX = "INGEST_"
+DOT_ENV = ".env"
+
+
+class NamedFiles(PydanticBaseSettingsSource):
+    """Reads `INGEST_X` from the file that `INGEST_X_FILE` names.
+
+    Args:
+        variables: the variables that may contain these names.
+        where: prefix of error messages.
+    """
+
+    def __init__(self, settings_cls: type[BaseSettings], variables: Mapping[str, str | None], where: str) -> None:
+        super().__init__(settings_cls)
+        self._variables = {name.upper(): value for name, value in variables.items()}
+        self._where = where
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """See the base class."""
+        del field
+        name = f"{PREFIX}{field_name.upper()}"
+        path = self._variables.get(f"{name}_FILE")
+        if path is None:
+            return None, field_name, False
+        if name in self._variables:
+            raise ConfigError(f"{self._where}both {name} and {name}_FILE are set: remove one of them")
+        if field_name in self.current_state:
+            return None, field_name, False  # set by a source with precedence
+        try:
+            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError(f"{self._where}{name}_FILE: cannot read {path}: {reason}") from error
+
+    def __call__(self) -> dict[str, Any]:
+        """See the base class."""
+        values = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The settings among `names` that come from a file, by the same precedence as their values."""
+    sources = [{name.upper(): value for name, value in variables.items()} for variables in (os.environ, _dot_env())]
+    for name in names:
+        variable = f"{PREFIX}{name.upper()}"
+        for source in sources:
+            if variable in source or f"{variable}_FILE" in source:
+                if path := source.get(f"{variable}_FILE"):
+                    yield name, Path(path)
+                break
+
+
+def _dot_env() -> Mapping[str, str | None]:
+    path = Path(DOT_ENV)
+    return dotenv_values(path, encoding="utf-8") if path.is_file() else {}
+
+
+def names_in_dot_env() -> list[str]:
+    """Return the variables that `.env` sets; none if it is missing, or is not a regular file (such as a pipe)."""
+    path = Path(DOT_ENV)
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [binding.key for binding in parse_stream(file) if binding.key is not None]

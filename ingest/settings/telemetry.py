@@ -1,0 +1,36 @@
+"""Settings of metrics and logs; part of `Settings`."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+from pydantic_settings import BaseSettings
+
+from ingest.settings.types import lower
+
+# Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
+_SHORTEST_BLOCK = 0.1
+
+
+class TelemetrySettings(BaseSettings):
+    """What a worker shows of itself."""
+
+    metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")
+    metrics_host: str = Field("127.0.0.1", description="Address on which /metrics listens")
+    # Well before a heartbeat is missed: a process whose loop is blocked for `heartbeat_ttl` counts as dead.
+    loop_block_warning: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        1.0,
+        description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1); 0: never",
+    )
+    log_format: Annotated[Literal["json", "console"], BeforeValidator(lower)] = Field(
+        "console", description="json or console"
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
+        "info", description="debug, info, warning or error"
+    )
+
+    @field_validator("loop_block_warning")
+    @classmethod
+    def _no_tiny_block(cls, value: float) -> float:
+        if 0 < value < _SHORTEST_BLOCK:
+            raise ValueError(f"must be at least {_SHORTEST_BLOCK}, or 0 for no warning")
+        return value

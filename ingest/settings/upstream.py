@@ -1,0 +1,146 @@
+"""Settings of requests to the external API; part of `Settings`.
+
+What depends on several of them is checked by `ingest.endpoint`.
+"""
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings
+
+from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
+from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
+from ingest.domain.status_overrides import parse_status_overrides
+from ingest.settings.types import MemberPath, Positive, Seconds, lower, upper
+from ingest.settings.urls import require_scheme, require_template
+
+
+class UpstreamSettings(BaseSettings):
+    """Where the external API is, and how orders are requested."""
+
+    upstream_url: str = Field(
+        "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
+    )
+    upstream_token: SecretStr | None = Field(
+        None, description="Bearer token for the external API; with header: the key"
+    )
+    upstream_method: Annotated[Literal["GET", "POST"], BeforeValidator(upper)] = Field(
+        "GET", description="Method of requests to the external API: GET or POST"
+    )
+    upstream_body: str | None = Field(
+        None, description="Body of a POST, a template with {order_id}; JSON unless a header says otherwise"
+    )
+    upstream_headers: SecretStr | None = Field(
+        None, description="Further headers of requests: a line `Name: value` for each, or a JSON object"
+    )
+    upstream_auth: Annotated[Literal["none", "bearer", "basic", "header", "oauth2"], BeforeValidator(lower)] = Field(
+        "none", description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2"
+    )
+    upstream_auth_header: str = Field(
+        "X-Api-Key", description="With header: the name of the header that the token goes into"
+    )
+    upstream_user: SecretStr | None = Field(None, description="With basic: the user")
+    upstream_password: SecretStr | None = Field(None, description="With basic: the password")
+    upstream_oauth2_url: str | None = Field(None, description="With oauth2: URL of the token endpoint")
+    upstream_oauth2_client_id: SecretStr | None = Field(None, description="With oauth2: the client ID")
+    upstream_oauth2_client_secret: SecretStr | None = Field(None, description="With oauth2: the client secret")
+    upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(lower)] = Field(
+        "basic",
+        description="With oauth2: where the token request has the client ID and secret, basic (a header) or body",
+    )
+    upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to ask for")
+    upstream_oauth2_parameters: str | None = Field(
+        None, description="With oauth2: further parameters of the token request, such as audience=https://shop.example"
+    )
+    upstream_ca_file: str | None = Field(
+        None, description="PEM file of the authorities to trust for the external API, instead of the system's"
+    )
+    upstream_cert_file: str | None = Field(None, description="PEM file of the client certificate for the external API")
+    upstream_key_file: str | None = Field(
+        None, description="PEM file of its private key, if the certificate's file has none"
+    )
+    upstream_status: str | None = Field(
+        None,
+        description="What statuses mean: 404=retry:1h, 409=retry, 451=not_found, 423=throttled:30s, 402=credential",
+    )
+    upstream_connect_timeout: Seconds = Field(5.0, description="Time limit for connecting to the external API")
+    upstream_read_timeout: Seconds = Field(15.0, description="Longest pause within a response of the external API")
+    upstream_timeout: Seconds = Field(30.0, description="Time limit for one request to the external API, in total")
+    upstream_tries: Positive = Field(3, description="Immediate tries of a request within one attempt")
+    upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Maximum size of an order document, in bytes")
+    upstream_client: Annotated[Literal["aiohttp", "curl"], BeforeValidator(lower)] = Field(
+        "aiohttp", description="HTTP client for the external API: aiohttp, or curl (extra `curl`; needs less CPU time)"
+    )
+    upstream_bulk_url: str = Field(
+        "",
+        description="URL of the list endpoint of the external API, a template with {order_ids}; empty: one request for each order",
+    )
+    upstream_bulk_size: Annotated[int, Field(gt=0, le=1_000)] = Field(
+        50, description="Maximum number of orders in one request to INGEST_UPSTREAM_BULK_URL"
+    )
+    upstream_bulk_path: MemberPath | Literal[""] = Field(
+        "",
+        description="Where the list is in its answer, such as data.orders; by default the answer is the list, or has only one",
+    )
+    upstream_bulk_id: MemberPath = Field("id", description="Where the order ID is in each document of that list")
+
+    @field_validator("upstream_token")
+    @classmethod
+    def _token(cls, value: SecretStr | None) -> SecretStr | None:
+        return SecretStr(check_token(value.get_secret_value())) if value is not None else None
+
+    @field_validator("upstream_headers")
+    @classmethod
+    def _headers(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parse_headers(value.get_secret_value())
+        return value
+
+    @field_validator("upstream_auth_header")
+    @classmethod
+    def _header(cls, value: str) -> str:
+        return check_header_name(value)
+
+    @field_validator("upstream_user", "upstream_password", "upstream_oauth2_client_id", "upstream_oauth2_client_secret")
+    @classmethod
+    def _secret(cls, value: SecretStr | None) -> SecretStr | None:
+        return SecretStr(check_secret(value.get_secret_value())) if value is not None else None
+
+    @field_validator("upstream_user")
+    @classmethod
+    def _user(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and ":" in value.get_secret_value():
+            raise ValueError("contains a colon, which ends the user name in HTTP Basic")
+        return value
+
+    @field_validator("upstream_oauth2_url")
+    @classmethod
+    def _token_url(cls, value: str | None) -> str | None:
+        if value is not None:
+            require_scheme(value, ("https", "http"), "https://login.example/oauth2/token")
+            if not urlsplit(value).hostname or "@" in value or "#" in value:
+                raise ValueError("must name a host, without a user, such as https://login.example/oauth2/token")
+        return value
+
+    @field_validator("upstream_status")
+    @classmethod
+    def _statuses(cls, value: str | None) -> str | None:
+        parse_status_overrides(value or "")
+        return value
+
+    @field_validator("upstream_url")
+    @classmethod
+    def _upstream_template(cls, value: str) -> str:
+        require_template(value, PLACEHOLDER, "https://shop.example/orders/{order_id}")
+        return value
+
+    @field_validator("upstream_bulk_url")
+    @classmethod
+    def _upstream_bulk_template(cls, value: str) -> str:
+        example = "https://shop.example/orders?ids={order_ids}"
+        if value and BULK_PLACEHOLDER not in value:
+            raise ValueError(f"must contain {{order_ids}} exactly once, such as {example}")
+        if value:
+            require_template(value, BULK_PLACEHOLDER, example)
+        return value

@@ -1,0 +1,81 @@
+"""Checks URLs of settings, without ever showing one: they may contain passwords."""
+
+from urllib.parse import urlsplit
+
+
+def refuse_many_redis(url: str) -> None:
+    """Refuse what needs another client.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    scheme = url.partition("://")[0].lower()
+    if "sentinel" in scheme:
+        raise ValueError(
+            "Sentinel URLs are not supported yet: write redis://host:6379/0 with a host that always leads to the primary, also "
+            "after a failover (a proxy that asks Sentinel, a virtual IP, a Kubernetes service)"
+        )
+    if "cluster" in scheme:
+        raise ValueError(
+            "Redis Cluster URLs are not supported yet: write redis://host:6379/0 of a Redis without cluster mode"
+        )
+
+
+def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_hosts: bool = False) -> None:
+    """Require a URL with one of these schemes, and a port that is a number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    expected = f"must start with {' or '.join(scheme + '://' for scheme in schemes)}, such as {example}"
+    try:
+        parts = urlsplit(url)
+        hosts = parts.netloc.rpartition("@")[2]
+        for host in hosts.split(",") if several_hosts else [hosts]:
+            _ = urlsplit(f"//{host}").port  # parsed, and raises, on access only
+    except ValueError:
+        raise ValueError(f"is not a URL, or its port is not a number: {expected}") from None
+    if parts.scheme not in schemes:
+        raise ValueError(expected)
+
+
+def require_template(url: str, placeholder: str, example: str) -> None:
+    """Require an http URL with the placeholder.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    require_scheme(url, ("http", "https"), example)
+    if url.count(placeholder) > 1:
+        raise ValueError(f"must contain {placeholder} exactly once, such as {example}")
+    parts = urlsplit(url)
+    if not parts.hostname or "{" in parts.netloc or placeholder in parts.fragment:
+        raise ValueError(f"must name a host, with {placeholder} in the path or the query")
+
+
+def require_known_options(url: str) -> None:
+    """Require options in the query that the Redis client knows.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    # Imported only when needed, as it is slow: `ingest health` runs every few seconds.
+    from redis.asyncio import ConnectionPool  # noqa: PLC0415
+
+    try:
+        # Creating a connection object is the only check available.
+        pool = ConnectionPool.from_url(url)
+        pool.connection_class(**pool.connection_kwargs)
+    except (ValueError, TypeError):
+        raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
+
+
+def require_encoded_password(url: str) -> None:
+    """Require a password whose special characters are encoded.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    parts = urlsplit(url)
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError("contains / ? or # in its password: write %2F %3F %23 instead")

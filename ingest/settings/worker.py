@@ -1,0 +1,39 @@
+"""Settings of the queue and of the worker processes; part of `Settings`."""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+from ingest.settings.types import KeyPart, Positive, Seconds
+
+
+class WorkerSettings(BaseSettings):
+    """The queue, and how workers process it."""
+
+    stream: KeyPart = Field("orders", description="Name of the queue")
+    group: KeyPart = Field("ingest", description="Name of the consumer group")
+    processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
+    concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
+    heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
+        6.0,
+        description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
+    )
+    claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        30.0, description="Lease: an entry that its live worker has not renewed for this long is redelivered"
+    )
+    max_attempts: Positive = Field(10, description="Failed attempts after which an order is dead-lettered")
+    # With 1, every entry that was in flight together with a poison message would be dead-lettered as well.
+    max_deliveries: Annotated[int, Field(ge=2)] = Field(
+        10, description="Deliveries after which an entry counts as a poison message"
+    )
+    batch_rows: Annotated[int, Field(gt=0, le=5_000)] = Field(
+        500, description="Maximum number of rows in one transaction"
+    )
+    batch_bytes: Positive = Field(
+        64 * 1024 * 1024, description="Maximum size of the documents between fetch and commit in each process, in bytes"
+    )
+    shutdown_grace: Seconds = Field(25.0, description="Time to finish orders in flight after SIGTERM")
+    backlog_limit: Annotated[int, Field(ge=0)] = Field(
+        0, description="Producers wait while the backlog is larger; 0: no limit"
+    )
