@@ -13,11 +13,11 @@ from redis.asyncio import Redis
 from support import connected, eventually
 
 from ingest.domain.errors import ConfigError
-from ingest.operations.relay import Announcer, Relay
+from ingest.operations.relay import Announcer, OpenOutbox, Relay
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
 from ingest.queue.submission import Orders
-from ingest.store.connection import StoreRefused
+from ingest.store.connection import StoreRefused, connect
 from ingest.store.outbox import Outbox
 from ingest.store.outbox_schema import create_outbox, outbox_sql
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
@@ -75,11 +75,18 @@ class Shop:
         poll_interval: float = NEVER,
         backlog_limit: int = 0,
         wrap: Callable[[Producer], Announcer] = lambda producer: producer,
+        open_outbox: OpenOutbox | None = None,
     ) -> AsyncIterator[None]:
         """A relay of its own connections while the block runs."""
         stop = asyncio.Event()
         async with Producer.connect(self.redis_url, self.queue, backlog_limit=backlog_limit) as producer:
-            relay = Relay(self.outbox, wrap(producer), batch=batch, poll_interval=poll_interval, metrics=self.metrics)
+            relay = Relay(
+                open_outbox or self.outbox,
+                wrap(producer),
+                batch=batch,
+                poll_interval=poll_interval,
+                metrics=self.metrics,
+            )
             running = asyncio.create_task(relay.run(stop))
             try:
                 yield
@@ -118,6 +125,19 @@ async def test_without_the_trigger_rows_are_found_by_looking(shop: Shop) -> None
     await shop.sql.execute("DROP TRIGGER order_outbox_notify ON order_outbox")
 
     async with shop.relaying(poll_interval=0.05):
+        await shop.add("A-1")
+        await shop.until_queued("A-1")
+        await shop.add("A-2")
+        await shop.until_queued("A-1", "A-2")
+
+
+async def test_behind_a_pooler_rows_are_found_by_looking(shop: Shop) -> None:
+    @asynccontextmanager
+    async def pooled() -> AsyncIterator[Outbox]:
+        async with connect(shop.dsn) as connection:
+            yield Outbox(connection, TABLE, is_notified=False)
+
+    async with shop.relaying(poll_interval=0.05, open_outbox=pooled):
         await shop.add("A-1")
         await shop.until_queued("A-1")
         await shop.add("A-2")
