@@ -198,7 +198,9 @@ def _select(quoted: str) -> str:
         f" CASE WHEN octet_length(document::text) <= {DOCUMENT_LIMIT} THEN document::text END AS document"
         " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before"
         " FROM (SELECT *, coalesce(pg_column_size(document), 0) AS size"
-        f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1) AS first_rows) AS measured"
+        f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1"
+        # Somebody's open transaction on a row holds up that row alone.
+        " FOR UPDATE SKIP LOCKED) AS first_rows) AS measured"
         f" WHERE before < {_BATCH_BYTES} ORDER BY id"
     )
 

@@ -155,6 +155,18 @@ async def test_a_row_that_is_committed_after_later_ones_is_not_skipped(shop: Sho
         await shop.until_queued("quick", "slow")
 
 
+async def test_a_row_that_somebody_has_locked_holds_up_no_other(shop: Shop) -> None:
+    await shop.add("locked", "A-1")
+    async with connected(shop.dsn) as somebody:
+        transaction = somebody.transaction()
+        await transaction.start()
+        await somebody.execute("UPDATE order_outbox SET express = express WHERE order_id = 'locked'")
+        async with shop.relaying(poll_interval=0.05):
+            await shop.until_queued("A-1")
+            await transaction.commit()
+            await shop.until_queued("A-1", "locked")
+
+
 async def test_a_row_that_is_rolled_back_is_never_announced(shop: Shop) -> None:
     async with shop.relaying():
         transaction = shop.sql.transaction()
