@@ -22,6 +22,7 @@ from ingest.api.server import Group, all_routes
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import Source
+from ingest.api_operations import Operated, open_operated, operation_groups
 from ingest.assembly import decode_of
 from ingest.queue.connection import control_client, translated
 from ingest.queue.idempotent_calls import IdempotentCalls
@@ -41,16 +42,18 @@ class Connections:
         producer: takes orders into the queue.
         calls: remember requests with an idempotency key.
         redis: for everything else.
+        operated: orders and operations.
     """
 
     producer: Producer
     calls: IdempotentCalls
     redis: Redis
+    operated: Operated
 
     @classmethod
     def none(cls) -> Self:
         """Nothing: for routes that are described, and not called."""
-        return cls(*(cast("Any", None),) * 3)
+        return cls(*(cast("Any", None),) * 3, Operated.none())
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
     async with (
         control_client(url) as redis,
         open_producer(settings) as producer,
+        open_operated(settings, redis) as operated,
     ):
-        yield Connections(producer, IdempotentCalls(redis, settings.stream), redis)
+        yield Connections(producer, IdempotentCalls(redis, settings.stream), redis, operated)
 
 
 def webhook_sources(settings: Settings) -> Sequence[Source]:
@@ -131,6 +135,7 @@ def groups(
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
         Pushing(queueing, decode_of(settings), limits),
+        *operation_groups(connections.operated, limits),
         *([of_webhooks] if webhooks.sources else []),
     ]
     return [*described, OpenApi(all_routes(described))]

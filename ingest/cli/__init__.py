@@ -35,6 +35,7 @@ COMMANDS: tuple[str, ...] = (
     "status",
     "order",
     "dead",
+    "retries",
     "api-key",
     "reconcile",
     "remap",

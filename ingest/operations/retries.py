@@ -3,7 +3,6 @@
 Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,9 +53,7 @@ async def find(
 async def survey(backends: Backends, selection: RetrySelection) -> Mapping[str, int]:
     """Count the retries that match, by reason."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
-        return Counter(
-            [entry.reason async for page in retries.pages() for entry in page.entries if selection.matches(entry)]
-        )
+        return await retries.survey(selection)
 
 
 async def run_now(

@@ -53,7 +53,7 @@ class DeadLetterPages:
 
         async def read(after: str | None) -> list[DeadLetterEntry]:
             with translated():
-                found: Any = await self._client.xrange(self._key, after or _first_id(selection), newest, count=PAGE)
+                found: Any = await self._client.xrange(self._key, after or first_id(selection), newest, count=PAGE)
             return [to_dead_letter(*entry) for entry in found]
 
         return self._pages(selection, read)
@@ -63,14 +63,14 @@ class DeadLetterPages:
 
         async def read(before: str | None) -> list[DeadLetterEntry]:
             with translated():
-                found: Any = await self._client.xrevrange(self._key, before or "+", _first_id(selection), count=PAGE)
+                found: Any = await self._client.xrevrange(self._key, before or "+", first_id(selection), count=PAGE)
             return [to_dead_letter(*entry) for entry in found]
 
         return self._pages(selection, read)
 
     async def look_up(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
         """The dead letters with these IDs of their own."""
-        entry_ids = list(filter(_is_entry_id, entry_ids))
+        entry_ids = list(filter(is_entry_id, entry_ids))
         if not entry_ids:
             return []
         with translated():
@@ -83,7 +83,7 @@ class DeadLetterPages:
     async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[Page, None]:
         # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
         looked_up: set[str] = set()
-        entry_ids = sorted(filter(_is_entry_id, selection.ids))
+        entry_ids = sorted(filter(is_entry_id, selection.ids))
         for start in range(0, len(entry_ids), PAGE):
             found = await self._run(self.look_up, entry_ids[start : start + PAGE])
             looked_up.update(entry.entry_id for entry in found)
@@ -99,10 +99,12 @@ class DeadLetterPages:
             yield Page(matching, len(found))
 
 
-def _is_entry_id(text: str) -> bool:
+def is_entry_id(text: str) -> bool:
+    """Whether a text is the ID of a stream entry, as Redis writes it."""
     return _ENTRY_ID.fullmatch(text) is not None and all(int(part) < 1 << 64 for part in text.split("-"))
 
 
-def _first_id(selection: Selection) -> str:
+def first_id(selection: Selection) -> str:
+    """Before which no dead letter matches."""
     # By Redis' clock an entry's ID is never earlier than its `dead_at`, and IDs grow even if that clock goes back.
     return "-" if selection.since is None else f"{max(0, int(selection.since.timestamp() * 1000))}-0"

@@ -17,12 +17,14 @@ from redis.commands.core import AsyncScript
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.connection import control_client, translated
-from ingest.queue.dead_letter_pages import PAGE, Call, DeadLetterPages, Page
+from ingest.queue.dead_entries import to_dead_letter
+from ingest.queue.dead_letter_pages import PAGE, Call, DeadLetterPages, Page, first_id, is_entry_id
+from ingest.queue.entries import pairs
 from ingest.queue.keys import DEFAULT_GROUP, Keys
 from ingest.queue.scripts import load
 from ingest.queue.waiting import until_answered
 
-__all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey"]
+__all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey", "is_entry_id"]
 
 # Moved by one script: each costs Redis some 50 us, as it looks through what was deleted before it.
 _MOVED_AT_ONCE = 50
@@ -91,6 +93,7 @@ class DeadLetters:
         self._pages_waiting = DeadLetterPages(client, self._keys.dead, self._waiting)
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
+        self._list = load(client, "list_dead")
         self._on_wait = on_wait
 
     @classmethod
@@ -115,6 +118,24 @@ class DeadLetters:
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID of its own, if there is one."""
         return next(iter(await self._pages.look_up([entry_id])), None)
+
+    async def summaries(
+        self, selection: Selection, before: str | None, most: int
+    ) -> tuple[list[DeadLetterEntry], str | None]:
+        """A page of dead letters, the newest first, without their documents and unknown fields.
+
+        Args:
+            selection: which dead letters; those that do not match are examined, too, so that a page may have none.
+            before: where the page before has ended; None for the first page.
+            most: dead letters to examine.
+
+        Returns:
+            The dead letters that match, and where the next page begins; None after the last one.
+        """
+        with translated():
+            reply: Any = await self._list([self._keys.dead], [before or "+", first_id(selection), most])
+            entries = [to_dead_letter(entry_id, pairs(fields)) for entry_id, fields in reply[1]]
+        return [entry for entry in entries if selection.matches(entry)], reply[0].decode() or None
 
     async def newest(self) -> str:
         """The ID of the newest dead letter; `0-0` if there is none."""

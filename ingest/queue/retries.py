@@ -5,7 +5,8 @@ process dies here, the pages before are done and the others untouched.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -101,6 +102,13 @@ class Retries:
             page = await self.page(position)
             yield page
             position = page.next
+
+    async def survey(self, selection: RetrySelection) -> Mapping[str, int]:
+        """Count the retries that match, by reason."""
+        reasons: Counter[str] = Counter()
+        async for page in self.pages():
+            reasons.update(entry.reason for entry in page.entries if selection.matches(entry))
+        return reasons
 
     async def run_now(self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None) -> int:
         """Let the retries that match be due now; workers move what is due within a second. Returns how many."""

@@ -54,6 +54,7 @@ _FLAGS = {
     "drained": "no-writes",
     "find_orders": "no-writes",
     "list_retries": "no-writes",
+    "list_dead": "no-writes",
     "quota_lease": "allow-oom",
     "quota_end": "allow-oom",
     "quota_pause": "allow-oom",

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
+from uuid import uuid4
 from decimal import Decimal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,6 +21,7 @@ from ingest.domain.delivery import Effect, OrderRow
 from ingest.domain.errors import UserError
 from ingest.domain.order import decode_order
 from ingest.store.columns import COLUMNS
+from ingest.store.erasing import erase_rows
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
@@ -181,6 +183,7 @@ async def test_a_runtime_role_can_do_a_workers_work(dsn: str) -> None:
         "DELETE FROM orders",
         "DELETE FROM erased_orders",
         "INSERT INTO erased_orders (order_id) VALUES ('a')",
+        "DELETE FROM audit_log",
         "UPDATE schema_migrations SET version = 9",
     ],
 )
@@ -191,6 +194,47 @@ async def test_a_runtime_role_can_do_nothing_else(dsn: str, sql: str) -> None:
         async with connected(limited) as runtime:
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await runtime.execute(sql)
+
+
+async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, api_role=name)
+
+        await check_schema(limited, KNOWN)
+        async with OrderStore.open(dsn) as store:
+            await store.upsert([OrderRow(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)])
+        erased = await erase_rows(limited, ["a", "b"], operation=uuid4(), actor="me", action="orders.erase")
+        async with connected(dsn) as owner:
+            tombstones = await owner.fetch("SELECT order_id FROM erased_orders ORDER BY order_id")
+            rows = await owner.fetch("SELECT phase, actor, count FROM audit_log")
+
+    assert (erased, [row["order_id"] for row in tombstones]) == (1, ["a", "b"])
+    assert [tuple(row) for row in rows] == [("begun", "me", 1)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE orders",
+        "TRUNCATE orders",
+        "UPDATE orders SET status = 'x'",
+        "INSERT INTO orders (order_id) VALUES ('a')",
+        "DELETE FROM erased_orders",
+        "UPDATE erased_orders SET erased_at = now()",
+        "DELETE FROM audit_log",
+        "UPDATE audit_log SET actor = 'somebody else'",
+        "TRUNCATE audit_log",
+        "SELECT * FROM audit_log",
+        "UPDATE schema_migrations SET version = 9",
+    ],
+)
+async def test_an_api_role_can_do_nothing_else(dsn: str, sql: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, api_role=name)
+
+        async with connected(limited) as api:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await api.execute(sql)
 
 
 async def test_a_runtime_role_that_does_not_exist_is_told_and_nothing_is_migrated(empty_dsn: str) -> None:

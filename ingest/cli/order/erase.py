@@ -34,7 +34,7 @@ def erase(
 ) -> None:
     """Erase orders for good: stored rows with their documents, retries and dead letters.
 
-    An erased order is not stored again, whoever announces it and whatever is queued or in flight. It need not exist. Erasing
+    An erased order is not stored again, no matter who announces it and what is queued or in flight. It need not exist. Erasing
     an order again is safe, and finishes what was interrupted. The audit log says who has erased it.
     """
     from ingest.cli.common import say, start

@@ -1,0 +1,119 @@
+"""Operations over HTTP and `ingest order` need no more rights than deploy/ gives the API."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+from acceptance.accounts import PASSWORD, QUEUE, create_user
+from acceptance.commands import WorkerCommand
+from dead_letter_entries import dead_fields
+from integration.scene import Scene, document
+from redis import Redis
+from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
+from support import Cli, closing_cli, connected
+
+from ingest.domain.delivery import RetryReason
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(params=[KINDS[0], *WITH_NEW_COMMANDS], ids=lambda kind: kind.name)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URLs of one server: with all rights, and with those of the API."""
+    kind: Kind = request.param
+    with kind.server(tmp_path / "server") as running:
+        yield running.url, create_user(running.url, kind, "ingest-api")
+
+
+@pytest.fixture
+async def api_dsn(cli: Cli, empty_dsn: str) -> AsyncIterator[str]:
+    """The DSN, without its password, of a role that `ingest migrate` has granted what the API needs."""
+    parts = urlsplit(empty_dsn)
+    role = f"api_{os.getpid()}"
+    async with connected(empty_dsn) as sql:
+        await sql.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+        try:
+            migrated = await asyncio.to_thread(
+                cli.run, "migrate", "--api-role", role, env={"INGEST_POSTGRES_DSN": empty_dsn}
+            )
+            assert f"{role} may read and erase orders" in migrated.stdout, migrated.stderr
+            yield f"postgresql://{role}@{parts.hostname}:{parts.port}{parts.path}"
+        finally:
+            await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.fixture
+def limited(server: tuple[str, str], api_dsn: str, env: dict[str, str], tmp_path: Path) -> Iterator[Cli]:
+    (tmp_path / "password").write_text(PASSWORD)
+    own = {
+        "INGEST_STREAM": QUEUE,
+        "INGEST_REDIS_URL": server[1],
+        "INGEST_REDIS_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_POSTGRES_DSN": api_dsn,
+        "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password"),
+        "INGEST_API_PORT": "0",
+        "INGEST_API_METRICS_PORT": "0",
+    }
+    with closing_cli(env | own) as cli:
+        yield cli
+
+
+async def fill(scene: Scene) -> None:
+    """An order stored, one that waits, one in flight, and dead letters."""
+    await scene.add(order_id="stored", document=document("stored"))
+    async with scene.worker():
+        await scene.stored_at_least(1)
+        await scene.finished()
+    await scene.enqueue("retried", "later", "held")
+    async with scene.consumer("w") as consumer:
+        retried, later, _ = await consumer.read(3, 1.0)
+        for delivery in (retried, later):
+            await consumer.reschedule(delivery, 3_600.0, 2, RetryReason.TIMEOUT, "no answer")
+    for order_id in ("dead", "erased"):
+        await scene.redis.xadd(scene.keys.dead, dead_fields(order_id))  # type: ignore[arg-type]
+
+
+async def test_the_api_role_and_user_do_all_operations_and_nothing_is_refused(
+    server: tuple[str, str], limited: Cli, empty_dsn: str
+) -> None:
+    async with Scene.open(server[0], empty_dsn, QUEUE) as scene:
+        await fill(scene)
+    api = WorkerCommand(limited.start("api"))
+    try:
+        async with aiohttp.ClientSession(str((await api.says("listening"))["url"])) as http:
+
+            async def call(method: str, path: str, body: object = None) -> tuple[int, Any]:
+                async with http.request(method, path, json=body) as answer:
+                    return answer.status, await answer.json(content_type=None)
+
+            answers = [
+                await call("GET", "/v1/orders"),
+                await call("GET", "/v1/orders/stored"),
+                await call("GET", "/v1/orders/held"),
+                await call("GET", "/v1/queue"),
+                await call("GET", "/v1/queue/consumers"),
+                await call("GET", "/v1/retries"),
+                await call("POST", "/v1/retries/run-now", {"ids": ["retried"]}),
+                await call("POST", "/v1/retries/dead-letter", {"ids": ["later"]}),
+                await call("GET", "/v1/dead-letters"),
+                await call("POST", "/v1/dead-letters/replay", {"ids": ["dead"]}),
+                await call("DELETE", "/v1/orders/erased"),
+                await call("POST", "/v1/dead-letters/drop", {"everything": True}),
+                await call("GET", "/v1/orders/erased"),
+            ]
+    finally:
+        api.close()
+    shown = await asyncio.to_thread(limited.run, "order", "show", "stored", "--json")
+    erased = await asyncio.to_thread(limited.run, "order", "erase", "stored", "--yes", "--json")
+
+    assert [status for status, _ in answers] == [200] * len(answers), answers
+    assert json.loads(shown.stdout)["order"]["id"] == "stored"
+    assert json.loads(erased.stdout)["removed"] == {"rows": 1, "retries": 0, "dead_letters": 0}
+    with Redis.from_url(server[0], decode_responses=True) as admin:
+        assert admin.acl_log() == []

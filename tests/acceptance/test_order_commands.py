@@ -1,0 +1,171 @@
+"""`ingest order` and `ingest retries` as people and scripts use them."""
+
+import json
+import os
+import pwd
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
+from dead_letter_entries import dead_fields
+from redis import Redis
+from support import Cli
+
+from ingest.queue.keys import Keys
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def keys(queue_name: str) -> Keys:
+    return Keys.of(queue_name)
+
+
+def let_wait(redis: Redis, keys: Keys, order_id: str, **fields: str) -> None:
+    about = {"order_id": order_id, "attempt": "3", "retry_reason": "timeout", "retry_error": "no answer", **fields}
+    packed = msgspec.msgpack.encode([part for pair in about.items() for part in pair])
+    redis.hset(keys.retry_entries, f"1-{order_id}", packed)  # type: ignore[arg-type]
+    redis.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
+
+
+# -- show ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_is_shown_with_all_places_where_it_is(cli: Cli, redis: Redis, keys: Keys) -> None:
+    redis.xadd(keys.stream, {"order_id": "A"})
+    redis.xadd(keys.dead, dead_fields("A", error="HTTP 404 \x1b[31m"))
+    let_wait(redis, keys, "A")
+
+    done = cli.run("order", "show", "A", "B")
+
+    first, retrying, queued, dead = sorted(done.stdout.splitlines()[:1]) + sorted(
+        done.stdout.splitlines()[1:], key=lambda line: ("retrying" not in line, "queued" not in line)
+    )
+    assert first == "order A: retrying"
+    assert "attempt 3 at 2096-10-02" in retrying
+    assert retrying.endswith(": timeout: no answer")
+    assert "in the main lane" in queued
+    assert dead.endswith(": not_found: HTTP 404 \\x1b[31m")
+    assert done.stderr == "order B is found nowhere\n"
+    assert done.returncode == 1
+
+
+def test_json_is_one_object_per_order_also_for_those_that_are_nowhere(cli: Cli, redis: Redis, keys: Keys) -> None:
+    redis.xadd(keys.stream, {"order_id": "A"})
+
+    done = cli.run("order", "show", "A", "B", "A", "--json")
+
+    shown = lines(done.stdout)
+    assert [(each["order_id"], each["ingestion"]["state"]) for each in shown] == [("A", "queued"), ("B", "not_found")]
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_what_is_no_order_id_is_refused(cli: Cli) -> None:
+    for command in (["show"], ["erase", "--yes"]):
+        done = cli.run("order", *command, "A", "not an ID")
+        assert_one_line(done, 2)
+        assert "'not an ID' is not an order ID" in done.stderr
+
+
+def test_without_a_server_one_line_says_so(cli: Cli) -> None:
+    assert_one_line(cli.run("order", "show", "A", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}), 1)
+    assert_one_line(cli.run("order", "show", "A", env={"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none"}), 1)
+
+
+# -- erase --------------------------------------------------------------------------------------------------------
+
+
+def test_erased_orders_are_shown_as_erased(cli: Cli, redis: Redis, keys: Keys) -> None:
+    redis.xadd(keys.dead, dead_fields("A"))
+    let_wait(redis, keys, "A")
+
+    erased = cli.run("order", "erase", "A", "B", "--yes")
+    shown = cli.run("order", "show", "A", "B")
+
+    assert erased.stdout == "erased 2 orders: removed 0 rows, 1 retry, 1 dead letter\n"
+    assert [line for line in shown.stdout.splitlines() if line.startswith("order")] == [
+        "order A: erased",
+        "order B: erased",
+    ]
+    assert shown.returncode == 0
+    assert (redis.xlen(keys.dead), redis.hlen(keys.retry_entries)) == (0, 0)
+
+
+def test_erasing_asks_first_and_a_script_has_to_say_yes(cli: Cli, redis: Redis, keys: Keys) -> None:
+    redis.xadd(keys.dead, dead_fields("A"))
+
+    assert_one_line(cli.run("order", "erase", "A"), 2)
+    code, output = on_a_terminal(cli, "order", "erase", "A", answer=b"n\n")
+    assert (code, "nothing was changed" in output) == (1, True)
+    assert redis.xlen(keys.dead) == 1
+
+    code, output = on_a_terminal(cli, "order", "erase", "A", answer=b"y\n")
+    assert (code, "erased 1 order" in output) == (0, True)
+    assert redis.xlen(keys.dead) == 0
+
+
+def test_an_erasure_that_redis_interrupts_says_what_to_do(cli: Cli) -> None:
+    done = cli.run("order", "erase", "A", "--yes", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"})
+
+    assert (done.returncode, done.stdout) == (1, "")
+    failed, message = done.stderr.splitlines()
+    assert json.loads(failed)["event"] == "operation_failed"
+    assert "erased from the database; retries and dead letters may remain: run it again" in message
+    assert "erased" in cli.run("order", "show", "A").stdout
+
+
+def test_the_log_says_who_has_erased_an_order(cli: Cli) -> None:
+    done = cli.run("order", "erase", "A", "--yes", "--json")
+
+    [event] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (event["event"], event["action"], event["selection"]) == ("operation_done", "orders.erase", {"ids": ["A"]})
+    assert event["actor"] == f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
+    assert json.loads(done.stdout) == {
+        "erased": ["A"],
+        "removed": {"rows": 0, "retries": 0, "dead_letters": 0},
+    }
+
+
+# -- retries ------------------------------------------------------------------------------------------------------
+
+
+def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, keys: Keys) -> None:
+    for order_id in ("A", "B"):
+        let_wait(redis, keys, order_id)
+    let_wait(redis, keys, "C", retry_reason="connection")
+
+    table = cli.run("retries", "list", "--limit", "2")
+    as_json = cli.run("retries", "list", "--reason", "connection", "--json")
+    dry = cli.run("retries", "run-now", "--reason", "timeout", "--dry-run")
+    unconfirmed = cli.run("retries", "run-now", "--reason", "timeout")
+    run = cli.run("retries", "run-now", "--reason", "timeout", "--yes")
+    moved = cli.run("retries", "dead-letter", "C", "--json")
+
+    assert [line.split()[0] for line in table.stdout.splitlines()] == ["order", "A", "B"]
+    assert "no answer" in table.stdout
+    assert "there are more than these 2" in table.stderr
+    assert [each["order_id"] for each in lines(as_json.stdout)] == ["C"]
+    assert dry.stdout == "would run 2 retries now: 2 timeout\n"
+    assert_one_line(unconfirmed, 2)
+    assert run.stdout == "running 2 retries now\n"
+    assert json.loads(moved.stdout) == {
+        "matched": 1,
+        "dead_lettered": 1,
+        "reasons": {"connection": 1},
+        "dry_run": False,
+    }
+    assert redis.zrangebyscore(keys.retry, 0, 3_000_000_000_000) == [b"1-A", b"1-B"]
+    assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"C"]
+
+
+def test_changing_retries_needs_a_selection(cli: Cli) -> None:
+    for command in ("run-now", "dead-letter"):
+        assert_one_line(cli.run("retries", command), 2)
+        assert_one_line(cli.run("retries", command, "A", "--all"), 2)
+        assert cli.run("retries", command, "--all").stdout == "no retry matches\n"
+    assert cli.run("retries", "list").stderr == "no retries\n"

@@ -1,0 +1,239 @@
+"""Operations over HTTP: the queue, its consumers, retries and dead letters; changes are counted and audited."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from dead_letter_entries import dead_fields
+from http_api import Api, running_api
+from integration.scene import Scene
+
+from ingest.api.routing import Caller, Scope
+from ingest.domain.delivery import RetryReason
+
+OPERATOR = Caller("operator", frozenset({Scope.READ, Scope.OPERATE}))
+
+
+class Key:
+    """Admits everybody as the operator."""
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        del headers
+        return OPERATOR
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+async def api(scene: Scene) -> AsyncIterator[Api]:
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, Key()) as api:
+        yield api
+
+
+async def get(api: Api, path: str) -> tuple[int, Any]:
+    async with api.http.get(api.url + path) as answer:
+        return answer.status, await answer.json(content_type=None)
+
+
+async def pages(api: Api, path: str, member: str) -> list[list[dict[str, Any]]]:
+    found, cursor = [], ""
+    while cursor is not None:
+        status, page = await get(api, f"{path}{cursor and f'&cursor={cursor}'}")
+        assert status == 200, page
+        found.append(page[member])
+        cursor = page["next_cursor"]
+    return found
+
+
+async def let_wait(scene: Scene, *order_ids: str, reason: RetryReason = RetryReason.TIMEOUT) -> None:
+    await scene.enqueue(*order_ids)
+    async with scene.consumer("w") as consumer:
+        for number, delivery in enumerate(await consumer.read(len(order_ids), 1.0)):
+            await consumer.reschedule(delivery, 3_600.0 + number, 2, reason, "no answer within 5 s")
+
+
+async def dead_letter(scene: Scene, *order_ids: str, **fields: Any) -> list[str]:
+    return [(await scene.redis.xadd(scene.keys.dead, dead_fields(each, **fields))).decode() for each in order_ids]  # type: ignore[arg-type]
+
+
+async def audit(scene: Scene) -> list[tuple[Any, ...]]:
+    rows = await scene.sql("SELECT phase, actor, action, selection->'ids' AS ids, count FROM audit_log ORDER BY id")
+    return [tuple(row) for row in rows]
+
+
+async def test_the_queue_and_its_consumers_are_shown(scene: Scene, api: Api) -> None:
+    await scene.enqueue("a", "b")
+    async with scene.consumer("w-1") as one, scene.consumer("w-2") as two:
+        await one.heartbeat(60.0)
+        await two.heartbeat(60.0)
+        await one.read(1, 1.0)
+        status, queue = await get(api, "/v1/queue")
+        consumers = await pages(api, "/v1/queue/consumers?limit=1", "consumers")
+
+    assert status == 200
+    assert (queue["depth"], queue["pending"], queue["retries"], queue["dead"]) == (1, 1, 0, 0)
+    assert queue["lanes"]["main"]["depth"] == 1
+    assert [[each["name"] for each in page] for page in consumers] == [["w-1"], ["w-2"]]
+    assert (consumers[0][0]["state"], consumers[0][0]["pending"]) == ("alive", 1)
+
+
+# -- retries ------------------------------------------------------------------------------------------------------
+
+
+async def test_retries_are_listed_in_pages_and_filtered(scene: Scene, api: Api) -> None:
+    await let_wait(scene, "a", "b", "c")
+    await let_wait(scene, "d", reason=RetryReason.CONNECTION)
+
+    found = await pages(api, "/v1/retries?limit=2", "retries")
+    filtered = await pages(api, "/v1/retries?reason=connection&order_id=a&order_id=d", "retries")
+
+    listed = [each for page in found for each in page]
+    assert sorted(each["order_id"] for each in listed) == ["a", "b", "c", "d"]
+    assert [each["next_try_at"] for each in listed] == sorted(each["next_try_at"] for each in listed)
+    assert listed[0]["error"] == "no answer within 5 s"
+    assert [each["order_id"] for page in filtered for each in page] == ["d"]
+
+
+async def test_retries_are_run_now_and_dead_lettered(scene: Scene, api: Api) -> None:
+    await let_wait(scene, "a", "b", "c")
+
+    dry = await api.post("/v1/retries/run-now", json={"ids": ["a"], "dry_run": True})
+    run = await api.post("/v1/retries/run-now", json={"ids": ["a"]})
+    moved = await api.post("/v1/retries/dead-letter", json={"everything": True})
+
+    assert dry == (200, {"dry_run": True, "count": 1, "reasons": {"timeout": 1}})
+    assert (run, moved) == ((200, {"dry_run": False, "count": 1}), (200, {"dry_run": False, "count": 3}))
+    assert [letter["worker"] for letter in await scene.dead()] == ["operator"] * 3
+    assert await audit(scene) == [
+        ("begun", "operator", "retries.run_now", '["a"]', None),
+        ("done", "operator", "retries.run_now", '["a"]', 1),
+        ("begun", "operator", "retries.dead_letter", "[]", None),
+        ("done", "operator", "retries.dead_letter", "[]", 3),
+    ]
+
+
+# -- dead letters -------------------------------------------------------------------------------------------------
+
+
+async def test_dead_letters_are_listed_in_pages_the_newest_first_without_their_documents(
+    scene: Scene, api: Api
+) -> None:
+    entry_ids = await dead_letter(scene, *(f"o-{number}" for number in range(25)), document="x" * 1000)
+    await dead_letter(scene, "other", reason="rejected")
+
+    found = await pages(api, "/v1/dead-letters?limit=10", "dead_letters")
+    filtered = await pages(api, "/v1/dead-letters?limit=10&reason=not_found&id=o-3&id=other", "dead_letters")
+
+    assert [each["order_id"] for page in found for each in page] == ["other", *(f"o-{n}" for n in range(24, -1, -1))]
+    assert "xxx" not in str(found)
+    assert [(each["id"], each["reason"]) for page in filtered for each in page] == [(entry_ids[3], "not_found")]
+
+
+async def test_one_dead_letter_is_shown_with_all_its_fields(scene: Scene, api: Api) -> None:
+    [entry_id] = await dead_letter(scene, "a", document="{}", tenant="x")
+
+    status, found = await get(api, f"/v1/dead-letters/{entry_id}")
+
+    assert (status, found["order_id"], found["fields"]) == (200, "a", {"document": "{}", "tenant": "x"})
+    for other in ("1-0", "a", "%00", "-", "9" * 70):
+        assert (await get(api, f"/v1/dead-letters/{other}"))[0] == 404
+
+
+async def test_dead_letters_are_replayed_and_dropped(scene: Scene, api: Api) -> None:
+    await dead_letter(scene, "a", "b", "c")
+    await dead_letter(scene, "d", reason="rejected")
+
+    dry = await api.post("/v1/dead-letters/replay", json={"reasons": ["not_found"], "dry_run": True})
+    replayed = await api.post("/v1/dead-letters/replay", json={"ids": ["a", "b", "nobody"]})
+    dropped = await api.post("/v1/dead-letters/drop", json={"everything": True})
+
+    assert dry == (200, {"dry_run": True, "count": 3, "reasons": {"not_found": 3}})
+    assert replayed == (200, {"dry_run": False, "count": 2, "gone": 0})
+    assert dropped == (200, {"dry_run": False, "count": 2, "gone": 0})
+    assert [(await scene.state()).depth, await scene.dead()] == [2, []]
+    assert await audit(scene) == [
+        ("begun", "operator", "dead_letters.replay", '["a", "b", "nobody"]', None),
+        ("done", "operator", "dead_letters.replay", '["a", "b", "nobody"]', 2),
+        ("begun", "operator", "dead_letters.drop", "[]", None),
+        ("done", "operator", "dead_letters.drop", "[]", 2),
+    ]
+
+
+@pytest.mark.parametrize("path", ["/v1/retries/dead-letter", "/v1/dead-letters/drop"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{}", 422),
+        (b'{"ids": []}', 422),
+        (b'{"ids": ["a"], "everything": true}', 422),
+        (b'{"everything": "yes"}', 422),
+        (b'{"all": true}', 422),
+        (b'{"ids": ["\\u0000"]}', 422),
+        (b"[]", 422),
+        (b"{", 400),
+        (b"", 400),
+        (b'{"ids": [' + b"[" * 100_000, 422),
+        (b"\xff", 400),
+    ],
+)
+async def test_everything_is_never_selected_by_mistake(
+    scene: Scene, api: Api, path: str, body: bytes, status: int
+) -> None:
+    await dead_letter(scene, "a")
+    await let_wait(scene, "b")
+
+    answered, _ = await api.post(path, data=body, headers={"Content-Type": "application/json"})
+
+    assert answered == status
+    assert (len(await scene.dead()), await scene.redis.zcard(scene.keys.retry)) == (1, 1)
+    assert await audit(scene) == []
+
+
+async def test_a_change_that_cannot_be_recorded_is_not_made(scene: Scene) -> None:
+    await dead_letter(scene, "a")
+    async with running_api(scene.redis_url, "postgresql://127.0.0.1:1/none", scene.queue, Key()) as api:
+        status, problem = await api.post("/v1/dead-letters/drop", json={"everything": True})
+
+    assert (status, problem["code"]) == (503, "store_unavailable")
+    assert len(await scene.dead()) == 1
+
+
+async def test_without_redis_every_answer_is_503_and_the_audit_log_says_what_failed(scene: Scene) -> None:
+    async with running_api("redis://127.0.0.1:1/0", scene.dsn, scene.queue, Key()) as api:
+        answers = [
+            *[await get(api, path) for path in ("/v1/queue", "/v1/queue/consumers", "/v1/retries", "/v1/dead-letters")],
+            await api.post("/v1/dead-letters/replay", json={"everything": True}),
+            await api.post("/v1/retries/run-now", json={"everything": True}),
+        ]
+
+    assert [(status, problem["code"]) for status, problem in answers] == [(503, "queue_unavailable")] * 6
+    assert [row[:3] for row in await audit(scene)] == [
+        ("begun", "operator", "dead_letters.replay"),
+        ("failed", "operator", "dead_letters.replay"),
+        ("begun", "operator", "retries.run_now"),
+        ("failed", "operator", "retries.run_now"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/retries?cursor=x",
+        "/v1/retries?cursor=WyJhIiwiYiJd",
+        "/v1/retries?limit=501",
+        "/v1/dead-letters?cursor=IigxIg",
+        "/v1/dead-letters?since=2026-01-02&until=2026-01-01",
+        "/v1/dead-letters?since=x",
+        "/v1/dead-letters?order_id=x",
+        "/v1/queue?x=1",
+        "/v1/queue/consumers?limit=0",
+    ],
+)
+async def test_a_query_that_is_not_understood_is_refused(api: Api, path: str) -> None:
+    status, problem = await get(api, path)
+
+    assert (status, problem["code"] in {"invalid_parameter", "unknown_parameter"}) == (422, True)

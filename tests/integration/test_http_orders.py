@@ -1,0 +1,286 @@
+"""Orders over HTTP: one order wherever it is, the stored ones page by page, and erasing one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+from http_api import Api, running_api
+from integration.scene import Scene, document
+from integration.scene import ids as order_ids
+
+from ingest.api.routing import Caller, Scope
+from ingest.domain.delivery import DeadReason
+from ingest.operations.orders import SEARCHED_ENTRIES
+
+NO_SERVER = "127.0.0.1:1"
+
+
+class Key:
+    """Admits everybody as one caller."""
+
+    def __init__(self, *scopes: Scope) -> None:
+        self._caller = Caller("shop", frozenset(scopes))
+
+    def admit(self, headers: Mapping[str, str]) -> Caller:
+        del headers
+        return self._caller
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+@pytest.fixture
+async def api(scene: Scene) -> AsyncIterator[Api]:
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, Key(*Scope)) as api:
+        yield api
+
+
+async def call(api: Api, method: str, path: str, **options: Any) -> tuple[int, Any]:
+    async with api.http.request(method, api.url + path, **options) as answer:
+        return answer.status, await answer.json(content_type=None)
+
+
+async def store(scene: Scene, *order_ids: str, **changed: str) -> None:
+    before = await scene.stored()
+    for order_id in order_ids:
+        body = document(order_id)
+        for name, value in changed.items():
+            body = body.replace(b'"%s":null' % name.encode(), b'"%s":"%s"' % (name.encode(), value.encode()))
+        await scene.add(order_id=order_id, document=body)
+    async with scene.worker(keep_document="on"):
+        await scene.stored_at_least(before + len(order_ids))
+        await scene.finished()
+
+
+async def test_a_stored_order_is_shown_as_it_was_sent_with_what_is_known_of_its_row(scene: Scene, api: Api) -> None:
+    await store(scene, "A")
+
+    status, found = await call(api, "GET", "/v1/orders/A")
+
+    assert status == 200
+    assert found["order_id"] == "A"
+    assert found["ingestion"] == {"state": "stored", "searched": True, "entries": []}
+    order = found["order"]
+    assert (order["id"], order["total"], order["currency"], order["placed_at"]) == (
+        "A",
+        "7.50",
+        "EUR",
+        "2026-01-02T03:04:05Z",
+    )
+    assert order["lines"] == [{"sku": "S", "quantity": 3, "unit_price": "2.50", "description": None}]
+    assert "document" not in order
+    assert set(found["row"]) == {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"}
+    assert found["row"]["ingested_at"].endswith("Z")
+
+
+async def test_an_order_is_shown_wherever_it_is(scene: Scene, api: Api) -> None:
+    for order_id in ("dead", "retried", "held", "waiting"):
+        await scene.enqueue(order_id)
+    async with scene.consumer("w-1") as consumer:
+        dead, retried, _ = await consumer.read(3, 1.0)
+        await consumer.dead_letter(dead, DeadReason.NOT_FOUND, "HTTP 404")
+        await consumer.reschedule(retried, 3_600.0, 2)
+        found = {
+            order_id: (await call(api, "GET", f"/v1/orders/{order_id}"))[1]["ingestion"]
+            for order_id in ("dead", "retried", "held", "waiting")
+        }
+
+    assert {order_id: each["state"] for order_id, each in found.items()} == {
+        "dead": "dead",
+        "retried": "retrying",
+        "held": "in_flight",
+        "waiting": "queued",
+    }
+    assert found["dead"]["entries"][0]["reason"] == "not_found"
+    assert found["held"]["entries"][0]["worker"] == "w-1"
+    assert found["retried"]["entries"][0]["next_try_at"] > found["retried"]["entries"][0]["announced_at"]
+
+
+async def test_an_order_that_is_nowhere_is_not_found_and_what_is_no_id_is_refused(api: Api) -> None:
+    status, problem = await call(api, "GET", "/v1/orders/nobody")
+    assert (status, problem["code"]) == (404, "order_not_found")
+
+    for path in ("/v1/orders/a%20b", "/v1/orders/%00", "/v1/orders/a%2Fb", "/v1/orders/" + "a" * 65):
+        assert (await call(api, "GET", path))[0] == 422
+        assert (await call(api, "DELETE", path))[0] == 422
+    assert (await call(api, "GET", "/v1/orders/a?x=1"))[1]["code"] == "unknown_parameter"
+
+
+async def test_what_is_announced_is_found_at_once(api: Api) -> None:
+    for number in range(20):
+        assert (await api.post("/v1/orders", json={"order_ids": [f"o-{number}"]}))[0] == 202
+        assert (await call(api, "GET", f"/v1/orders/o-{number}"))[1]["ingestion"]["state"] == "queued"
+
+
+async def test_a_queue_that_is_too_long_to_be_searched_is_told(scene: Scene, api: Api) -> None:
+    await store(scene, "A")
+    await scene.enqueue("waiting", *order_ids(SEARCHED_ENTRIES))
+
+    stored = await call(api, "GET", "/v1/orders/A")
+    unknown = await call(api, "GET", "/v1/orders/waiting")
+
+    assert [status for status, _ in (stored, unknown)] == [200, 200]
+    for _, found in (stored, unknown):
+        assert (found["ingestion"]["state"], found["ingestion"]["searched"]) == ("unknown", False)
+        assert "too long" in found["ingestion"]["problem"]
+    assert (stored[1]["order"]["id"], unknown[1]["order"]) == ("A", None)
+
+
+async def test_without_redis_a_stored_order_is_shown_and_of_others_nothing_is_said(scene: Scene) -> None:
+    await store(scene, "A")
+    async with running_api(f"redis://{NO_SERVER}/0", scene.dsn, scene.queue) as api:
+        status, found = await call(api, "GET", "/v1/orders/A")
+        other, problem = await call(api, "GET", "/v1/orders/B")
+
+    assert (status, found["ingestion"]["state"], found["order"]["id"]) == (200, "unknown", "A")
+    assert (other, problem["code"]) == (503, "queue_unavailable")
+
+
+async def test_without_postgres_every_answer_is_503(scene: Scene) -> None:
+    async with running_api(scene.redis_url, f"postgresql://{NO_SERVER}/none", scene.queue) as api:
+        answers = [
+            await call(api, "GET", "/v1/orders/A"),
+            await call(api, "GET", "/v1/orders"),
+            await call(api, "DELETE", "/v1/orders/A"),
+        ]
+
+    assert [(status, problem["code"]) for status, problem in answers] == [(503, "store_unavailable")] * 3
+
+
+# -- the list -----------------------------------------------------------------------------------------------------
+
+
+async def test_pages_hold_all_stored_orders_once(scene: Scene, api: Api) -> None:
+    await store(scene, *(f"o-{number:02}" for number in range(25)))
+
+    pages, cursor = [], ""
+    while cursor is not None:
+        status, page = await call(api, "GET", f"/v1/orders?limit=10{cursor and f'&cursor={cursor}'}")
+        assert status == 200
+        pages.append([each["order"]["id"] for each in page["orders"]])
+        cursor = page["next_cursor"]
+
+    assert [len(page) for page in pages] == [10, 10, 5]
+    assert [order_id for page in pages for order_id in page] == [f"o-{number:02}" for number in range(25)]
+
+
+async def test_orders_are_filtered(scene: Scene, api: Api) -> None:
+    await store(scene, "A", customer_id="x")
+    await store(scene, "B", customer_id="y", updated_at="2026-02-01T00:00:00Z")
+
+    async def ids(query: str) -> list[str]:
+        status, page = await call(api, "GET", f"/v1/orders?{query}")
+        assert status == 200, page
+        return [each["order"]["id"] for each in page["orders"]]
+
+    assert await ids("customer_id=x") == ["A"]
+    assert await ids("status=placed&country=Norway&currency=EUR") == ["A", "B"]
+    assert await ids("country=Sweden") == []
+    assert await ids("placed_from=2026-01-02T03:04:05Z&placed_to=2026-01-02T03:04:06Z") == ["A", "B"]
+    assert await ids("placed_to=2026-01-02T03:04:05Z") == []
+    assert await ids("updated_from=2026-01-15") == ["B"]
+    assert await ids("customer_id=x'%20OR%20true--") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=501",
+        "limit=x",
+        "limit=1&limit=2",
+        "cursor=x",
+        "cursor=%21",
+        "cursor=é",
+        "cursor=MQ",
+        "cursor=ImEgYiI",
+        "placed_from=soon",
+        "placed_from=0001-01-01T00:00:00%2B14:00",
+        "status=%00",
+        f"status={'x' * 300}",
+        "order=desc",
+    ],
+)
+async def test_a_query_that_is_not_understood_is_refused_by_name(api: Api, query: str) -> None:
+    status, problem = await call(api, "GET", f"/v1/orders?{query}")
+
+    assert (status, problem["code"] in {"invalid_parameter", "unknown_parameter"}) == (422, True)
+
+
+# -- erasing ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_order_is_erased_for_good_and_the_audit_log_says_by_whom(scene: Scene, api: Api) -> None:
+    await store(scene, "A", "B")
+    await scene.redis.xadd(scene.keys.dead, {"order_id": "A", "reason": "rejected"})
+
+    first = await call(api, "DELETE", "/v1/orders/A")
+    second = await call(api, "DELETE", "/v1/orders/A")
+    found = await call(api, "GET", "/v1/orders/A")
+    await scene.enqueue("A")
+    async with scene.worker():
+        await scene.finished()
+
+    assert first == (200, {"order_id": "A", "removed": {"rows": 1, "retries": 0, "dead_letters": 1}})
+    assert second == (200, {"order_id": "A", "removed": {"rows": 0, "retries": 0, "dead_letters": 0}})
+    assert (found[0], found[1]["ingestion"]["state"], found[1]["order"]) == (200, "erased", None)
+    assert found[1]["erased_at"].endswith("Z")
+    assert set(await scene.rows()) == {"B"}
+    rows = await scene.sql("SELECT DISTINCT actor, action, selection FROM audit_log")
+    assert [tuple(row) for row in rows] == [("shop", "orders.erase", '{"ids": ["A"]}')]
+
+
+async def test_an_erasure_without_redis_can_be_repeated(scene: Scene, api: Api) -> None:
+    await store(scene, "A")
+    await scene.redis.xadd(scene.keys.dead, {"order_id": "A", "reason": "rejected"})
+    async with running_api(f"redis://{NO_SERVER}/0", scene.dsn, scene.queue) as cut_off:
+        status, problem = await call(cut_off, "DELETE", "/v1/orders/A")
+    rows = await scene.rows()
+
+    again = await call(api, "DELETE", "/v1/orders/A")
+
+    assert (status, problem["code"], rows) == (503, "queue_unavailable", {})
+    assert again[1]["removed"] == {"rows": 0, "retries": 0, "dead_letters": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "scope"),
+    [
+        ("GET", "/v1/orders", Scope.READ),
+        ("GET", "/v1/orders/A", Scope.READ),
+        ("DELETE", "/v1/orders/A", Scope.ERASE),
+        ("GET", "/v1/queue", Scope.READ),
+        ("GET", "/v1/queue/consumers", Scope.READ),
+        ("GET", "/v1/retries", Scope.READ),
+        ("POST", "/v1/retries/run-now", Scope.OPERATE),
+        ("POST", "/v1/retries/dead-letter", Scope.OPERATE),
+        ("GET", "/v1/dead-letters", Scope.READ),
+        ("GET", "/v1/dead-letters/1-0", Scope.READ),
+        ("POST", "/v1/dead-letters/replay", Scope.OPERATE),
+        ("POST", "/v1/dead-letters/drop", Scope.OPERATE),
+    ],
+)
+async def test_a_key_without_the_scope_may_not(scene: Scene, method: str, path: str, scope: Scope) -> None:
+    others = frozenset(Scope) - {scope}
+    async with running_api(scene.redis_url, scene.dsn, scene.queue, Key(*others)) as api:
+        status, problem = await call(api, method, path, json={"everything": True} if method == "POST" else None)
+
+    assert (status, problem["scope"]) == (403, scope.value)
+
+
+async def test_many_concurrent_requests_share_the_search(scene: Scene, api: Api) -> None:
+    await store(scene, "A")
+    before = (await scene.redis.info("commandstats"))["cmdstat_evalsha"]["calls"]
+
+    async def get() -> int:
+        return (await call(api, "GET", "/v1/orders/A"))[0]
+
+    statuses = await asyncio.gather(*(get() for _ in range(100)))
+    calls = (await scene.redis.info("commandstats"))["cmdstat_evalsha"]["calls"] - before
+
+    assert statuses == [200] * 100
+    assert calls < 80
