@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
+from ingest.api import operations_documentation as documentation
 from ingest.api.answers import answer
 from ingest.api.failures import as_problems
 from ingest.api.parameters import Parameters, cursor_of, invalid_cursor
@@ -40,10 +41,10 @@ class DeadLetterRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/dead-letters", Scope.READ, self.page),
-            Route("GET", "/v1/dead-letters/{entry}", Scope.READ, self.show),
-            Route("POST", "/v1/dead-letters/replay", Scope.OPERATE, self.replay),
-            Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop),
+            Route("GET", "/v1/dead-letters", Scope.READ, self.page, documentation.DEAD_LETTERS),
+            Route("GET", "/v1/dead-letters/{entry}", Scope.READ, self.show, documentation.SHOW_DEAD_LETTER),
+            Route("POST", "/v1/dead-letters/replay", Scope.OPERATE, self.replay, documentation.REPLAY),
+            Route("POST", "/v1/dead-letters/drop", Scope.OPERATE, self.drop, documentation.DROP),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:

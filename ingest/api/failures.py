@@ -20,9 +20,8 @@ def as_problems() -> Iterator[None]:
     except RowsRefused as error:
         raise Problem(422, "invalid_parameter", "the database cannot hold one of the values") from error
     except StoreTooSlow as error:
-        raise Problem(
-            503, "query_too_slow", "the query took too long: use fewer or other filters, or ask for an index"
-        ) from error
+        detail = "the query took too long: use fewer or other filters, or ask for an index"
+        raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
     except StoreUnavailable as error:
         _log_refusal("postgres", error)
         raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error

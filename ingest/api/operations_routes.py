@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from ingest.api import operations_documentation as documentation
 from ingest.api.answers import answer, as_object
 from ingest.api.failures import as_problems
 from ingest.api.parameters import Parameters, cursor_of, invalid_cursor
@@ -36,8 +37,8 @@ class QueueRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/queue", Scope.READ, self.state),
-            Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers),
+            Route("GET", "/v1/queue", Scope.READ, self.state, documentation.QUEUE),
+            Route("GET", "/v1/queue/consumers", Scope.READ, self.consumers, documentation.CONSUMERS),
         ]
 
     async def state(self, request: web.Request, caller: Caller) -> web.Response:
@@ -77,9 +78,9 @@ class RetryRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/retries", Scope.READ, self.page),
-            Route("POST", "/v1/retries/run-now", Scope.OPERATE, self.run_now),
-            Route("POST", "/v1/retries/dead-letter", Scope.OPERATE, self.dead_letter),
+            Route("GET", "/v1/retries", Scope.READ, self.page, documentation.RETRIES),
+            Route("POST", "/v1/retries/run-now", Scope.OPERATE, self.run_now, documentation.RUN_NOW),
+            Route("POST", "/v1/retries/dead-letter", Scope.OPERATE, self.dead_letter, documentation.DEAD_LETTER),
         ]
 
     async def page(self, request: web.Request, caller: Caller) -> web.Response:

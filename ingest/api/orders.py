@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from ingest.api import operations_documentation as documentation
 from ingest.api.answers import answer
 from ingest.api.failures import as_problems
 from ingest.api.parameters import Parameters, cursor_of, invalid_cursor
@@ -30,9 +31,9 @@ class OrderRoutes:
     def routes(self) -> Sequence[Route]:
         """The routes."""
         return [
-            Route("GET", "/v1/orders", Scope.READ, self.page),
-            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show),
-            Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase),
+            Route("GET", "/v1/orders", Scope.READ, self.page, documentation.PAGE),
+            Route("GET", "/v1/orders/{order_id}", Scope.READ, self.show, documentation.SHOW),
+            Route("DELETE", "/v1/orders/{order_id}", Scope.ERASE, self.erase, documentation.ERASE),
         ]
 
     async def show(self, request: web.Request, caller: Caller) -> web.Response:

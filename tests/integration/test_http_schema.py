@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import CHECKS
 from schemathesis.generation import GenerationMode
+from support import connected, with_database
+
+from ingest.store.schema import migrate, migrations
 
 # What every answer has to keep, to any request.
 CHECKED = (
@@ -41,7 +44,11 @@ def api_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with running_api(servers.redis_url, servers.postgres_dsn, "schema") as api:
+        async with connected(servers.postgres_dsn) as sql:
+            await sql.execute("CREATE DATABASE http_schema")
+        dsn = with_database(servers.postgres_dsn, "http_schema")
+        await migrate(dsn, migrations())
+        async with running_api(servers.redis_url, dsn, "schema") as api:
             started.set_result(api.url)
             await stop.wait()
 

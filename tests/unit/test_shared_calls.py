@@ -13,12 +13,15 @@ class Server:
 
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
+        self.is_asked = asyncio.Condition()
         self.may_answer = asyncio.Event()
         self.error: Exception | None = None
 
     async def __call__(self, keys: Sequence[str]) -> dict[str, str]:
         self.asked.append(list(keys))
         number = len(self.asked)
+        async with self.is_asked:
+            self.is_asked.notify_all()
         await self.may_answer.wait()
         if self.error is not None:
             raise self.error
@@ -26,9 +29,8 @@ class Server:
 
 
 async def until_asked(server: Server, times: int) -> None:
-    async with asyncio.timeout(5):
-        while len(server.asked) < times:
-            await asyncio.sleep(0)
+    async with asyncio.timeout(5), server.is_asked:
+        await server.is_asked.wait_for(lambda: len(server.asked) >= times)
 
 
 async def test_what_is_asked_during_a_call_is_asked_together_by_the_next() -> None:
