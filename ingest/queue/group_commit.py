@@ -171,23 +171,29 @@ class GroupCommit:
             # What is larger than the room takes it: the small ones behind it do not go before it.
             room -= needed
             (fitting if room >= 0 or not needed else waiting).append(call)
-        self._pending.put_back(waiting)
+        error = self._full(full)
+        for call in waiting:
+            if not call.waits:
+                call.fail(_for_one_caller(error))
+        self._pending.put_back([call for call in waiting if call.is_open])
         slot.batch = ()
         if fitting:
             await self._commit(slot, fitting)
         else:
-            await self._wait(self._full(full), ())
+            await self._wait(error, ())
 
     async def _wait(self, error: Unavailable, batch: Sequence[Call]) -> None:
-        """Answer those who do not wait; then pause, if somebody does."""
+        """Answer those who do not wait, but for what may need no room, which only Redis knows; then pause, if somebody waits."""
         self._failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
-        waiting = False
-        for call in (*batch, *self._pending):
+        told = [
+            *batch,
+            *(call for call in self._pending if call.submission.is_plain or not isinstance(error, BacklogFull)),
+        ]
+        for call in told:
             if not call.waits:
                 call.fail(_for_one_caller(error, longest))
-            waiting |= call.is_open
-        if not waiting:
+        if not any(call.waits and call.is_open for call in (*batch, *self._pending)):
             return
         if (reason := _reason(error)) != self._reason:
             self._reason = reason

@@ -162,7 +162,7 @@ async def test_of_a_batch_that_does_not_fit_the_part_that_does_is_sent() -> None
 
 
 async def test_who_does_not_wait_is_told_that_there_is_no_room_and_who_does_gets_it_later() -> None:
-    script = FakeScript(NoRoom(1), ADDED, NoRoom(0, retry_after=60))
+    script = FakeScript(NoRoom(1, retry_after=60), ADDED, NoRoom(0))
     commit = commit_to(script)
 
     results = await asyncio.gather(
