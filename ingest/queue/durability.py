@@ -142,8 +142,9 @@ class ProvenRun:
         try:
             return await connection.read_response(), bool(asked)
         except NoScriptError:
-            for _ in asked:
-                await connection.read_response()
+            # The proof of nothing may take seconds; sending opens the connection again.
+            if asked:
+                await connection.disconnect(nowait=True)
         await _send(connection, [("EVAL", script.script, *rest), *proof.commands()])
         return await connection.read_response(), True
 
