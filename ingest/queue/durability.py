@@ -34,7 +34,7 @@ class Proof(Protocol):
 
 
 class Synced:
-    """Redis' append-only file is on its disk (`WAITAOF`, since Redis 7.2).
+    """Redis' append-only file is on its disk (`WAITAOF`, where it can be relied on: see `proofs`).
 
     Args:
         key: written each time.
@@ -57,14 +57,24 @@ class Synced:
 class AlwaysSynced:
     """Redis writes everything to its disk before it answers (`appendfsync always`), and tells so each time."""
 
+    _EXPECTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}  # noqa: RUF012  never changed
+
     def commands(self) -> Sequence[Command]:
         """See `Proof`."""
-        return ("CONFIG", "GET", "appendonly"), ("CONFIG", "GET", "appendfsync")
+        return (("CONFIG", "GET", *self._EXPECTED),)
 
     def check(self, replies: Sequence[Any]) -> None:
         """See `Proof`."""
-        if [values(reply) for reply in replies] != ["yes", "always"]:
-            raise QueueUnavailable("Redis does not write to its disk before it answers; it may have been accepted")
+        if difference := self.difference(replies):
+            raise QueueUnavailable(f"{difference}: not on Redis' disk for certain; it may have been accepted")
+
+    def difference(self, replies: Sequence[Any]) -> str:
+        """What is configured otherwise; empty if nothing is."""
+        [reply] = replies
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        found = {_text(name): _text(value) for name, value in pairs}
+        others = (name for name, value in self._EXPECTED.items() if found.get(name) != value)
+        return ", ".join(f"{name} is {found.get(name, 'unknown')}" for name in others)
 
 
 class Replicated:
@@ -92,11 +102,8 @@ class Replicated:
             )
 
 
-def values(reply: Any) -> str:
-    """The value in a reply to `CONFIG GET` of one parameter; empty if there is none."""
-    listed = [*reply.values()] if isinstance(reply, dict) else reply[1::2]
-    value = listed[0] if listed else ""
-    return value.decode() if isinstance(value, bytes) else str(value)
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class ProvenRun:

@@ -8,10 +8,17 @@ from redis.exceptions import ResponseError
 from ingest.domain.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import translated
-from ingest.queue.durability import AlwaysSynced, Proof, Replicated, Synced, ask, values
+from ingest.queue.durability import AlwaysSynced, Proof, Replicated, Synced, ask
 from ingest.queue.producer_errors import CannotConfirm
 
 _ABSENT = ("unknown command", "NOPERM", "no permissions")
+_NO_FILE = "it has no append-only file; set appendonly yes"
+# Major versions of Redis whose WAITAOF can be relied on.
+_RELIABLE = {str(major) for major in range(8, 100)}
+
+
+class _Absent(Exception):
+    """A command that the server does not know, or that its user may not use."""
 
 
 class Proofs:
@@ -64,28 +71,45 @@ class Proofs:
 
     async def _find(self) -> Proof:
         if self._durability is Durability.REPLICATED:
-            await self._try("WAIT", 0, 1)
+            try:
+                await self._try("WAIT", 0, 1)
+            except _Absent as absent:
+                raise self._cannot(str(absent)) from absent
             return Replicated(self._key, self._replicas)
         try:
             await self._try("WAITAOF", 1, 0, 1)
-        except CannotConfirm as refusal:
-            return await self._by_configuration(refusal)
-        return Synced(self._key)
+        except _Absent as absent:
+            return await self._always_synced(str(absent))
+        if await self._waits_for_its_disk():
+            return Synced(self._key)
+        return await self._always_synced("its WAITAOF is one that may answer too early")
 
-    async def _by_configuration(self, refusal: CannotConfirm) -> Proof:
-        """A server without `WAITAOF` that syncs before it answers."""
+    async def _waits_for_its_disk(self) -> bool:
+        """Whether `WAITAOF` can be relied on with `appendfsync everysec`.
+
+        Redis 7.2 and 7.4, and what was made of them, may answer before the data is on the disk; Redis 8 is right
+        (https://github.com/redis/redis/pull/13793), Valkey 9.1 is not. A fork tells the version of the Redis that it began with.
+        """
+        try:
+            server = await self._client.info("server")
+        except ResponseError:
+            return False
+        version = str(server.get("redis_version", ""))
+        return server.get("server_name", "redis") == "redis" and version.partition(".")[0] in _RELIABLE
+
+    async def _always_synced(self, reason: str) -> Proof:
+        """A server that syncs before it answers."""
         proof = AlwaysSynced()
         try:
-            replies = await ask(self._client, proof.commands())
-        except ResponseError:
-            raise refusal from None
-        appendonly, appendfsync = map(values, replies)
-        if appendonly != "yes":
-            raise self._cannot("it has no append-only file; set appendonly yes")
-        if appendfsync != "always":
+            difference = proof.difference(await ask(self._client, proof.commands()))
+        except ResponseError as error:
             raise self._cannot(
-                f"it has no WAITAOF, and appendfsync is {appendfsync}; set it to always, or use Redis 7.2"
-            )
+                f"{reason}, and CONFIG GET, which would tell that appendfsync is always, is refused"
+            ) from error
+        if "appendonly" in difference:
+            raise self._cannot(_NO_FILE)
+        if difference:
+            raise self._cannot(f"{reason}, and {difference}; set appendfsync always, or use Redis 8")
         return proof
 
     async def _try(self, *command: Any) -> None:
@@ -93,9 +117,9 @@ class Proofs:
             await self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
         except ResponseError as error:
             if "appendonly" in str(error):
-                raise self._cannot("it has no append-only file; set appendonly yes") from error
+                raise self._cannot(_NO_FILE) from error
             if any(text in str(error) for text in _ABSENT):
-                raise self._cannot(f"it does not know {command[0]}, or its user may not use it") from error
+                raise _Absent(f"it does not know {command[0]}, or its user may not use it") from error
             raise
 
     def _cannot(self, reason: str) -> CannotConfirm:

@@ -1,0 +1,87 @@
+"""Redis on a host whose power fails: what its kernel had and its disk had not is lost.
+
+A library that is loaded into the server notes how much of each file is on the disk; `lose_power` kills the server and cuts the
+rest of its append-only file off. The library is compiled when it is needed.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from servers.kinds import KINDS, Kind
+
+_SOURCE = Path(__file__).with_name("synced.c")
+
+
+def _is_possible(kind: Kind) -> bool:
+    """Whether the library can be compiled here, and loaded into that server."""
+    with TemporaryDirectory() as folder:
+        try:
+            library = _compile(Path(folder))
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        told = subprocess.run(
+            [kind.binary, "--version"],
+            env=_environment(library, Path(folder) / "notes"),
+            capture_output=True,
+            check=False,
+        )
+        return told.returncode == 0 and (Path(folder) / "notes").exists()
+
+
+def _compile(folder: Path) -> Path:
+    library = folder / "synced.so"
+    compiler = shutil.which("cc") or "cc"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl"], check=True, capture_output=True)
+    return library
+
+
+def _environment(library: Path, notes: Path) -> dict[str, str]:
+    return {"LD_PRELOAD": str(library), "SYNCED_NOTES": str(notes), "PATH": "/usr/bin:/bin"}
+
+
+class Host:
+    """A server with an append-only file, and its power.
+
+    Attributes:
+        server: the server.
+    """
+
+    def __init__(self, folder: Path, kind: Kind, appendfsync: str) -> None:
+        self._notes = folder / "notes"
+        start = folder / "start"
+        variables = " ".join(f"{name}='{value}'" for name, value in _environment(_compile(folder), self._notes).items())
+        start.write_text(f"#!/bin/sh\n{variables} exec '{kind.binary}' \"$@\"\n")
+        start.chmod(0o755)
+        self.server = replace(kind, binary=start).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
+
+    def lose_power(self) -> int:
+        """End the server as a power failure would, and start it again; how many bytes it has lost."""
+        self.server.kill()
+        on_disk = dict(line.split() for line in self._notes.read_text().splitlines())
+        lost = 0
+        for file in self.server.directory.glob("appendonlydir/*.incr.aof"):
+            status = file.stat()
+            length = min(status.st_size, int(on_disk.get(str(status.st_ino), 0)))
+            lost += status.st_size - length
+            with file.open("r+b") as opened:
+                opened.truncate(length)
+        self.server.start()
+        return lost
+
+
+@contextmanager
+def host(kind: Kind, appendfsync: str) -> Iterator[Host]:
+    """A host with a running server."""
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        found = Host(Path(folder), kind, appendfsync)
+        with found.server:
+            yield found
+
+
+# Found once, when tests are collected, so that none is skipped.
+POWERED = [kind for kind in KINDS if _is_possible(kind)]

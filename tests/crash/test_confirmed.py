@@ -1,0 +1,136 @@
+"""What was confirmed is in the queue, whoever is killed: the process that announces, or Redis with what its disk has not.
+
+`make crash` kills a thousand times. The tests of Redis run where a C compiler is, see `power`.
+"""
+
+import asyncio
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crash.power import POWERED, Host, host
+from redis.asyncio import Redis
+from servers.kinds import Kind
+from support import Process, eventually, start_program
+
+from ingest.domain.accepted import Durability
+from ingest.queue.keys import Keys
+from ingest.queue.producer import Producer
+
+ANNOUNCER = Path(__file__).with_name("announcer.py")
+KILLS = int(os.environ.get("INGEST_TEST_KILLS", "8"))
+KEYS = Keys.of("orders")
+
+pytestmark = pytest.mark.timeout(120 + 5 * KILLS)
+powered = pytest.mark.parametrize("kind", POWERED, ids=[kind.name for kind in POWERED])
+
+
+def policy(kind: Kind) -> str:
+    """How it syncs: as seldom as it may."""
+    return "everysec" if kind.is_redis_since(8) else "always"
+
+
+class Announcing:
+    """Processes that announce, one after the other, and what each was told."""
+
+    def __init__(self, folder: Path, url: str, durability: Durability) -> None:
+        self._folder = folder
+        self._environment = {**os.environ, "INGEST_REDIS_URL": url, "INGEST_STREAM": "orders"}
+        self._durability = durability
+        self._process: Process | None = None
+        self._number = 0
+
+    def start(self) -> None:
+        self._number += 1
+        prefix = f"p{self._number}"
+        self._process = start_program(ANNOUNCER, self._durability, prefix, self._folder / prefix, env=self._environment)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.communicate(timeout=30)
+        assert self._process.returncode == -signal.SIGKILL
+
+    async def confirmed_more_than(self, count: int) -> None:
+        """Wait until this process was told of more orders than that."""
+        file = self._folder / f"p{self._number}"
+
+        async def is_so() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, self._process.communicate()
+            return file.exists() and file.read_bytes().count(b"\n") > count
+
+        await eventually(is_so, within=60)
+
+    def confirmed(self) -> set[str]:
+        return {line for file in self._folder.glob("p*") for line in file.read_text().splitlines()}
+
+
+async def queued(url: str) -> Counter[str]:
+    async with Redis.from_url(url) as redis:
+        return Counter(fields[b"order_id"].decode() for _, fields in await redis.xrange(KEYS.stream))
+
+
+@powered
+async def test_what_was_confirmed_is_there_though_the_process_and_redis_are_killed_at_any_moment(
+    kind: Kind, tmp_path: Path
+) -> None:
+    chance = random.Random()
+    lost = 0
+    with host(kind, policy(kind)) as redis:
+        announcing = Announcing(tmp_path, redis.server.url, Durability.FSYNC)
+        announcing.start()
+        for _ in range(KILLS):
+            await announcing.confirmed_more_than(0)
+            await asyncio.sleep(chance.uniform(0, 0.5))  # when to kill, by chance
+            if chance.random() < 0.5:
+                announcing.kill()
+                announcing.start()
+            else:
+                lost += await asyncio.to_thread(redis.lose_power)
+        announcing.kill()
+        lost += redis.lose_power()
+
+        confirmed, found = announcing.confirmed(), await queued(redis.server.url)
+
+    print(f"{kind.name}: {KILLS} kills, {lost:,} bytes lost, {len(confirmed):,} orders confirmed")  # noqa: T201
+    assert confirmed
+    assert confirmed - found.keys() == set(), "each that was confirmed is there"
+    assert set(found.values()) == {1}, "once"
+
+
+async def lost_of(redis: Host, durability: Durability) -> tuple[int, int]:
+    """How many orders were confirmed shortly before the power failed, and how many of them are lost."""
+    confirmed: list[str] = []
+    async with Producer.connect(redis.server.url, durability=durability) as producer:
+
+        async def announce(caller: int) -> None:
+            while True:
+                order_id = f"{caller}-{len(confirmed)}"
+                await producer.try_announce(order_id)
+                confirmed.append(order_id)
+
+        callers = [asyncio.create_task(announce(caller)) for caller in range(20)]
+        await eventually(lambda: _is_more(confirmed, 1000))
+        # At once: nothing is confirmed between the power failure and the count.
+        redis.lose_power()
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+    return len(confirmed), len(set(confirmed) - (await queued(redis.server.url)).keys())
+
+
+async def _is_more(listed: list[str], count: int) -> bool:
+    return len(listed) > count
+
+
+@powered
+async def test_in_memory_what_was_confirmed_in_the_last_second_is_lost_with_the_power(kind: Kind) -> None:
+    with host(kind, "everysec") as redis:
+        confirmed, lost = await lost_of(redis, Durability.MEMORY)
+
+    print(f"{kind.name}: {lost:,} of {confirmed:,} confirmed orders lost")  # noqa: T201
+    assert 0 < lost <= confirmed
