@@ -84,6 +84,10 @@ chaos: .venv/ready  ## chaos testing for MINUTES=1: random faults, and no order 
 	@cd tests && exec ../.venv/bin/python -m chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 		--orders $(ORDERS) --processes $(PROCESSES) $(ARGS)
 
+.PHONY: crash
+crash: .venv/ready servers  ## kill announcing processes, and Redis with what its disk has not, 1,000 times; ARGS="-k redis-8"
+	@INGEST_TEST_KILLS=1000 exec .venv/bin/python -m pytest -q -s tests/crash/test_confirmed.py $(ARGS)
+
 .PHONY: scale
 scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 queued orders, on every server; 15 minutes
 	@INGEST_TEST_SCALE=full exec .venv/bin/python -m pytest -q -s tests/scale/test_call_costs.py $(ARGS)

@@ -61,6 +61,9 @@ class ApiSettings(BaseSettings):
         Durability.MEMORY,
         description="What is certain when the HTTP API has confirmed orders: memory, fsync (on Redis' disk) or replicated",
     )
+    durability_replicas: Annotated[int, Field(gt=0, le=100)] = Field(
+        1, description="With replicated: how many replicas of Redis have the orders"
+    )
     # -- webhooks -----------------------------------------------------------------------------------------------------
     webhooks: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="Sources of webhooks, a TOML file; without it, no webhook is accepted"

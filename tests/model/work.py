@@ -5,6 +5,7 @@ from model.look import EXPRESS, MAIN, Hand, Idle, Look, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
 
+from ingest.domain.accepted import Accepted
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.submission import BATCH, submissions
 
@@ -37,6 +38,27 @@ class Work(Machine):
         self.is_batch_repeated = True
         again = submissions(self.batches[-1], None, BATCH)
         self.run(self.producer._main._slot.add(len(self.batches) - 1, again))
+
+    @step(3, lambda self: len(self.look.stream) < _ENOUGH, again=st.lists(WHICH, min_size=1, max_size=3))
+    def announce_coalesced(self, *, again: list[int]) -> None:
+        """Orders have changed and are announced: what waits anyway will be fetched as it is now."""
+        order_ids = [one_of(list(self.versions), pick) for pick in again]
+        for order_id in order_ids:
+            self.versions[order_id] += 1
+        waiting = [self.look.stream[entry_id] for entry_id in self.look.undelivered_in(MAIN)]
+        accepted = self.run(self.producer.try_announce(order_ids, coalesce=3600))
+        self.batches.append(order_ids)
+        self.is_batch_repeated = True
+
+        look = self.see()
+        added = [look.stream[entry_id].order_id for entry_id in look.after(self.newest[MAIN])]
+        assert accepted == Accepted(len(added), len(order_ids) - len(added))
+        assert len(added) == len(set(added)), "one of a call is enough"
+        assert set(order_ids) - set(added) <= {token.order_id for token in waiting}
+        for token in waiting:
+            if token.order_id in order_ids:
+                self.promised[token] = self.versions[token.order_id]
+        self.accept(added)
 
     # -- reading --------------------------------------------------------------------------------------------
 
