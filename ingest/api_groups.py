@@ -76,6 +76,7 @@ def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
         settings.stream,
         backlog_limit=settings.backlog_limit,
         durability=settings.durability,
+        replicas=settings.durability_replicas,
     )
 
 

@@ -52,7 +52,8 @@ async def _check_durability(settings: Settings) -> None:
         CannotConfirm: if it cannot.
     """
     url = settings.redis_url.get_secret_value()
-    async with Producer.connect(url, settings.stream, durability=settings.durability) as producer:
+    durability, replicas = settings.durability, settings.durability_replicas
+    async with Producer.connect(url, settings.stream, durability=durability, replicas=replicas) as producer:
         try:
             await producer.check_durability()
         except CannotConfirm:
@@ -77,6 +78,7 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
                 settings.stream,
                 backlog_limit=settings.backlog_limit,
                 durability=settings.durability,
+                replicas=settings.durability_replicas,
                 idempotency_lifetime=settings.outbox_key_lifetime,
             )
         )

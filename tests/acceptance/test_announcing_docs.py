@@ -25,6 +25,12 @@ PRINTED = [
     ("2 accepted\n", ["536365", "536366"], []),
     ("", ["536367"], []),
     ("(202, {})\n(202, {})\n(422, {})\n", ["536368"], []),
+    (
+        "durability fsync (INGEST_DURABILITY) is not possible with this Redis: it has no append-only file; set appendonly yes\n",
+        [],
+        [],
+    ),
+    ("Accepted(accepted=1, duplicates=0)\n" + 2 * "Accepted(accepted=0, duplicates=1)\n", ["536373"], []),
     ("", [], ["536369"]),
 ]
 

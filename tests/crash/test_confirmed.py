@@ -8,13 +8,18 @@ import os
 import random
 import signal
 from collections import Counter
+from contextlib import suppress
+from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 
+import aiohttp
 import pytest
+from acceptance.commands import WorkerCommand
 from crash.power import POWERED, Host, host
 from redis.asyncio import Redis
 from servers.kinds import Kind
-from support import Process, eventually, start_program
+from support import Cli, Process, eventually, start_program
 
 from ingest.domain.accepted import Durability
 from ingest.queue.keys import Keys
@@ -100,6 +105,49 @@ async def test_what_was_confirmed_is_there_though_the_process_and_redis_are_kill
     assert confirmed
     assert confirmed - found.keys() == set(), "each that was confirmed is there"
     assert set(found.values()) == {1}, "once"
+
+
+@powered
+async def test_what_the_api_answered_202_is_there_though_its_process_and_redis_are_killed_at_any_moment(
+    kind: Kind, cli: Cli
+) -> None:
+    chance = random.Random()
+    confirmed: list[str] = []
+
+    async def post(session: aiohttp.ClientSession, caller: int) -> None:
+        for number in count():
+            order_id = f"{caller}-{number}"
+            with suppress(aiohttp.ClientError):
+                async with session.post("/v1/orders", json={"order_ids": [order_id]}) as answer:
+                    if answer.status == HTTPStatus.ACCEPTED:
+                        confirmed.append(order_id)
+
+    with host(kind, "always") as redis:
+        settings = {"INGEST_API_PORT": "0", "INGEST_API_METRICS_PORT": "0", "INGEST_DURABILITY": "fsync"}
+        queue = {"INGEST_REDIS_URL": redis.server.url, "INGEST_STREAM": "orders"}
+        api = WorkerCommand(cli.start("api", env={**settings, **queue}))
+        url = str((await api.says("listening"))["url"])
+        async with aiohttp.ClientSession(url) as session:
+            callers = [asyncio.create_task(post(session, caller)) for caller in range(20)]
+            for _ in range(KILLS):
+                before = len(confirmed)
+                await eventually(lambda: _is_more(confirmed, before))  # noqa: B023  called at once
+                await asyncio.sleep(chance.uniform(0, 0.05))  # when to kill, by chance
+                if chance.random() < 0.9:
+                    with suppress(ProcessLookupError):
+                        os.kill(api.pid_of("api-0"), signal.SIGKILL)
+                else:
+                    await asyncio.to_thread(redis.lose_power)
+            for caller in callers:
+                caller.cancel()
+            await asyncio.gather(*callers, return_exceptions=True)
+        redis.lose_power()
+        found = await queued(redis.server.url)
+        api.close()
+
+    died = len(api.events("process_died"))
+    print(f"{kind.name}: {KILLS} kills, {died} processes died, {len(confirmed):,} orders answered 202")  # noqa: T201
+    assert set(confirmed) - found.keys() == set()
 
 
 async def lost_of(redis: Host, durability: Durability) -> tuple[int, int]:

@@ -29,7 +29,7 @@ EXAMPLES = {kind.name: 80 if kind.product == "valkey" else 25 for kind in KINDS}
 SETTINGS = settings(
     stateful_step_count=50,
     report_multiple_bugs=False,
-    phases=[Phase.reuse, Phase.generate],
+    phases=[Phase.reuse, Phase.generate, Phase.shrink],
 )
 
 
