@@ -75,10 +75,7 @@ class CompiledMapping:
     def _together(self, lines: list[ReadLines], attributes: dict[str, FieldCode]) -> Read:
         """What reads a whole order, faster than field by field, and does not say where an error is."""
         nothing = FieldCode(_nothing)
-        all_lines = (
-            lines[0] if len(lines) == 1 else lambda order, _: [line for read in lines for line in read(order, order)]
-        )
-        read_lines = FieldCode(lambda order, _: tuple(all_lines(order, order)))
+        read_lines = FieldCode(lines[0] if len(lines) == 1 else _joined(lines))
         before = [self._codes.get(name, nothing) for name in ("id", "status", "currency", "placed_at")]
         after = [self._codes.get(name, nothing) for name in ("updated_at", "customer_id", "country")]
         return read_together([*before, read_lines, *after, FieldCode(read_named(attributes))], Order)
@@ -159,6 +156,10 @@ class CompiledMapping:
             self._country(document, document),
             attributes,
         )
+
+
+def _joined(lines: list[ReadLines]) -> ReadLines:
+    return lambda order, _: tuple([line for read in lines for line in read(order, order)])
 
 
 def _nothing(_value: Any, _order: Any) -> None:

@@ -14,7 +14,7 @@ from ingest.mapping.paths import Read, compile_path
 from ingest.mapping.pipelines import Scope
 from ingest.mapping.plain_fields import FieldCode, read_together
 
-ReadLines = Callable[[Any, Any], list[OrderLine]]
+ReadLines = Callable[[Any, Any], list[OrderLine] | tuple[OrderLine, ...]]
 """Takes the whole order, twice."""
 
 
@@ -48,8 +48,10 @@ def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> tuple[ReadL
 
     read = read_together(fields, OrderLine)
     if where is None:
-        return read_lines, lambda order, _: [read(each, order) for each in elements(order, order)]
-    return read_lines, lambda order, _: [read(each, order) for each in elements(order, order) if where(each, order)]
+        return read_lines, lambda order, _: tuple([read(each, order) for each in elements(order, order)])
+    return read_lines, lambda order, _: tuple(
+        [read(each, order) for each in elements(order, order) if where(each, order)]
+    )
 
 
 def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[FieldCode]:
