@@ -31,6 +31,8 @@ from ingest import (
     InvalidIdempotencyKey,
     InvalidOrderId,
     NotFound,
+    Order,
+    OrderLine,
     RateLimited,
     SyncClient,
     Unauthorized,
@@ -39,7 +41,9 @@ from ingest import (
 from ingest.api.access import Access
 from ingest.api.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
+from ingest.domain.delivery import OrderRow
 from ingest.queue.keys import Keys
+from ingest.store.orders import OrderStore
 from ingest.telemetry.shared_metrics import Counter
 
 KEY = "ok_S3cr3tS3cr3tS3cr3tS3cr3t"
@@ -113,6 +117,40 @@ async def test_a_stream_that_does_not_fit_says_how_much_of_it_is_queued(
 
     assert isinstance(full.value, ApiError)
     assert full.value.accepted == len(await queued(redis_url, queue_name))
+
+
+async def test_orders_are_found_listed_and_erased(redis_url: str, dsn: str, queue_name: str) -> None:
+    rows = [stored_row(f"A-{number}") for number in range(5)]
+    async with OrderStore.open(dsn) as store:
+        await store.upsert(rows)
+
+    async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
+        await client.announce("B-1", express=True)
+        stored, waiting = await client.get("A-1"), await client.get("B-1")
+        listed = [entry["order"]["id"] async for entry in client.orders(limit=2, status="placed")]
+        none = [entry async for entry in client.orders(placed_from=datetime(2030, 1, 1, tzinfo=UTC))]
+        await client.erase("A-1")
+        await client.erase("A-1")
+        erased, state = await client.get("A-1"), await client.queue()
+        with pytest.raises(NotFound):
+            await client.get("C-1")
+        with pytest.raises(Invalid):
+            await anext(client.orders(colour="red"))
+
+    assert (stored.state, stored.order) == ("stored", rows[1].order)
+    assert (waiting.state, waiting.order) == ("queued", None)
+    assert listed == [f"A-{number}" for number in range(5)]
+    assert none == []
+    assert (erased.state, erased.order) == ("erased", None)
+    assert erased.erased_at is not None
+    assert state["depth"] == 1
+
+
+def stored_row(order_id: str) -> OrderRow:
+    line = OrderLine("85123A", 6, Decimal("2.55"), "HOLDER")
+    placed_at = datetime(2026, 1, 2, tzinfo=UTC)
+    order = Order(order_id, "placed", "GBP", placed_at, (line,), customer_id="17850", attributes={"gift": True})
+    return OrderRow(order, placed_at, attempts=1, enqueued_at=placed_at.timestamp())
 
 
 async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_name: str) -> None:
