@@ -179,6 +179,14 @@ def test_a_setting_that_cannot_be_used_ends_it_with_one_line(cli: Cli, settings:
     assert len(done.stderr.splitlines()) <= 3, done.stderr
 
 
+def test_a_redis_that_cannot_confirm_what_is_asked_for_is_refused(cli: Cli) -> None:
+    done = cli.run("relay", env={"INGEST_OUTBOX_DSN": "postgresql://127.0.0.1:1/x", "INGEST_DURABILITY": "fsync"})
+
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("ingest: ")
+    assert "fsync" in done.stderr
+
+
 def test_the_sql_is_printed_without_any_server(cli: Cli) -> None:
     done = cli.run("relay", "--print-sql", env={"INGEST_OUTBOX_TABLE": "shop.outbox"})
 
