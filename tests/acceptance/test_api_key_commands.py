@@ -136,12 +136,16 @@ def test_a_file_that_cannot_be_used_or_written_is_told_in_one_line(plain: Cli, p
     listed = plain.run("api-key", "list")
     created = plain.run("api-key", "create", "shop", "--scope", "read")
     elsewhere = plain.run("api-key", "create", "shop", "--scope", "read", "--file", folder)
+    # Not even root may create a file there.
+    forbidden = plain.run("api-key", "create", "shop", "--scope", "read", "--file", "/sys/keys")
 
     unusable = f"ingest: INGEST_API_KEYS_FILE: {path}, line 1: sha256: must be 64 hexadecimal digits, the SHA-256 of the key and not the key\n"
     assert (listed.returncode, listed.stdout, listed.stderr) == (2, "", unusable)
     assert (created.returncode, created.stdout, created.stderr) == (2, "", unusable)
     assert (elsewhere.returncode, elsewhere.stdout) == (1, "")
     assert elsewhere.stderr == f"ingest: cannot change {folder}: No such file or directory\n"
+    assert (forbidden.returncode, forbidden.stdout, forbidden.stderr.count("\n")) == (1, "", 1)
+    assert forbidden.stderr.startswith("ingest: cannot change /sys/keys: ")
 
 
 def test_a_key_that_cannot_be_printed_is_revoked_again(plain: Cli, path: Path) -> None:
