@@ -45,6 +45,21 @@ _REQUEST_ID: dict[str, Any] = {
 _RETRY_AFTER: dict[str, Any] = {
     "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 }
+_CHALLENGE: dict[str, Any] = {
+    "WWW-Authenticate": {"description": "What is missing (RFC 6750).", "schema": {"type": "string"}}
+}
+# Of keys that have a limit.
+_RATE_LIMIT: dict[str, Any] = {
+    "RateLimit": {"description": "What is left of the key's rate limit.", "schema": {"type": "string"}},
+    "RateLimit-Policy": {"description": "The key's rate limit.", "schema": {"type": "string"}},
+}
+_FURTHER: Mapping[int, dict[str, Any]] = {
+    401: _CHALLENGE,
+    403: _CHALLENGE,
+    409: _RETRY_AFTER,
+    429: _RETRY_AFTER | _RATE_LIMIT,
+    503: _RETRY_AFTER,
+}
 
 
 class OpenApi:
@@ -120,7 +135,7 @@ def _operation(route: Route, documentation: Documentation, schema_of: Mapping[ty
     answers = {
         str(status): {
             "description": answer.text,
-            "headers": _REQUEST_ID,
+            "headers": _REQUEST_ID if route.scope is None else _REQUEST_ID | _RATE_LIMIT,
             **({} if answer.content is None else {"content": {answer.media_type: {"schema": schema(answer.content)}}}),
         }
         for status, answer in documentation.answers.items()
@@ -151,7 +166,7 @@ def _problems(route: Route, documentation: Documentation) -> dict[str, Any]:
 def _problem(status: int, text: str) -> dict[str, Any]:
     return {
         "description": text,
-        "headers": _REQUEST_ID | (_RETRY_AFTER if status in {409, 429, 503} else {}),
+        "headers": _REQUEST_ID | _FURTHER.get(status, {}),
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 

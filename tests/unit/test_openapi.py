@@ -53,5 +53,15 @@ def test_every_documented_status_is_counted_under_its_own_code() -> None:
     assert statuses <= set(CODES)
 
 
+def test_answers_to_keys_have_the_headers_of_rate_limits_and_challenges() -> None:
+    document = all_described()
+    operation, problems = document["paths"]["/v1/orders"]["post"], document["components"]["responses"]
+
+    assert {"RateLimit", "RateLimit-Policy"} <= operation["responses"]["202"]["headers"].keys()
+    assert {"RateLimit", "RateLimit-Policy", "Retry-After"} <= problems["Problem429"]["headers"].keys()
+    assert "WWW-Authenticate" in problems["Problem401"]["headers"].keys() & problems["Problem403"]["headers"].keys()
+    assert "RateLimit" not in document["paths"]["/healthz"]["get"]["responses"]["200"]["headers"]
+
+
 def test_the_reference_page_is_the_one_that_make_reference_writes() -> None:
     assert PAGE.read_text(encoding="utf-8") == page_of(all_described())
