@@ -72,9 +72,10 @@ def _keep_owner(path: Path, descriptor: int) -> None:
 
 
 def _keep_name(folder: Path) -> None:
-    """Write the folder to the disk, with the file's new place."""
+    """Write the folder to the disk, with the file's new place; where a file system cannot, it is done all the same."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        with suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
