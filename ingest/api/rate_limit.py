@@ -1,11 +1,15 @@
 """The rate limit of each key, over all processes of one command: a token bucket, kept as the time when it is full again (GCRA).
 
-The times are in memory that the processes share. Taking a token is one read and one write without a lock, so a killed process
-blocks nobody; of two requests that different processes admit within the same microsecond, one may go uncounted.
+The times are in memory that the processes share, each with a lock that the system releases when its holder dies. Nobody waits long
+for it: a process that does not get it, as another was interrupted while it had it, goes on without, and one request may go uncounted.
 """
 
+import fcntl
 import math
 import mmap
+import os
+import tempfile
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +20,10 @@ _CELLS = 4_096
 # A part of a token, more than the clock's rounding.
 _ROUNDING = 1e-4
 _POLICY = '"default"'
+# Seconds by which `now` may be late here: the process was interrupted.
+_LATE = 1.0
+# How often a lock is tried for: its holder usually needs it for as long as one or two tries take.
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +41,74 @@ class Taken:
     seconds: int
 
 
+class _Times:
+    """One time for each bucket, with a lock. A process that is forked has them, too."""
+
+    def __init__(self) -> None:
+        self.cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("d")
+        self._file = _anonymous_file()
+        weakref.finalize(self, os.close, self._file)
+
+    def lock(self, at: int) -> None:
+        """Lock one time, if that is possible soon."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
+            except OSError:
+                os.sched_yield()
+            else:
+                return
+
+    def unlock(self, at: int) -> None:
+        """Undo `lock`; without a lock, nothing happens."""
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, at)
+
+
 class Bucket:
     """The tokens of one key.
 
     Args:
         limit: tokens per second, and at most.
-        cells: the shared times.
+        times: when each bucket is full.
         at: which of them is this bucket's.
     """
 
-    __slots__ = ("_at", "_burst", "_cells", "_interval", "policy")
+    __slots__ = ("_at", "_burst", "_interval", "_times", "policy")
 
-    def __init__(self, limit: RateLimit, cells: "memoryview[float]", at: int) -> None:
+    def __init__(self, limit: RateLimit, times: _Times, at: int) -> None:
         self._interval = 1.0 / limit.rate
         self._burst = limit.burst
-        self._cells = cells
+        self._times = times
         self._at = at
         window = max(1, math.ceil(limit.burst / limit.rate))
         self.policy = f"{_POLICY};q={max(1, math.floor(limit.rate * window))};w={window}"
 
     def take(self, now: float) -> Taken:
         """Take a token, if there is one."""
+        self._times.lock(self._at)
+        try:
+            missing, is_admitted = self._take(now)
+        finally:
+            self._times.unlock(self._at)
         interval, burst = self._interval, self._burst
-        missing = max(0.0, (self._cells[self._at] - now) / interval)
-        if missing > burst + _ROUNDING:
-            # The time in the cell is of another limit, before the file was changed.
-            missing = float(burst)
-            self._cells[self._at] = now + missing * interval
-        if missing + 1.0 > burst + _ROUNDING:
+        if not is_admitted:
             return Taken(is_admitted=False, remaining=0, seconds=_seconds((missing + 1.0 - burst) * interval))
-        missing += 1.0
-        self._cells[self._at] = now + missing * interval
         remaining = math.floor(burst - missing + _ROUNDING)
         until = missing if remaining else missing + 1.0 - burst
         return Taken(is_admitted=True, remaining=remaining, seconds=_seconds(until * interval))
+
+    def _take(self, now: float) -> tuple[float, bool]:
+        """Return how many tokens are missing then, and whether one was taken."""
+        cells, at, interval, burst = self._times.cells, self._at, self._interval, self._burst
+        missing = max(0.0, (cells[at] - now) / interval)
+        if missing > burst + _LATE / interval:
+            # The time is of another limit, before the file was changed.
+            missing = float(burst)
+            cells[at] = now + missing * interval
+        if missing + 1.0 > burst + _ROUNDING:
+            return missing, False
+        cells[at] = now + (missing + 1.0) * interval
+        return missing + 1.0, True
 
     def headers(self, taken: Taken) -> tuple[tuple[str, str], ...]:
         """Return the header fields of an answer (draft-ietf-httpapi-ratelimit-headers-10)."""
@@ -80,7 +122,7 @@ class SharedBuckets:
     """The memory of all buckets; made before the processes are forked, which then share it."""
 
     def __init__(self) -> None:
-        self._cells = memoryview(mmap.mmap(-1, _CELLS * 8)).cast("d")
+        self._times = _Times()
 
     def of(self, keys: Iterable[ApiKey]) -> dict[bytes, Bucket]:
         """Return the buckets of the keys that have a limit, by digest: in each process the same ones for the same keys."""
@@ -93,8 +135,16 @@ class SharedBuckets:
             while at in used:
                 at = (at + 1) % _CELLS
             used.add(at)
-            buckets[key.digest] = Bucket(key.limit, self._cells, at)
+            buckets[key.digest] = Bucket(key.limit, self._times, at)
         return buckets
+
+
+def _anonymous_file() -> int:
+    """A file without a name, for its locks."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rate-limits")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _seconds(value: float) -> int:
