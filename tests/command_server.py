@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-_PACKAGES = ("ingest.cli", "ingest.cli.dead", "ingest.operations")
+_PACKAGES = ("ingest.cli", "ingest.operations", "ingest.api")
 _OTHERS = ("ingest.app", "typer.rich_utils", "rich.live", "rich.table")
 _NOT_IMPORTED = frozenset({"demo", "bench", "upstream"})  # what they do is tested as people start them
 
@@ -35,7 +35,7 @@ class CommandServer:
     @staticmethod
     def is_for(program: Sequence[str]) -> bool:
         """Whether it runs this program: a command of `ingest` with its arguments, or a file of ours with its own."""
-        return program[0] not in _NOT_IMPORTED
+        return program[0] not in _NOT_IMPORTED or "--help" in program
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = dict(environment)
@@ -165,15 +165,23 @@ def _reap() -> None:
 
 def _import_all() -> None:
     for name in _PACKAGES:
-        package = import_module(name)
-        for module in iter_modules(package.__path__, f"{name}."):
-            if module.name.rpartition(".")[2] not in _NOT_IMPORTED:
-                import_module(module.name)
+        _import_package(name)
     for name in _OTHERS:
         import_module(name)
     # Each process would spend most of its end on collecting what is imported.
     gc.collect()
     gc.freeze()
+
+
+def _import_package(name: str) -> None:
+    package = import_module(name)
+    for module in iter_modules(package.__path__, f"{name}."):
+        if module.name.rpartition(".")[2] in _NOT_IMPORTED:
+            continue
+        if module.ispkg:
+            _import_package(module.name)
+        else:
+            import_module(module.name)
 
 
 def main() -> None:

@@ -79,7 +79,6 @@ def _may_be_forked(program: Sequence[str], environment: Mapping[str, str]) -> bo
         sys.platform == "linux"
         and bool(program)
         and CommandServer.is_for(program)
-        and "COLUMNS" not in environment
         and not any(name.startswith("COVERAGE_") for name in environment)
         and _interpreters(environment) == _command_server().environment
     )
