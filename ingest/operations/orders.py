@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
@@ -167,15 +166,18 @@ class Orders:
         Raises:
             QueueUnavailable: the database does not know the order, and Redis cannot be used.
         """
-        stored, searched = await asyncio.gather(
-            self._stored(order_id), self._searched(order_id), return_exceptions=True
-        )
-        if isinstance(stored, BaseException):
-            raise stored
+        searching = self._searched(order_id)
+        try:
+            stored = await self._stored(order_id)
+        except BaseException:
+            searching.cancel()
+            raise
         is_stored = stored.row is not None or stored.erased_at is not None
-        if isinstance(searched, BaseException):
-            if not isinstance(searched, QueueUnavailable) or not is_stored:
-                raise searched
+        try:
+            searched = await searching
+        except QueueUnavailable:
+            if not is_stored:
+                raise
             return _state(order_id, (), stored, _NOT_READ)
         if not is_stored:
             # It may have been stored after the first look, and before the queue was searched.
@@ -208,7 +210,7 @@ def _state(order_id: str, entries: Sequence[QueueEntry], stored: StoredState, pr
 
 
 def as_object(state: OrderState) -> dict[str, Any]:
-    """All that is known of an order, as JSON shows it."""
+    """All that is known of an order, for msgspec to write as JSON; times are in UTC."""
     row = state.row or {"order": None, "row": None}
     ingestion: dict[str, Any] = {
         "state": state.state.value,
@@ -219,20 +221,13 @@ def as_object(state: OrderState) -> dict[str, Any]:
         ingestion["problem"] = state.problem
     return {
         "order_id": state.order_id,
-        "order": _shown(row["order"]),
-        "row": _shown(row["row"]),
-        "erased_at": _shown(state.erased_at),
+        "order": row["order"],
+        "row": row["row"],
+        "erased_at": state.erased_at,
         "ingestion": ingestion,
     }
 
 
 def _entry_as_object(entry: QueueEntry) -> dict[str, Any]:
-    names = (name for name in entry.__slots__ if name != "order_id")
-    return {"state": entry.state.value} | {name: _shown(getattr(entry, name)) for name in names}
-
-
-def _shown(value: Any) -> Any:
-    """Times in UTC; all else as it is."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    return {name: _shown(each) for name, each in value.items()} if isinstance(value, dict) else value
+    about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name != "order_id"}
+    return {"state": entry.state.value} | about

@@ -40,8 +40,8 @@ class SharedCalls(Generic[_K, _V]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
 
-    async def __call__(self, key: _K) -> _V:
-        """The answer for a key; raises what the call raises."""
+    def __call__(self, key: _K) -> "asyncio.Future[_V]":
+        """The answer for a key, when it is there; it raises what the call raises, and may be cancelled."""
         answer: asyncio.Future[_V] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, []).append(answer)
         if self._running < self._at_once:
@@ -49,7 +49,7 @@ class SharedCalls(Generic[_K, _V]):
             task = asyncio.create_task(self._make_calls())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await answer
+        return answer
 
     async def close(self) -> None:
         """Make no more calls; those who wait are cancelled."""

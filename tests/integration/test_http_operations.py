@@ -17,8 +17,8 @@ OPERATOR = Caller("operator", frozenset({Scope.READ, Scope.OPERATE}))
 class Key:
     """Admits everybody as the operator."""
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
-        del headers
+    def admit(self, headers: Mapping[str, str], scope: Scope) -> Caller:
+        del headers, scope
         return OPERATOR
 
 

@@ -9,6 +9,7 @@ from http_api import Api, running_api
 from integration.scene import Scene, document
 from integration.scene import ids as order_ids
 
+from ingest.api.problems import Problem
 from ingest.api.routing import Caller, Scope
 from ingest.domain.delivery import DeadReason
 from ingest.operations.orders import SEARCHED_ENTRIES
@@ -22,8 +23,10 @@ class Key:
     def __init__(self, *scopes: Scope) -> None:
         self._caller = Caller("shop", frozenset(scopes))
 
-    def admit(self, headers: Mapping[str, str]) -> Caller:
+    def admit(self, headers: Mapping[str, str], scope: Scope) -> Caller:
         del headers
+        if scope not in self._caller.scopes:
+            raise Problem(403, "missing_scope", "the key lacks the scope", scope=scope.value)
         return self._caller
 
 

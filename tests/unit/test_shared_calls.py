@@ -36,9 +36,9 @@ async def until_asked(server: Server, times: int) -> None:
 async def test_what_is_asked_during_a_call_is_asked_together_by_the_next() -> None:
     server = Server()
     calls = SharedCalls(server, most=10)
-    first = asyncio.create_task(calls("a"))
+    first = asyncio.ensure_future(calls("a"))
     await until_asked(server, 1)
-    later = [asyncio.create_task(calls(key)) for key in ("a", "b", "a")]
+    later = [asyncio.ensure_future(calls(key)) for key in ("a", "b", "a")]
     await asyncio.sleep(0)
     server.may_answer.set()
 
@@ -50,7 +50,7 @@ async def test_what_is_asked_during_a_call_is_asked_together_by_the_next() -> No
 async def test_a_call_has_no_more_keys_than_it_may_and_some_are_made_at_once() -> None:
     server = Server()
     calls = SharedCalls(server, most=2, at_once=2)
-    tasks = [asyncio.create_task(calls(str(number))) for number in range(7)]
+    tasks = [asyncio.ensure_future(calls(str(number))) for number in range(7)]
     await until_asked(server, 2)
     server.may_answer.set()
 
@@ -76,7 +76,7 @@ async def test_an_error_reaches_all_callers_and_the_next_call_is_made() -> None:
 async def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
     server = Server()
     calls = SharedCalls(server, most=10)
-    gives_up, stays = asyncio.create_task(calls("a")), asyncio.create_task(calls("a"))
+    gives_up, stays = asyncio.ensure_future(calls("a")), asyncio.ensure_future(calls("a"))
     await until_asked(server, 1)
     gives_up.cancel()
     await asyncio.wait([gives_up])
@@ -98,7 +98,7 @@ async def test_one_call_after_another_is_answered() -> None:
 async def test_closed_it_makes_no_more_calls_and_cancels_those_who_wait() -> None:
     server = Server()
     calls = SharedCalls(server, most=1)
-    waiting = [asyncio.create_task(calls(key)) for key in ("a", "b")]
+    waiting = [asyncio.ensure_future(calls(key)) for key in ("a", "b")]
     await until_asked(server, 1)
 
     await calls.close()
