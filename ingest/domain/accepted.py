@@ -14,11 +14,12 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Orders that are in the queue now.
+    """Orders that are in the queue now. Of a call that is made again under its idempotency key, the same is said again, unless
+    it counts repeats as duplicates.
 
     Attributes:
         accepted: entries that this call has added.
-        duplicates: orders that needed none: their announcement still waits, or the same call was made before.
+        duplicates: orders that needed none, as their announcement still waits.
     """
 
     accepted: int
