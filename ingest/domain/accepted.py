@@ -14,8 +14,9 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Orders that are in the queue now. Of a call that is made again under its idempotency key, the same is said again, unless
-    it counts repeats as duplicates.
+    """Orders that are in the queue now.
+
+    Of a call that is made again under its idempotency key, the same is said again, unless it counts repeats as duplicates.
 
     Attributes:
         accepted: entries that this call has added.
