@@ -3,7 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from ingest.queue.submission import BATCH_BYTES, Submission
 
@@ -11,8 +13,7 @@ from ingest.queue.submission import BATCH_BYTES, Submission
 _MOST_BYTES = 32 * BATCH_BYTES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(msgspec.Struct, frozen=True, eq=False):
     """A submission whose caller awaits the answer.
 
     Attributes:
@@ -23,7 +24,7 @@ class Call:
 
     submission: Submission
     waits: bool
-    answer: "asyncio.Future[int]"
+    answer: Any  # asyncio.Future[int], which msgspec cannot resolve
 
     @property
     def is_open(self) -> bool:

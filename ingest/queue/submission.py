@@ -1,10 +1,11 @@
 """A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from math import ceil
+
+import msgspec
 
 from ingest.domain.announcement import Announcement
 from ingest.domain.order import parse_order_id
@@ -21,8 +22,7 @@ _OVERHEAD = 100
 Orders = str | Announcement | Iterable[str | Announcement]
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True, gc=False):
     """Orders that are accepted in one step: all, or none.
 
     Attributes:
@@ -47,6 +47,16 @@ class Submission:
     def is_plain(self) -> bool:
         """Whether each of its orders is added, whatever was added before."""
         return self.key is None and not self.coalesce
+
+
+def single(order_id: str) -> Submission:
+    """What a call announces that is no more than one order's ID.
+
+    Raises:
+        InvalidOrderId: if it is not valid.
+    """
+    parse_order_id(order_id)
+    return Submission((order_id,), _OVERHEAD)
 
 
 def submissions(
