@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
@@ -34,6 +35,7 @@ _NOT_READ = "the queue cannot be read right now"
 _ROWS_AT_ONCE = 50
 _LIST_TIMEOUT = 5.0
 
+_EraseRows = Callable[[Sequence[str], Operation], Awaitable[int]]
 _Clear = Callable[[Sequence[str]], Awaitable[Mapping[str, Removed]]]
 
 
@@ -95,7 +97,7 @@ async def erase(backends: Backends, order_ids: Sequence[str], actor: str) -> Era
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
-            removed = await _erase(backends, AuditLog(pool), some, actor, eraser.erase)
+            removed = await _erase(partial(_erase_rows, backends), AuditLog(pool), some, actor, eraser.erase)
             total = Erased(
                 total.rows + removed.rows,
                 total.retries + removed.retries,
@@ -105,18 +107,22 @@ async def erase(backends: Backends, order_ids: Sequence[str], actor: str) -> Era
 
 
 async def _erase(
-    backends: Backends, audit_log: AuditLog, order_ids: Sequence[str], actor: str, clear_queue: _Clear
+    erase_from_database: _EraseRows, audit_log: AuditLog, order_ids: Sequence[str], actor: str, clear_queue: _Clear
 ) -> Erased:
     operation = Operation(actor, ERASE, {"ids": sorted(set(order_ids))})
-    rows = await erase_rows(
-        backends.postgres_dsn, order_ids, operation=operation.id, actor=actor, action=operation.action
-    )
+    rows = await erase_from_database(order_ids, operation)
     async with ending(audit_log, operation):
         operation.count = rows
         removed = (await clear_queue(order_ids)).values()
         erased = Erased(rows, sum(each.retries for each in removed), sum(each.dead_letters for each in removed))
         operation.count = erased.rows + erased.retries + erased.dead_letters
     return erased
+
+
+async def _erase_rows(backends: Backends, order_ids: Sequence[str], operation: Operation) -> int:
+    return await erase_rows(
+        backends.postgres_dsn, order_ids, operation=operation.id, actor=operation.actor, action=operation.action
+    )
 
 
 class Orders:
@@ -170,7 +176,8 @@ class Orders:
         try:
             stored = await self._stored(order_id)
         except BaseException:
-            searching.cancel()
+            if not searching.cancel() and not searching.cancelled():
+                searching.exception()  # looked at, so that it is not logged as lost
             raise
         is_stored = stored.row is not None or stored.erased_at is not None
         try:
@@ -195,8 +202,11 @@ class Orders:
 
     async def erase(self, order_id: str, actor: str) -> Erased:
         """Erase an order for good; see `erase`."""
+        return await _erase(self._erase_rows, self._audit_log, [order_id], actor, self._clear)
+
+    async def _erase_rows(self, order_ids: Sequence[str], operation: Operation) -> int:
         async with self._erasing:
-            return await _erase(self._backends, self._audit_log, [order_id], actor, self._clear)
+            return await _erase_rows(self._backends, order_ids, operation)
 
     async def _search_all(self, order_ids: Sequence[str]) -> Mapping[str, Searched]:
         return dict.fromkeys(order_ids, await self._search.find(order_ids, limit=SEARCHED_ENTRIES))

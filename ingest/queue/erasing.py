@@ -51,10 +51,10 @@ class QueueEraser:
         await self._mark(order_ids)
         counts: Counter[tuple[str, type]] = Counter()
         for group in await self._groups():
-            found = await OrderSearch(self._client, self._queue, group).find(order_ids)
-            entries = [entry for each in found.entries.values() for entry in each]
-            await self._remove_all(Keys.of(self._queue, group), entries)
-            counts.update((order_id, type(entry)) for order_id, each in found.entries.items() for entry in each)
+            search = OrderSearch(self._client, self._queue, group)
+            found = await search.find_retries_and_dead_letters(order_ids)
+            await self._remove_all(Keys.of(self._queue, group), [entry for each in found.values() for entry in each])
+            counts.update((order_id, type(entry)) for order_id, each in found.items() for entry in each)
         return {order_id: Removed(counts[order_id, RetryEntry], counts[order_id, DeadEntry]) for order_id in order_ids}
 
     async def _remove_all(self, keys: Keys, entries: Sequence[QueueEntry]) -> None:

@@ -23,7 +23,7 @@ from ingest.queue.order_search import to_retry
 from ingest.queue.scripts import load
 
 PAGE = 100
-_DUE = re.compile(r"-inf|[0-9]{1,16}(\.[0-9]{1,10})?")
+_DUE = re.compile(r"-?(inf|[0-9]{1,25}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)")
 
 
 class Position(NamedTuple):
@@ -31,7 +31,7 @@ class Position(NamedTuple):
 
     Attributes:
         due: the time of the last entry, in ms, as Redis writes it.
-        name: of the last entry.
+        name: of the last entry, each byte as the character with its number.
     """
 
     due: str = "-inf"
@@ -40,7 +40,7 @@ class Position(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether it may come from `Retries.page`."""
-        return _DUE.fullmatch(self.due) is not None
+        return _DUE.fullmatch(self.due) is not None and all(ord(character) < 256 for character in self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,10 @@ class Retries:
     async def page(self, after: Position = Position(), most: int = PAGE) -> RetryPage:  # noqa: B008  immutable
         """The next retries, at most `most`, the soonest first."""
         with translated():
-            reply: Any = await self._list([self._keys.retry, self._keys.retry_entries], [*after, most])
-            due, name, found = reply
-            entries = [to_retry(about, int(float(about[b"due"]))) for about in map(pairs, found)]
-        # A name is whatever bytes are there; one that is no text is not gone on after.
-        next_ = Position(due.decode(), name.decode(errors="replace")) if due else None
-        return RetryPage(entries, next_)
+            arguments: list[Any] = [after.due, after.name.encode("latin-1"), most]
+            due, name, found = await self._list([self._keys.retry, self._keys.retry_entries], arguments)
+            entries = [to_retry(pairs(about)) for about in found]
+        return RetryPage(entries, Position(due.decode(), name.decode("latin-1")) if due else None)
 
     async def pages(self) -> AsyncIterator[RetryPage]:
         """All of them; one that is scheduled again meanwhile may come twice."""

@@ -43,6 +43,7 @@ async def listed(retries: Retries, most: int) -> list[RetryEntry]:
     while position is not None:
         page = await retries.page(position, most)
         assert len(page.entries) <= most
+        assert page.next is None or page.next.is_valid
         entries += page.entries
         position = page.next
     return entries
@@ -79,6 +80,17 @@ async def test_pages_hold_all_retries_also_where_many_are_due_at_once(
 
     assert [entry.order_id for entry in found[:1]] == ["first"]
     assert sorted(entry.entry_id for entry in found[1:]) == sorted(names)
+
+
+async def test_names_and_times_that_another_program_wrote_do_not_stop_the_list(
+    retries: Retries, redis: Redis, keys: Keys
+) -> None:
+    packed = msgspec.msgpack.encode(["order_id", "a"])
+    for name, due in ((b"\xff", 5.0), (b"\xff\xfe", 5.0), (b"x", float("-inf")), (b"y", float("inf")), (b"z", 1e30)):
+        await redis.hset(keys.retry_entries, name, packed)  # type: ignore[arg-type]
+        await redis.zadd(keys.retry, {name: due})
+
+    assert len(await listed(retries, 1)) == 5
 
 
 async def test_large_documents_are_not_handed_over(retries: Retries, redis: Redis, keys: Keys) -> None:
