@@ -152,9 +152,12 @@ def bucket(name, rate, burst):
 def admitted(bucket, tries):
     return sum(bucket.take(1e8).is_admitted for _ in range(tries))
 
+def tell(number):
+    os.write(1, b"%d\\n" % number)  # at once: others write, too
+
 def in_a_process(work):
     if (pid := os.fork()) == 0:
-        print(work(), flush=True)
+        tell(work())
         os._exit(0)
     return pid
 
@@ -163,10 +166,10 @@ def locked_and_killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 os.waitpid(in_a_process(lambda: admitted(bucket("one", 0.001, 10), 7)), 0)
-print(admitted(bucket("one", 0.001, 10), 10), flush=True)
+tell(admitted(bucket("one", 0.001, 10), 10))
 mine = bucket("two", 1, 3)
 os.waitpid(in_a_process(locked_and_killed), 0)
-print(admitted(mine, 5), flush=True)
+tell(admitted(mine, 5))
 for pid in [in_a_process(lambda: admitted(bucket("three", 0.001, 2000), 2000)) for _ in range(3)]:
     os.waitpid(pid, 0)
 """
