@@ -60,9 +60,9 @@ class Ed25519Key:
 
     def __init__(self, public: bytes) -> None:
         # An optional package, which only those need who have such keys.
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from nacl.signing import VerifyKey  # noqa: PLC0415
 
-        self._key = Ed25519PublicKey.from_public_bytes(public)
+        self._key = VerifyKey(public)
 
     def fits(self, claim: Claim, body: bytes) -> bool:
         """As `Key`."""
@@ -73,11 +73,11 @@ class Ed25519Key:
         return fits
 
     def _is_signature(self, signature: bytes, signed: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+        from nacl.exceptions import BadSignatureError  # noqa: PLC0415
 
         try:
-            self._key.verify(signature, signed)
-        except InvalidSignature:
+            self._key.verify(signed, signature)
+        except (BadSignatureError, ValueError):  # ValueError: it has not the length of one
             return False
         return True
 
