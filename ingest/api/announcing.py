@@ -108,20 +108,18 @@ class Announcing:
             raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
         body = await read_body(request, self._limits)
         given = _parse(body)
-        key = key_of(request.headers) if "Idempotency-Key" in request.headers else None
-        if key is None:
-            return answer(await self._announce(given, None))
-        name = name_of(caller.name, _PATH, key)
-        work = partial(self._announce_once, given)
-        return answer(await self._idempotency.once(name, WholeBody(body), work))
+        if "Idempotency-Key" in request.headers and (key := key_of(request.headers)) is not None:
+            name = name_of(caller.name, _PATH, key)
+            work = partial(self._announce_once, given)
+            return answer(await self._idempotency.once(name, WholeBody(body), work))
+        try:
+            return answer(await self._queueing.announce(_orders(given), express=given.express))
+        except InvalidOrderId:
+            raise _invalid_id(given.order_ids) from None
 
     async def _announce_once(self, given: OrderIds, call: Begun) -> Accepted:
-        return await self._announce(given, call.name)
-
-    async def _announce(self, given: OrderIds, key: str | None) -> Accepted:
-        """Take a list of IDs: all of them, or none."""
         try:
-            return await self._queueing.announce(_orders(given), key=key, express=given.express)
+            return await self._queueing.announce(_orders(given), key=call.name, express=given.express)
         except InvalidOrderId:
             raise _invalid_id(given.order_ids) from None
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from ingest.api.problems import Problem
+from ingest.api.requests import SECURITY_HEADERS
 from ingest.domain.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import QueueFull, QueueRefused
@@ -18,6 +20,8 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("api")
 JSON = "application/json"
+# All headers of a 202 in one object, which is copied at once.
+_HEADERS: CIMultiDict[str] = CIMultiDict({"Content-Type": JSON, **SECURITY_HEADERS})
 
 
 # What a 202 says.
@@ -93,11 +97,7 @@ def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
     return Problem(status, code, detail, headers={"Retry-After": str(max(1, math.ceil(retry_after)))})
 
 
-def answer(accepted: Accepted, **headers: Any) -> web.Response:
+def answer(accepted: Accepted) -> web.Response:
     """202: the orders are in the queue."""
-    return web.Response(body=body_of(accepted), status=202, content_type=JSON, headers=headers or None)
-
-
-def body_of(accepted: Accepted) -> bytes:
-    """What the answer says."""
-    return b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates)
+    body = b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates)
+    return web.Response(body=body, status=202, headers=_HEADERS)

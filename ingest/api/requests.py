@@ -23,6 +23,9 @@ SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
 )
 
 
+_SECURITY = tuple(SECURITY_HEADERS.items())
+
+
 class BodyMemory:
     """What the bodies of all requests of a process that are being read or worked on may take.
 
@@ -84,8 +87,9 @@ class Request(web.Request):
         # The one place that every answer passes, also those of the HTTP server itself.
         headers = response.headers
         headers.popall("Server", None)
-        for name, value in SECURITY_HEADERS.items():
-            headers.setdefault(name, value)
+        if "X-Content-Type-Options" not in headers:
+            for name, value in _SECURITY:
+                headers.setdefault(name, value)
 
 
 async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
