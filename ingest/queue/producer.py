@@ -159,7 +159,7 @@ class Producer:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                await self._each(lane.submit, parts)
+                await (lane.submit(parts[0]) if len(parts) == 1 else self._each(lane.submit, parts))
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -178,7 +178,7 @@ class Producer:
         """
         parts = submissions(orders, idempotency_key, self._most)
         lane = self._express if express else self._main
-        await self._each(lane.try_submit, parts)
+        await (lane.try_submit(parts[0]) if len(parts) == 1 else self._each(lane.try_submit, parts))
         return sum(len(part.orders) for part in parts)
 
     async def try_announce(
@@ -206,12 +206,12 @@ class Producer:
             # A request for each order: what else costs time here costs it each of them.
             return _ACCEPTED[await lane.try_submit(single(orders))]
         parts = submissions(orders, idempotency_key, self._most, coalesce, counts_repeats=count_repeats)
-        duplicates = await self._each(lane.try_submit, parts)
+        duplicates = await (lane.try_submit(parts[0]) if len(parts) == 1 else self._each(lane.try_submit, parts))
         return Accepted(sum(len(part.orders) for part in parts) - duplicates, duplicates)
 
     async def _each(self, submit: Callable[[Submission], Coroutine[Any, Any, int]], parts: Sequence[Submission]) -> int:
         """Submit all parts, in their order; how many orders needed no entry."""
-        if self._proofs.is_trivial or len(parts) == 1:
+        if self._proofs.is_trivial:
             return sum([await submit(part) for part in parts])
         # One after the other, each would wait for the disk.
         begun: deque[asyncio.Task[int]] = deque()

@@ -75,7 +75,7 @@ def submissions(
         return [Submission([parse_order_id(orders)], _OVERHEAD, counts_repeats=counts_repeats)]
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
-    milliseconds = _milliseconds(coalesce)
+    milliseconds = _milliseconds(coalesce) if coalesce else 0
     listed = [orders] if isinstance(orders, str | Announcement) else list(orders)
     for order in listed:
         if isinstance(order, str):
