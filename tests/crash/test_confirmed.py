@@ -137,18 +137,21 @@ async def test_what_the_api_answered_202_is_there_though_its_process_and_redis_a
         url = str((await api.says("listening"))["url"])
         async with aiohttp.ClientSession(url) as session:
             callers = [asyncio.create_task(post(session, caller)) for caller in range(20)]
-            for _ in range(KILLS):
-                before = len(confirmed)
-                await eventually(lambda: _is_more(confirmed, before))  # noqa: B023  called at once
-                await asyncio.sleep(chance.uniform(0, 0.05))  # when to kill, by chance
-                if chance.random() < 0.9:
-                    pids = await eventually(partial(_alive, api))
-                    os.kill(chance.choice(pids), signal.SIGKILL)
-                else:
-                    await asyncio.to_thread(redis.lose_power)
-            for caller in callers:
-                caller.cancel()
-            await asyncio.gather(*callers, return_exceptions=True)
+            try:
+                for _ in range(KILLS):
+                    before = len(confirmed)
+                    await eventually(lambda: _is_more(confirmed, before))  # noqa: B023  called at once
+                    await asyncio.sleep(chance.uniform(0, 0.05))  # when to kill, by chance
+                    if chance.random() < 0.9:
+                        pids = await eventually(partial(_alive, api))
+                        with suppress(ProcessLookupError):
+                            os.kill(chance.choice(pids), signal.SIGKILL)
+                    else:
+                        await asyncio.to_thread(redis.lose_power)
+            finally:
+                for caller in callers:
+                    caller.cancel()
+                await asyncio.gather(*callers, return_exceptions=True)
         redis.lose_power()
         found = await queued(redis.server.url)
         api.close()
@@ -188,7 +191,7 @@ async def _alive(api: WorkerCommand) -> list[int]:
 def _is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
