@@ -17,6 +17,8 @@ from ingest.queue.pending_calls import Call
 _SHORTEST_PAUSE = 0.01
 # How much the time that the last batch took counts in the average.
 _SHARE = 0.25
+# A batch that takes longer than this, in seconds, was held up by an outage, and says nothing of the next.
+_LONGEST_TIME = 2.0
 
 
 class OverlappingCommit(GroupCommit):
@@ -71,7 +73,8 @@ class OverlappingCommit(GroupCommit):
         began = self._begun_at
         try:
             await self._commit(slot, batch)
-            self._average += (asyncio.get_running_loop().time() - began - self._average) * _SHARE
+            took = min(_LONGEST_TIME, asyncio.get_running_loop().time() - began)
+            self._average += (took - self._average) * _SHARE
         finally:
             slot.fail(ending())
             slot.is_in_stream.set()
