@@ -3,8 +3,7 @@
 A setting `INGEST_X` may also be given as `INGEST_X_FILE`, the path of a file that holds its value (such as a mounted
 secret). The environment takes precedence over `.env`, and the command line takes precedence over both.
 
-Each topic has a module that declares and validates its settings; `loading` puts them together. Those of the HTTP API are in
-`ingest.settings_api`.
+Each topic has a module that declares and validates its settings; `loading` puts them together.
 """
 
 from ingest.settings.loading import Settings, effective, load_settings, unknown_settings

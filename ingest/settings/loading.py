@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, DotEnvSettingsSource, PydanticBaseSe
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
+from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.quota import QuotaSettings
@@ -20,7 +21,6 @@ from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
 from ingest.settings.urls import require_scheme
 from ingest.settings.worker import WorkerSettings
-from ingest.settings_api import ApiSettings
 
 _URLS = ("_url", "_dsn")
 
