@@ -1,18 +1,15 @@
 """The settings of `ingest api` and `ingest relay`; part of `Settings`."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from ingest.domain.accepted import Durability
+from ingest.settings.types import OnOff, lower
 
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
 
 
 class ApiSettings(BaseSettings):
@@ -27,9 +24,7 @@ class ApiSettings(BaseSettings):
     api_keys_file: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="File of the API keys; read again when it changes"
     )
-    api_open: Annotated[Literal["on", "off"], BeforeValidator(_lower)] = Field(
-        "off", description="on: without API keys, listen on other addresses than the loopback, too"
-    )
+    api_open: OnOff = Field("off", description="on: without API keys, listen on other addresses than the loopback, too")
     api_cert_file: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="PEM file of the HTTP API's certificate; with it, HTTPS is served; read again when it changes"
     )
@@ -57,7 +52,7 @@ class ApiSettings(BaseSettings):
     api_metrics_port: _Port = Field(
         9465, description="Port of the HTTP API's /metrics, on INGEST_METRICS_HOST; 0: disabled"
     )
-    durability: Annotated[Durability, BeforeValidator(_lower)] = Field(
+    durability: Annotated[Durability, BeforeValidator(lower)] = Field(
         Durability.MEMORY,
         description="What is certain when the HTTP API has confirmed orders: memory, fsync (on Redis' disk) or replicated",
     )
