@@ -82,7 +82,9 @@ class Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request; watch how long and how large its header becomes."""
         super().data_received(data)
-        if self._is_waiting:
+        # As `_is_waiting`: this is called for each request.
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
             self._header_goes_on(len(data))
         elif self._header_size:
             self._header_ends()

@@ -33,6 +33,7 @@ _NOBODY = Caller("nobody", frozenset())
 # Every line that is logged for a request has its ID.
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id")
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_OTHER = 0
 # After these the rest of the body is unread, or the client is too slow.
 _CLOSING = frozenset({408, 413})
 
@@ -74,7 +75,7 @@ class _Endpoint:
     """
 
     answer: Callable[[Request], Awaitable[web.StreamResponse]]
-    seconds: Mapping[str, Histogram]
+    seconds: Mapping[int, Histogram]
 
 
 class Server:
@@ -101,7 +102,7 @@ class Server:
         self._table = Table(
             (route.path, route.method, self._endpoint(route, access, metrics)) for route in all_routes(groups)
         )
-        self._no_route = metrics.requests[NO_ROUTE]
+        self._no_route = _by_status(metrics.requests[NO_ROUTE])
         self._memory = memory
         self._clock = clock
         self._prefix = secrets.token_hex(4)
@@ -110,7 +111,7 @@ class Server:
 
     def count_unreadable(self) -> None:
         """Count what was not a request."""
-        self._no_route["400"].observe(0.0)
+        self._no_route[400].observe(0.0)
 
     async def answer(self, request: Request) -> web.StreamResponse:
         """Answer one request; never raises but for a client that has gone, or a cancellation."""
@@ -135,9 +136,10 @@ class Server:
             if request.taken:
                 self._memory.release(request)
         response.headers["X-Request-Id"] = request_id
-        if self._is_stopping() or response.status in _CLOSING:
+        status = response.status
+        if status in _CLOSING or self._is_stopping():
             response.force_close()
-        histogram = seconds.get(str(response.status)) or seconds["other"]
+        histogram = seconds.get(status) or seconds[_OTHER]
         histogram.observe(self._clock() - started)
         return response
 
@@ -161,7 +163,7 @@ class Server:
         return endpoint
 
     def _endpoint(self, route: Route, access: Admission, metrics: ApiMetrics) -> _Endpoint:
-        seconds = metrics.requests[route.path, route.method]
+        seconds = _by_status(metrics.requests[route.path, route.method])
         if route.scope is None:
             return _Endpoint(_for_all(route.handler), seconds)
         return _Endpoint(_for_some(route.handler, route.scope, access), seconds)
@@ -170,6 +172,11 @@ class Server:
 def all_routes(groups: Iterable[Group]) -> list[Route]:
     """The routes of all groups."""
     return [route for group in groups for route in group.routes()]
+
+
+def _by_status(seconds: Mapping[str, Histogram]) -> Mapping[int, Histogram]:
+    """The histograms by status as a number; those that are counted together under `_OTHER`."""
+    return {int(code) if code.isdigit() else _OTHER: histogram for code, histogram in seconds.items()}
 
 
 def _for_all(handler: Handler) -> Callable[[Request], Awaitable[web.StreamResponse]]:

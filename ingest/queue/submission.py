@@ -70,9 +70,6 @@ def submissions(
         InvalidOrderId: if one of the IDs is not valid.
         InvalidIdempotencyKey: if the key is not valid.
     """
-    if isinstance(orders, str) and key is None and not coalesce:
-        # What a webhook or a POST has: nearly all calls of a busy API.
-        return [Submission([parse_order_id(orders)], _OVERHEAD, counts_repeats=counts_repeats)]
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
     milliseconds = _milliseconds(coalesce) if coalesce else 0
