@@ -9,35 +9,35 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from servers.kinds import KINDS, Kind
 
 _SOURCE = Path(__file__).with_name("synced.c")
+_folder = TemporaryDirectory(prefix="ingest-")
+
+
+@cache
+def _library() -> Path | None:
+    """The library, compiled once; None where that is not possible."""
+    library = Path(_folder.name) / "synced.so"
+    compiler = shutil.which("cc") or "cc"
+    try:
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return library
 
 
 def _is_possible(kind: Kind) -> bool:
-    """Whether the library can be compiled here, and loaded into that server."""
-    with TemporaryDirectory() as folder:
-        try:
-            library = _compile(Path(folder))
-        except (OSError, subprocess.CalledProcessError):
-            return False
-        told = subprocess.run(
-            [kind.binary, "--version"],
-            env=_environment(library, Path(folder) / "notes"),
-            capture_output=True,
-            check=False,
-        )
-        return told.returncode == 0 and (Path(folder) / "notes").exists()
-
-
-def _compile(folder: Path) -> Path:
-    library = folder / "synced.so"
-    compiler = shutil.which("cc") or "cc"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl"], check=True, capture_output=True)
-    return library
+    """Whether the library can be loaded into that server."""
+    if (library := _library()) is None:
+        return False
+    notes = Path(_folder.name) / f"{kind.name}.notes"
+    subprocess.run([kind.binary, "--version"], env=_environment(library, notes), capture_output=True, check=False)
+    return notes.exists()
 
 
 def _environment(library: Path, notes: Path) -> dict[str, str]:
@@ -54,7 +54,9 @@ class Host:
     def __init__(self, folder: Path, kind: Kind, appendfsync: str) -> None:
         self._notes = folder / "notes"
         start = folder / "start"
-        variables = " ".join(f"{name}='{value}'" for name, value in _environment(_compile(folder), self._notes).items())
+        library = _library()
+        assert library is not None
+        variables = " ".join(f"{name}='{value}'" for name, value in _environment(library, self._notes).items())
         start.write_text(f"#!/bin/sh\n{variables} exec '{kind.binary}' \"$@\"\n")
         start.chmod(0o755)
         self.server = replace(kind, binary=start).server(folder / "server", appendonly="yes", appendfsync=appendfsync)
