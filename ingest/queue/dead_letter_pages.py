@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.connection import translated
 from ingest.queue.dead_entries import to_dead_letter
+from ingest.queue.entries import pairs
 
 PAGE = 200
 _ENTRY_ID = re.compile(r"(0|[1-9][0-9]{0,19})-(0|[1-9][0-9]{0,19})")
@@ -41,19 +43,25 @@ class DeadLetterPages:
         client: a connection to Redis.
         key: of the stream.
         run: calls a function that reads from Redis, and may call it again while Redis is unavailable.
+        summarize: a script that reads pages without documents and unknown fields; None to read everything.
     """
 
-    def __init__(self, client: Redis, key: str, run: Call = _directly) -> None:
+    def __init__(self, client: Redis, key: str, run: Call = _directly, summarize: AsyncScript | None = None) -> None:
         self._client = client
         self._key = key
         self._run = run
+        self._summarize = summarize
 
     def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[Page, None]:
         """The dead letters that match, up to the ID `newest`."""
 
         async def read(after: str | None) -> list[DeadLetterEntry]:
+            start = after or first_id(selection)
             with translated():
-                found: Any = await self._client.xrange(self._key, after or first_id(selection), newest, count=PAGE)
+                if self._summarize is not None:
+                    _, rows = await self._summarize([self._key], ["XRANGE", start, newest, PAGE])
+                    return [to_dead_letter(entry_id, pairs(fields)) for entry_id, fields in rows]
+                found: Any = await self._client.xrange(self._key, start, newest, count=PAGE)
             return [to_dead_letter(*entry) for entry in found]
 
         return self._pages(selection, read)

@@ -90,10 +90,11 @@ class DeadLetters:
         self._keys = Keys.of(queue, group)
         self._group = group
         self._pages = DeadLetterPages(client, self._keys.dead)
-        self._pages_waiting = DeadLetterPages(client, self._keys.dead, self._waiting)
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
         self._list = load(client, "list_dead")
+        # What is only selected, and not shown, is read without documents: two hundred of them may be a gigabyte.
+        self._pages_waiting = DeadLetterPages(client, self._keys.dead, self._waiting, self._list)
         self._on_wait = on_wait
 
     @classmethod
@@ -133,15 +134,16 @@ class DeadLetters:
             The dead letters that match, and where the next page begins; None after the last one.
         """
         with translated():
-            reply: Any = await self._list([self._keys.dead], [before or "+", first_id(selection), most])
+            arguments: list[Any] = ["XREVRANGE", before or "+", first_id(selection), most]
+            reply: Any = await self._list([self._keys.dead], arguments)
             entries = [to_dead_letter(entry_id, pairs(fields)) for entry_id, fields in reply[1]]
         return [entry for entry in entries if selection.matches(entry)], reply[0].decode() or None
 
     async def newest(self) -> str:
         """The ID of the newest dead letter; `0-0` if there is none."""
         with translated():
-            entries: Any = await self._client.xrevrange(self._keys.dead, count=1)
-        return entries[0][0].decode() if entries else _NONE_YET
+            _, entries = await self._list([self._keys.dead], ["XREVRANGE", "+", "-", 1])
+            return str(entries[0][0].decode()) if entries else _NONE_YET
 
     def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[Page, None]:
         """Pages of the dead letters that match, up to `newest`; close it if you stop early."""

@@ -393,6 +393,18 @@ async def test_the_same_record_is_answered_and_done_once(redis: Redis, keys: Key
     assert 0 < await redis.ttl(keys.records + "r") <= 600
 
 
+async def test_documents_are_not_read_to_replay_or_drop(dead: DeadLetters, redis: Redis, keys: Keys) -> None:
+    await dead_letter(redis, keys, (dead_fields(name, document="1" * 100_000) for name in names(60)))
+    before = (await redis.info("stats"))["total_net_output_bytes"]
+
+    survey = await dead.survey(EVERYTHING)
+    changes = [await dead.replay(by_id("order-1", "order-2")), await dead.drop(EVERYTHING)]
+
+    assert (survey.count, changes) == (60, [Change(2, 0), Change(58, 0)])
+    assert (await redis.info("stats"))["total_net_output_bytes"] - before < 200_000
+    assert [len(fields[b"document"]) for _, fields in await redis.xrange(keys.express)] == [100_000] * 2
+
+
 async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
