@@ -31,6 +31,9 @@ ERASE = "orders.erase"
 SEARCHED_ENTRIES = 20_000
 _TOO_LONG = f"the queue is too long to be searched: a part of it has more than {SEARCHED_ENTRIES:,} entries"
 _NOT_READ = "the queue cannot be read right now"
+# What looking at an entry costs Redis, about; and how many may be looked at without a pause.
+_SECONDS_PER_ENTRY = 5e-6
+_FEW_ENTRIES = 1000
 # Rows of one statement: each may have a thousand lines.
 _ROWS_AT_ONCE = 50
 _LIST_TIMEOUT = 5.0
@@ -143,9 +146,10 @@ class Orders:
         self._search = search
         self._reader, self._lister = OrderReader(pool), OrderReader(lists)
         self._audit_log = AuditLog(pool)
-        self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=3.0)
+        self._searched = SharedCalls(self._search_all, most=MOST_ORDERS, rest=self._rest)
         self._stored = SharedCalls(self._reader.find, most=_ROWS_AT_ONCE, at_once=4)
         self._cleared = SharedCalls(eraser.erase, most=MOST_ORDERS)
+        self._examined = 0
         # Each erasure has a connection of its own.
         self._erasing = asyncio.Semaphore(2)
 
@@ -209,7 +213,15 @@ class Orders:
             return await _erase_rows(self._backends, order_ids, operation)
 
     async def _search_all(self, order_ids: Sequence[str]) -> Mapping[str, Searched]:
-        return dict.fromkeys(order_ids, await self._search.find(order_ids, limit=SEARCHED_ENTRIES))
+        def on_progress(examined: int) -> None:
+            self._examined = examined
+
+        searched = await self._search.find(order_ids, limit=SEARCHED_ENTRIES, on_progress=on_progress)
+        return dict.fromkeys(order_ids, searched)
+
+    def _rest(self) -> float:
+        # So that searches of a long queue take no more than a quarter of Redis' time. Short ones follow each other at once.
+        return 3 * self._examined * _SECONDS_PER_ENTRY if self._examined > _FEW_ENTRIES else 0.0
 
     async def _clear(self, order_ids: Sequence[str]) -> Mapping[str, Removed]:
         return {order_id: await self._cleared(order_id) for order_id in order_ids}

@@ -10,9 +10,6 @@ from typing import Generic, TypeVar
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-# A call that took less is not followed by a pause.
-_SHORT = 0.02
-
 
 class SharedCalls(Generic[_K, _V]):
     """Makes one call for many keys.
@@ -21,7 +18,7 @@ class SharedCalls(Generic[_K, _V]):
         call: answers for keys; for every one of them.
         most: keys of a call.
         at_once: calls at a time.
-        rest: pause after a call that took long, as a share of how long it took; limits what calls cost the server.
+        rest: seconds to pause after each call, asked for then; limits what calls cost the server.
     """
 
     def __init__(
@@ -30,7 +27,7 @@ class SharedCalls(Generic[_K, _V]):
         *,
         most: int,
         at_once: int = 1,
-        rest: float = 0.0,
+        rest: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._call = call
         self._most = most
@@ -70,19 +67,16 @@ class SharedCalls(Generic[_K, _V]):
             self._running -= 1
 
     async def _until_nobody_waits(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting:
             keys = list(self._waiting)[: self._most]
             answers = {key: self._waiting.pop(key) for key in keys}
-            started = loop.time()
             try:
                 await self._answer(answers)
             finally:
                 for answer in (each for waiting in answers.values() for each in waiting):
                     answer.cancel()  # of those that are done, this changes nothing
-            took = loop.time() - started
-            if self._rest and took > _SHORT:
-                await asyncio.sleep(took * self._rest)
+            if pause := self._rest():
+                await asyncio.sleep(pause)
 
     async def _answer(self, answers: Mapping[_K, Sequence["asyncio.Future[_V]"]]) -> None:
         try:

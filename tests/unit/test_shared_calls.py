@@ -106,3 +106,17 @@ async def test_closed_it_makes_no_more_calls_and_cancels_those_who_wait() -> Non
     with pytest.raises(asyncio.CancelledError):
         await asyncio.gather(*waiting)
     assert server.asked == [["a"]]
+
+
+async def test_a_call_that_has_to_be_followed_by_a_pause_lets_the_next_ones_wait_together() -> None:
+    server = Server()
+    server.may_answer.set()
+    pauses = [0.05, 0.0]
+    calls = SharedCalls(server, most=10, rest=lambda: pauses.pop(0))
+
+    assert await calls("a") == "a in call 1"
+    later = [calls(key) for key in ("a", "b")]
+    await asyncio.sleep(0)
+
+    assert server.asked == [["a"]]
+    assert await asyncio.gather(*later) == ["a in call 2", "b in call 2"]
