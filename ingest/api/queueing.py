@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from ingest.api.problems import Problem
-from ingest.api.requests import SECURITY_HEADERS
+from ingest.api.small_answer import Queued
 from ingest.domain.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import QueueFull, QueueRefused
@@ -20,10 +19,6 @@ from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("api")
 JSON = "application/json"
-# All headers of a 202 in one object, which is copied at once.
-_HEADERS: CIMultiDict[str] = CIMultiDict({"Content-Type": JSON, **SECURITY_HEADERS})
-
-
 # What a 202 says.
 ACCEPTED: dict[str, Any] = {
     "type": "object",
@@ -100,4 +95,4 @@ def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
 def answer(accepted: Accepted) -> web.Response:
     """202: the orders are in the queue."""
     body = b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates)
-    return web.Response(body=body, status=202, headers=_HEADERS)
+    return Queued(body)

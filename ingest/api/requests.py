@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
 from multidict import CIMultiDict
 
@@ -82,6 +82,11 @@ class Request(web.Request):
     def match_info(self) -> UrlMappingMatchInfo:
         """The variables of the path; of aiohttp's type only those can be used."""
         return cast("UrlMappingMatchInfo", self.variables)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is HTTP/1.1 and keeps its connection."""
+        return self.version == HttpVersion11 and self.keep_alive
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         # The one place that every answer passes, also those of the HTTP server itself.

@@ -200,6 +200,25 @@ async def test_every_answer_has_security_headers_and_names_no_product(
     assert "Access-Control-Allow-Origin" not in headers
 
 
+async def test_the_answer_to_a_post_is_whole_in_each_version_of_http(redis_url: str, queue_name: str) -> None:
+    body = b'{"order_ids":["1"]}'
+    request = b"Content-Length: %d\r\n\r\n" % len(body) + body
+    async with running_api(redis_url, NOWHERE, queue_name, api_idle_timeout=0.3) as api:
+        kept = await ask(api, HEAD + request + HEAD + request)
+        closed = await ask(api, HEAD + b"Connection: close\r\n" + request)
+        old = await ask(api, HEAD.replace(b"/1.1", b"/1.0") + request)
+
+    for status, answered in (kept, closed, old):
+        head, _, _ = answered.partition(b"\r\n\r\n")
+        assert status == 202
+        assert answered.endswith(b'\r\n\r\n{"accepted":1,"duplicates":0}')
+        for name in (b"Date", b"Content-Length", b"X-Request-Id", b"X-Content-Type-Options", b"Content-Type"):
+            assert head.count(b"\r\n" + name + b": ") == 1
+        assert b"Server" not in head
+    assert kept[1].count(b"HTTP/1.1 202 Accepted") == 2
+    assert b"Connection: close" in closed[1]
+
+
 async def test_a_sane_request_id_is_kept_and_any_other_replaced(redis_url: str, queue_name: str) -> None:
     async with running_api(redis_url, NOWHERE, queue_name) as api:
         for given, is_kept in (("abc-1", True), ("a b", False), ("x" * 65, False)):
