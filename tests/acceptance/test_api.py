@@ -128,6 +128,9 @@ async def test_without_redis_it_starts_and_says_so_to_each_request(start: Start)
         ({"api_port": "tcp://10.0.0.1:8080"}, "INGEST_API_PORT"),
         ({"api_processes": "0"}, "INGEST_API_PROCESSES"),
         ({"durability": "eternal"}, "INGEST_DURABILITY"),
+        ({"durability": "fsync"}, "INGEST_DURABILITY"),
+        ({"durability": "replicated", "durability_replicas": "2"}, "INGEST_DURABILITY"),
+        ({"durability_replicas": "0"}, "INGEST_DURABILITY_REPLICAS"),
         ({"mapping": "/nonexistent.toml"}, "INGEST_MAPPING"),
     ],
 )
