@@ -1,6 +1,7 @@
 """The Lua scripts, each one atomic step, loaded from the files beside this one."""
 
 from dataclasses import dataclass, fields
+from functools import cache
 from importlib.resources import files
 
 from redis.asyncio import Redis
@@ -89,6 +90,12 @@ class Scripts:
 
 def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable
     """One script on `client`, with the parts that it uses before it."""
+    script: AsyncScript = client.register_script(_text(name, capabilities))
+    return script
+
+
+@cache
+def _text(name: str, capabilities: Capabilities) -> str:
     role = {
         "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
         "added_once": "added_once_idmp" if capabilities.adds_idempotently else "added_once",
@@ -101,5 +108,4 @@ def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) 
     if name in _FLAGS:
         # Redis reads flags in the first line only, so they stand before the parts.
         text = f"#!lua flags={_FLAGS[name]}\n{text}"
-    script: AsyncScript = client.register_script(text)
-    return script
+    return text

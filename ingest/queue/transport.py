@@ -10,8 +10,10 @@ import struct
 from asyncio import StreamWriter
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from redis import DriverInfo
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
@@ -125,6 +127,17 @@ _CHECKING: Mapping[type, type] = {
 
 def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
     """What a pool needs to make connections to `url`, none of which repeats anything by itself."""
-    options: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **defaults, **parse_url(url)}
+    options: dict[str, Any] = {
+        "retry": Retry(NoBackoff(), 0),
+        "driver_info": _driver_info(),
+        **defaults,
+        **parse_url(url),
+    }
     options["connection_class"] = _CHECKING[options.get("connection_class", Connection)]
     return options
+
+
+@cache
+def _driver_info() -> DriverInfo:
+    """What each connection calls itself. redis-py would parse the metadata of its package for each: over a millisecond."""
+    return DriverInfo()

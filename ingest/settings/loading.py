@@ -58,8 +58,10 @@ class Settings(
         del file_secret_settings
         variables = dotenv_settings.env_vars if isinstance(dotenv_settings, DotEnvSettingsSource) else {}
         in_environment = NamedFiles(settings_cls, os.environ, "")
-        in_dot_env = NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
-        return init_settings, env_settings, in_environment, dotenv_settings, in_dot_env
+        sources = (init_settings, env_settings, in_environment)
+        if not variables:
+            return sources  # to look for each setting in an empty file takes as long as all else
+        return *sources, dotenv_settings, NamedFiles(settings_cls, variables, f"{DOT_ENV}: ")
 
     def file_of(self, name: str) -> Path | None:
         """Return the file that the value of a setting was read from, if it was."""

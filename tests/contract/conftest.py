@@ -9,12 +9,16 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from contract.beating import connect
+from redis import DriverInfo
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
+
+# redis-py would parse the metadata of its package for every connection.
+DRIVER_INFO = DriverInfo()
 
 
 @pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
@@ -43,7 +47,7 @@ def keys(queue_name: str) -> Keys:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(redis_url) as client:
+    async with Redis.from_url(redis_url, driver_info=DRIVER_INFO) as client:
         yield client
 
 
@@ -72,5 +76,5 @@ def own_valkey(kind: Kind) -> Iterator[ValkeyServer]:
 
 @pytest.fixture
 async def own_redis(own_valkey: ValkeyServer) -> AsyncIterator[Redis]:
-    async with Redis.from_url(own_valkey.url) as client:
+    async with Redis.from_url(own_valkey.url, driver_info=DRIVER_INFO) as client:
         yield client

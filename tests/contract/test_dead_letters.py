@@ -140,7 +140,7 @@ async def test_a_dead_letter_is_found_by_its_own_id_without_a_search(
     assert [entry.entry_id for page in by_order for entry in page.entries] == [entry_ids[-1], entry_ids[3]]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 async def test_the_dead_letters_that_match_the_selection_are_found(
     dead: DeadLetters, redis: Redis, keys: Keys, seed: int
 ) -> None:
@@ -279,23 +279,23 @@ async def test_an_entry_without_fields_of_its_own_can_be_replayed(dead: DeadLett
     assert set(fields) == {b"replays", b"replayed_at"}
 
 
-async def test_five_thousand_go_back_in_pages_in_order_and_are_counted_exactly(
+async def test_thousands_go_back_in_pages_in_order_and_are_counted_exactly(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
     told: list[Change] = []
     reasons = [DeadReason.NOT_FOUND, DeadReason.REJECTED]
     await dead_letter(
-        redis, keys, (dead_fields(name, reasons[number % 5 == 0]) for number, name in enumerate(names(6_250)))
+        redis, keys, (dead_fields(name, reasons[number % 5 == 0]) for number, name in enumerate(names(2_500)))
     )
 
     change = await dead.replay(Selection(reasons=frozenset({DeadReason.NOT_FOUND})), on_progress=told.append)
 
-    assert change == Change(5_000, 0)
+    assert change == Change(2_000, 0)
     assert told[-1] == change
     assert sorted(told, key=lambda change: change.done) == told
-    assert len(told) >= 5_000 / PAGE
-    assert await orders(redis, keys.express) == [name for number, name in enumerate(names(6_250)) if number % 5]
-    assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(6_250)) if not number % 5]
+    assert len(told) >= 2_000 / PAGE
+    assert await orders(redis, keys.express) == [name for number, name in enumerate(names(2_500)) if number % 5]
+    assert await orders(redis, keys.dead) == [name for number, name in enumerate(names(2_500)) if not number % 5]
 
 
 @pytest.mark.parametrize("action", [DeadLetters.replay, DeadLetters.drop], ids=["replay", "drop"])
