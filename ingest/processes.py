@@ -45,21 +45,6 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         raise AddressTaken(f"{what} cannot listen on {host}:{port}: {reason}; {advice}") from error
 
 
-def listen_together(what: str, host: str, port: int, advice: str, count: int) -> list[socket.socket]:
-    """As `listen`, a socket for each of several processes on one port, among which the system divides connections evenly.
-
-    With one socket for all, a process that wakes up accepts all connections that wait: of 200, four processes had 110, 21, 56
-    and 13. The parent keeps them open, so that the connections of a process that has died wait for the next one.
-    """
-    alone = listen(what, host, port, advice)
-    if count == 1:
-        return [alone]
-    # The port is free, which a socket that shares it would not have told.
-    family, port = alone.family, alone.getsockname()[1]
-    alone.close()
-    return [socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=True) for _ in range(count)]
-
-
 def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
     """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
     loop = asyncio.get_running_loop()
