@@ -23,6 +23,7 @@ from ingest.cli.streams import CannotWrite, discard_output, secure
 from ingest.cli.terminal import wrapped
 from ingest.cli.usage import Command, Group
 from ingest.domain.errors import Unavailable, UserError
+from ingest.interrupt import ending_at_once
 
 COMMANDS: tuple[str, ...] = (
     "demo",
@@ -73,13 +74,16 @@ def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
 
 
 def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
-    """The command, refusing `inf` and `nan`, which Python accepts as numbers."""
+    """The command, refusing `inf` and `nan`, which Python accepts as numbers, with the settings imported."""
 
     @wraps(run)
     def checked(**given: Any) -> None:
         for name, value in given.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"{value} is not a finite number", param_hint=f"'--{name.replace('_', '-')}'")
+        with ending_at_once():
+            # What nearly every command imports first, and what takes the longest: Pydantic swallows exceptions meanwhile.
+            import ingest.settings  # noqa: F401
         run(**given)
 
     return checked

@@ -133,6 +133,8 @@ def _detach_from_standard_streams() -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    # Line by line: what is still in a buffer when this process is ended would be lost.
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # Python's own stdout has it
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,27 @@ async def http(url: str) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(url, connector=connector) as session:
         yield session
+
+
+async def read_by_both(api: WorkerCommand, path: Path) -> None:
+    """Wait until both processes have read the file; requests may all have met the same one."""
+
+    def count() -> int:
+        return len(api.events("secret_reloaded"))
+
+    async def is_read() -> bool:
+        before = count()
+        os.utime(path)
+
+        async def is_read_again() -> bool:
+            return count() >= before + 2
+
+        # A process that has not started yet reads it then, and says nothing.
+        with suppress(AssertionError):
+            await eventually(is_read_again, within=5.0)
+        return count() >= before + 2
+
+    await eventually(is_read)
 
 
 async def status(http: aiohttp.ClientSession, key: str, body: Any = None) -> int:
@@ -128,7 +150,8 @@ async def test_a_file_that_cannot_be_used_leaves_the_keys_in_force_and_is_report
     async def is_admitted() -> bool:
         return all([await status(http, key) == 202 for _ in range(8)])
 
-    await eventually(is_admitted)
+    await read_by_both(api, path)
+    assert await is_admitted()
     append(path, '{"name": "broken"}')
     said = await api.says("secret_not_reloaded", level="error")
 

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from support import eventually
 
 from ingest.flow.shutdown import Shutdown
+from ingest.lab.session import allow_open_files
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 
@@ -129,6 +130,7 @@ async def test_idle_connections_make_room_for_new_ones(redis_url: str, queue_nam
 
 
 async def test_busy_connections_do_not_hide_the_idle_ones(redis_url: str, queue_name: str) -> None:
+    allow_open_files()
     async with running_api(redis_url, NOWHERE, queue_name, api_connections=1_500) as api:
         clients = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(1_500)]
         for _, writer in clients[:1_000]:
