@@ -61,7 +61,7 @@ class FleetPause:
         self._told_until = self._known_until = 0.0
         self._was_told = asyncio.Event()
         self._is_unavailable = False
-        pacing.observe(self._told)
+        pacing.on_told = self._told
 
     async def run(self) -> None:
         """Publish what this process is told, and keep the pauses of the fleet, until cancelled."""

@@ -39,6 +39,7 @@ class Pacing:
         is_on: whether `wait` has to be asked at all.
         interval: seconds between the beginnings of two requests; 0 while the number in flight is limit enough.
         pause: seconds of the last pause for all.
+        on_told: called with the seconds of each pause that the API asks for by a number.
 
     Args:
         clock: monotonic seconds.
@@ -54,7 +55,7 @@ class Pacing:
         self._clock = clock
         self._draw = draw
         self._until = self._next_start = 0.0
-        self._observe: Callable[[float], None] | None = None
+        self.on_told: Callable[[float], None] | None = None
         self._refusals = 0
         self._answers = 0
         self._refused_at = clock()
@@ -64,16 +65,12 @@ class Pacing:
         self.interval = 0.0
         self.pause = _FIRST_PAUSE
 
-    def observe(self, observer: Callable[[float], None]) -> None:
-        """Call `observer` with the seconds of each pause that the API asks for by a number."""
-        self._observe = observer
-
     def told(self, seconds: float) -> None:
         """The API says that its quota is used up for so long: all requests pause, those of other processes, too."""
         told = min(seconds, _LONGEST_TOLD)
         self.pause_for(told)
-        if self._observe is not None:
-            self._observe(told)
+        if self.on_told is not None:
+            self.on_told(told)
 
     def pause_for(self, seconds: float) -> None:
         """Another process was told to pause."""
@@ -99,8 +96,8 @@ class Pacing:
         self.pause = max(floor, min(told or 0.0, _LONGEST_TOLD))
         self._until = max(self._until, now + self.pause * self._draw(1.0, _JITTER))
         self.is_on = True
-        if told and self._observe is not None:
-            self._observe(min(told, _LONGEST_TOLD))
+        if told and self.on_told is not None:
+            self.on_told(min(told, _LONGEST_TOLD))
         return max(told or 0.0, self._draw(floor, 2 * floor))
 
     def count_throttle(self) -> None:
