@@ -155,7 +155,7 @@ def announcements() -> Section:
             stacked(
                 Words(
                     "Accepted orders by source",
-                    "Orders per second that were put into the queue: by requests (`api`), and by each source of webhooks.",
+                    "Orders per second that were put into the queue: by requests (`api`) and by webhooks (`webhook`).",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_api_accepted_total", "source"), "{{source}}")],

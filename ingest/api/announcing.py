@@ -25,8 +25,6 @@ from ingest.queue.submission import Orders
 _PATH = "/v1/orders"
 # More go by NDJSON, which is read in pieces.
 _MOST_IDS = 10_000
-# Batches of NDJSON after which its lease is renewed: one comes within INGEST_API_BODY_TIMEOUT.
-_EXTENDED_EVERY = 1
 
 
 # The pattern is for the document: an ID is checked where it is sent, and an invalid one is named by its index.
@@ -140,7 +138,8 @@ class Announcing:
                     key = None if call is None else f"{call.name}:{number}"
                     added = await self._queueing.announce(batch, key=key)
                     accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1
-                    if call is not None and number % _EXTENDED_EVERY == 0:
+                    if call is not None:
+                        # The next batch has INGEST_API_BODY_TIMEOUT to come.
                         await self._idempotency.extend(call)
         except InvalidLine as error:
             problem = refused(error)

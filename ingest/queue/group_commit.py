@@ -1,8 +1,8 @@
 """Lets concurrent calls of one producer share round trips to Redis.
 
-One batch is on its way at a time (several where each has to wait for a disk or a replica, see `overlapping_commit`); what is submitted meanwhile goes with the next. There is no timer: a call that is
-alone is sent at once. A batch whose reply was lost is sent again under its number, by which Redis knows it, without
-the calls that have been given up.
+One batch is on its way at a time (several where each has to wait for a disk or a replica, see `overlapping_commit`); what
+is submitted meanwhile goes with the next. There is no timer: a call that is alone is sent at once. A batch whose reply was
+lost is sent again under its number, by which Redis knows it, without the calls that have been given up.
 
 When the process dies here, callers without an answer do not know whether their orders were accepted, and announce
 them again.
