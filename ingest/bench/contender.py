@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -61,12 +62,18 @@ class Contender:
 
     def _start_program(self, module: str, *arguments: str) -> None:
         """Start a program of the bench, which is told where everything is."""
-        environment = {
+        self.parts.append(self._stage.program(module, *arguments, **self._environment()))
+
+    def _start_executable(self, file: Path, *arguments: str, **environment: str) -> None:
+        """Start a program of the bench that is not written in Python; it is told the same, and what is given here."""
+        self.parts.append(self._stage.executable(file, *arguments, **self._environment(), **environment))
+
+    def _environment(self) -> dict[str, str]:
+        return {
             "INGEST_REDIS_URL": self._stage.redis_url,
             "INGEST_POSTGRES_DSN": self._stage.postgres_dsn,
             "INGEST_UPSTREAM_URL": self._api_url,
         }
-        self.parts.append(self._stage.program(module, *arguments, **environment))
 
 
 class ServiceContender(Contender):

@@ -26,7 +26,7 @@ import redis
 
 from ingest.bench.errors import BenchFailed
 from ingest.domain.errors import Unavailable
-from ingest.lab.commands import Commands
+from ingest.lab.commands import Commands, LoggedProcess
 from ingest.lab.programs import Program
 from ingest.lab.servers import EmbeddedServers, embedded_servers
 from ingest.lab.servers.postgres import NO_SETTINGS
@@ -134,6 +134,14 @@ class Stage:
         program = Program(module, *arguments, environment=environment, home=self.home, watchdog=watchdog)
         self._stack.callback(program.kill)
         return program
+
+    def executable(self, file: Path, *arguments: str, **environment: str) -> LoggedProcess:
+        """Start an executable file as a process of its own, with these environment variables."""
+        command = [str(file), *arguments]
+        log, watchdog = self.home / f"{file.name}.log", self.commands.watchdog
+        process = LoggedProcess(file.name, command, home=self.home, log=log, watchdog=watchdog, environment=environment)
+        self._stack.callback(process.kill)
+        return process
 
     def keys(self, group: str = "ingest") -> Keys:
         """The queue's keys in Redis."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,6 +16,7 @@ from redis import Redis
 from support import Cli, closing_cli, connected
 
 from ingest.bench.pipeline.figures import medians
+from ingest.bench.pipeline.go_build import built_program
 from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.session import in_turn
 from ingest.bench.pipeline.sweep import knee
@@ -24,6 +26,8 @@ from ingest.lab.upstream.behaviour import parse_latency
 
 pytestmark = pytest.mark.long
 
+HAS_GO = shutil.which("go") is not None
+"""Whether this machine has a Go toolchain, without which the bare loop in Go is no contender."""
 COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
 
 _AN_ORDER = """
@@ -73,14 +77,24 @@ def assert_all_stored(run: dict[str, Any], orders: int) -> None:
     assert run["compared"] > 0
 
 
-def test_the_service_and_a_bare_loop_are_measured_side_by_side_and_every_order_is_accounted_for(
-    cli: Cli, tmp_path: Path
+@pytest.fixture
+def built() -> None:
+    """The bare loop in Go, built before any time counts."""
+    if HAS_GO:
+        built_program()
+
+
+@pytest.mark.timeout(600)  # the first build downloads and compiles the modules
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("rivals", [("bare", "go") if HAS_GO else ("bare",)], ids=" and ".join)
+def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is_accounted_for(
+    cli: Cli, tmp_path: Path, rivals: tuple[str, ...]
 ) -> None:
-    small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", "bare")
+    small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", ",".join(rivals))
 
     said = report(cli.run("bench", "pipeline", *small, "--json", "--output", str(tmp_path), timeout=110))
 
-    assert [run["contender"] for run in said["runs"]] == ["service", "bare"]
+    assert [run["contender"] for run in said["runs"]] == ["service", *rivals]
     for run in said["runs"]:
         assert_all_stored(run, 300)
         assert run["requests"] == 300
@@ -187,6 +201,30 @@ def test_a_sweep_has_a_row_for_each_value_and_names_its_knee(cli: Cli, given: tu
     for run in said["runs"]:
         assert_all_stored(run, 100)
     assert (tmp_path / "pipeline-sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_go_toolchain_the_bare_loop_in_go_is_refused_in_one_line(cli: Cli, tmp_path: Path) -> None:
+    refused = cli.run("bench", "pipeline", "--vs", "bare,go", env={"PATH": str(tmp_path)})
+
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert "--vs go needs a Go toolchain (go) on PATH" in refused.stderr
+
+
+def test_a_bare_loop_in_go_that_cannot_be_built_ends_the_bench_before_it_starts_anything(
+    cli: Cli, tmp_path: Path
+) -> None:
+    toolchain = tmp_path / "go"
+    toolchain.write_text("#!/bin/sh\n[ $1 = version ] || { echo no such module >&2; exit 3; }\n")
+    toolchain.chmod(0o755)
+
+    failed = cli.run("bench", "pipeline", "--vs", "go", env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
+
+    assert failed.returncode == 1
+    assert "`go build` failed with exit code 3" in failed.stderr
+    assert "no such module" in failed.stderr
+    assert "starting PostgreSQL" not in failed.stderr
+    assert list((tmp_path / "order-ingest" / "bench").iterdir()) == []
 
 
 def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli) -> None:

@@ -26,7 +26,7 @@ from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, arguments, named
 GROUP = "bare"
 _MOST_AT_ONCE = 500
 
-_UPSERT = f"""
+UPSERT = f"""
 INSERT INTO orders ({named("{}")})
 SELECT {EXPRESSIONS}
 FROM unnest({", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(SENT, 1))})
@@ -86,7 +86,7 @@ class BareLoop:
             await self._some_fetched.wait()
             self._some_fetched.clear()
             batch, self._fetched = self._fetched, {}
-            await self._postgres.execute(_UPSERT, *arguments(list(batch.values())))
+            await self._postgres.execute(UPSERT, *arguments(list(batch.values())))
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xack(self._stream, GROUP, *batch)
                 pipe.xdel(self._stream, *batch)

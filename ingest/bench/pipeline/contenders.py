@@ -1,8 +1,10 @@
-"""The contenders of the pipeline bench: the service by its own command, and the bare loop."""
+"""The contenders of the pipeline bench: the service by its own command, and the bare loops in Python and in Go."""
 
 from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
-from ingest.bench.pipeline.plan import BARE, SERVICE, Plan
+from ingest.bench.pipeline.bare import UPSERT
+from ingest.bench.pipeline.go_build import built_program
+from ingest.bench.pipeline.plan import BARE, GO, SERVICE, Plan
 from ingest.bench.stage import Stage
 from ingest.queue.keys import DEFAULT_GROUP
 
@@ -37,8 +39,24 @@ class Bare(Contender):
         self._start_program("ingest.bench.pipeline.bare", self._stage.keys().stream, str(self._in_flight))
 
 
-PipelineContender = Service | Bare
-CONTENDERS: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare}
+class BareGo(Contender):
+    """The bare loop in Go, one process; attributes as those of `Service`."""
+
+    group = "go"
+    consumers = 1
+
+    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
+        super().__init__(stage, api_url)
+        self._in_flight = plan.in_flight
+
+    def start(self) -> None:
+        """Start it."""
+        stream = self._stage.keys().stream
+        self._start_executable(built_program(), stream, str(self._in_flight), BENCH_UPSERT=UPSERT)
+
+
+PipelineContender = Service | Bare | BareGo
+CONTENDERS: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare, GO: BareGo}
 
 
 def _bulk(plan: Plan, api_url: str) -> dict[str, str]:

@@ -8,7 +8,8 @@ from ingest.domain.errors import ConfigError
 
 SERVICE = "service"
 BARE = "bare"
-RIVALS = (BARE,)
+GO = "go"
+RIVALS = (BARE, GO)
 """What the service can be compared with."""
 
 Kill = Literal["worker", "command"]

@@ -54,7 +54,14 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     bulk: Annotated[
         int, _option(_CONTENDERS, "Orders in one request of the service; 0: one request for each.", min=0, max=250)
     ] = 0,
-    vs: Annotated[list[str] | None, _option(_CONTENDERS, "Another contender; repeatable.", metavar="bare")] = None,
+    vs: Annotated[
+        list[str] | None,
+        _option(
+            _CONTENDERS,
+            "Another contender: a bare loop in Python, or in Go, which needs a Go toolchain; repeatable.",
+            metavar="bare|go",
+        ),
+    ] = None,
     runs: Annotated[int, _option(_CONTENDERS, "Runs of each contender, in turn.", min=1, max=100)] = 1,
     sweep: Annotated[
         str | None,
@@ -90,12 +97,13 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     Reports orders per second, CPU, memory and Redis round trips per order, latency, and what became of every order.
     """
     from ingest.bench.pipeline.compare import compare, run_sweep
-    from ingest.bench.pipeline.plan import RIVALS, Plan
+    from ingest.bench.pipeline.go_build import check_toolchain
+    from ingest.bench.pipeline.plan import GO, RIVALS, Plan
     from ingest.bench.pipeline.sweep import Sweep
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
 
-    kills, rivals = kill_at is not None, list(dict.fromkeys(vs or []))
+    kills, rivals = kill_at is not None, list(dict.fromkeys(name for text in vs or [] for name in text.split(",")))
     unknown = next((name for name in rivals if name not in RIVALS), None)
     for is_wrong, problem in (
         (kills and not 0 < (kill_at or 0) < 1, "--kill-at is a share of the orders, above 0 and below 1"),
@@ -107,6 +115,8 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     ):
         if is_wrong:
             raise ConfigError(problem)
+    if GO in rivals:
+        check_toolchain()
     plan = Plan(
         orders=orders,
         latency=latency,

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/goccy/go-json"
+	"github.com/govalues/decimal"
+)
+
+// An order as the external API describes it; amounts are exact.
+type order struct {
+	ID         string          `json:"id"`
+	Status     string          `json:"status"`
+	Currency   string          `json:"currency"`
+	PlacedAt   time.Time       `json:"placed_at"`
+	UpdatedAt  *time.Time      `json:"updated_at"`
+	CustomerID *string         `json:"customer_id"`
+	Country    *string         `json:"country"`
+	Lines      []line          `json:"lines"`
+	Attributes json.RawMessage `json:"attributes"`
+}
+
+type line struct {
+	SKU         string          `json:"sku"`
+	Quantity    int64           `json:"quantity"`
+	UnitPrice   decimal.Decimal `json:"unit_price"`
+	Description *string         `json:"description"`
+}
+
+// A row is an order with what is known about its delivery, ready to be stored.
+type row struct {
+	order      order
+	total      decimal.Decimal
+	lines      string
+	attributes string
+	entryID    string
+	askedAt    time.Time
+	addedAt    float64
+}
+
+func newRow(of entry, askedAt time.Time, document []byte) (row, error) {
+	made := row{entryID: of.id, askedAt: askedAt, attributes: "{}"}
+	var err error
+	if made.addedAt, err = of.addedAt(); err != nil {
+		return row{}, err
+	}
+	if err := json.Unmarshal(document, &made.order); err != nil {
+		return row{}, fmt.Errorf("order %s: %w", of.orderID, err)
+	}
+	if made.order.ID != of.orderID {
+		return row{}, fmt.Errorf("order %s: the document is of another order", of.orderID)
+	}
+	if made.total, err = total(made.order.Lines); err != nil {
+		return row{}, fmt.Errorf("order %s: %w", of.orderID, err)
+	}
+	lines, err := json.MarshalWithOption(made.order.Lines, json.DisableHTMLEscape())
+	if err != nil {
+		return row{}, err
+	}
+	made.lines = string(lines)
+	if made.order.Attributes != nil {
+		made.attributes = string(made.order.Attributes)
+	}
+	return made, nil
+}
+
+// total is the exact sum of quantity times unit price over all lines.
+func total(lines []line) (decimal.Decimal, error) {
+	var sum decimal.Decimal
+	for index := range lines {
+		quantity, err := decimal.New(lines[index].Quantity, 0)
+		if err != nil {
+			return sum, err
+		}
+		if sum, err = sum.AddMulExact(lines[index].UnitPrice, quantity, 0); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
