@@ -17,15 +17,22 @@ _STOP_SECONDS = 45.0  # beyond the grace period of the workers
 class Contender:
     """Processes that store orders; they run from `start` to `close`.
 
+    Args:
+        stage: where.
+        api_url: of the external API.
+        ca_file: the authority of its certificate; None over plain HTTP.
+
     Attributes:
         parts: what was started, and has not been killed on purpose.
     """
 
     parts: list[LoggedProcess]
 
-    def __init__(self, stage: Stage, api_url: str) -> None:
+    def __init__(self, stage: Stage, api_url: str, ca_file: Path | None = None) -> None:
         self._stage = stage
-        self._api_url = api_url
+        self._api = {"INGEST_UPSTREAM_URL": api_url}
+        if ca_file is not None:
+            self._api["INGEST_UPSTREAM_CA_FILE"] = str(ca_file)
         self.parts = []
 
     def start(self) -> None:
@@ -72,7 +79,7 @@ class Contender:
         return {
             "INGEST_REDIS_URL": self._stage.redis_url,
             "INGEST_POSTGRES_DSN": self._stage.postgres_dsn,
-            "INGEST_UPSTREAM_URL": self._api_url,
+            **self._api,
         }
 
 
@@ -82,12 +89,20 @@ class ServiceContender(Contender):
     Args:
         settings: of the workers, as INGEST_… variables; None for the default.
         commands: how many.
+        ca_file: the authority of the API's certificate; None over plain HTTP.
     """
 
-    def __init__(self, stage: Stage, api_url: str, settings: Mapping[str, Any], commands: int = 1) -> None:
-        super().__init__(stage, api_url)
-        given = {"INGEST_UPSTREAM_URL": api_url, **settings}
-        self._settings = {name: str(value) for name, value in given.items() if value is not None}
+    def __init__(
+        self,
+        stage: Stage,
+        api_url: str,
+        settings: Mapping[str, Any],
+        commands: int = 1,
+        *,
+        ca_file: Path | None = None,
+    ) -> None:
+        super().__init__(stage, api_url, ca_file)
+        self._settings = self._api | {name: str(value) for name, value in settings.items() if value is not None}
         self._commands = commands
         self._cpu_of_killed = 0.0
 

@@ -24,6 +24,7 @@ import psutil
 import psycopg
 import redis
 
+from ingest.bench.certificate import Certificate
 from ingest.bench.errors import BenchFailed
 from ingest.domain.errors import Unavailable
 from ingest.lab.commands import Commands, LoggedProcess
@@ -124,9 +125,18 @@ class Stage:
         """Make the service's tables."""
         asyncio.run(migrate(self.postgres_dsn, migrations()))
 
-    def api(self, *options: str) -> RunningApi:
-        """Start a simulated external API in a process of its own, with options of `ingest upstream`; any ID has an order."""
-        return RunningApi(self.commands, "--any-id", *options)
+    def api(self, *options: str, tls: bool = False) -> RunningApi:
+        """Start a simulated external API in a process of its own, with options of `ingest upstream`; any ID has an order.
+
+        Args:
+            options: of the command.
+            tls: whether it serves HTTPS, with a certificate of its own authority.
+        """
+        if not tls:
+            return RunningApi(self.commands, "--any-id", *options)
+        certificate = Certificate.issue(self.home)
+        of_tls = certificate.api_options()
+        return RunningApi(self.commands, "--any-id", *options, *of_tls, ca_file=certificate.authority)
 
     def program(self, module: str, *arguments: str, **environment: str) -> Program:
         """Start `python -m MODULE` as a process of its own, with these environment variables."""

@@ -2,9 +2,11 @@
 
 import http.client
 import json
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -85,10 +87,20 @@ class ApiStats:
 
 
 class Endpoint:
-    """One HTTP server on this machine, asked over a connection that stays open."""
+    """One HTTP server on this machine, asked over a connection that stays open.
 
-    def __init__(self, url: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_TIMEOUT)
+    Args:
+        url: of anything on it.
+        ca_file: PEM file of the authority of its certificate; None for plain HTTP.
+    """
+
+    def __init__(self, url: str, ca_file: Path | None = None) -> None:
+        address = urlsplit(url).netloc
+        if ca_file is None:
+            self._connection = http.client.HTTPConnection(address, timeout=_TIMEOUT)
+        else:
+            trusted = ssl.create_default_context(cafile=ca_file)
+            self._connection = http.client.HTTPSConnection(address, timeout=_TIMEOUT, context=trusted)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes | None:
         """The answer's body; None if there was no answer, or it was an error."""

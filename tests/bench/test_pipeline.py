@@ -18,6 +18,7 @@ from support import Cli, closing_cli, connected
 from ingest.bench.pipeline.figures import medians
 from ingest.bench.pipeline.go_build import built_program
 from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
+from ingest.bench.pipeline.limits import limit_notes
 from ingest.bench.pipeline.session import in_turn
 from ingest.bench.pipeline.sweep import knee
 from ingest.cli.bench.pipeline import pipeline
@@ -28,7 +29,14 @@ pytestmark = pytest.mark.long
 
 HAS_GO = shutil.which("go") is not None
 """Whether this machine has a Go toolchain, without which the bare loop in Go is no contender."""
-COST = ("own_cpu_us_per_order", "redis_cpu_us_per_order", "postgres_cpu_us_per_order", "peak_pss_mb")
+COST = (
+    "own_cpu_us_per_order",
+    "redis_cpu_us_per_order",
+    "postgres_cpu_us_per_order",
+    "api_cpu_us_per_order",
+    "api_busy_cores",
+    "peak_pss_mb",
+)
 
 _AN_ORDER = """
 INSERT INTO orders VALUES ('1', 'placed', 'GBP', NULL, NULL, now(), NULL, 0, 0, '[]', now(), now(), 1, now(), now())
@@ -87,10 +95,11 @@ def built() -> None:
 @pytest.mark.timeout(600)  # the first build downloads and compiles the modules
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("rivals", [("bare", "go") if HAS_GO else ("bare",)], ids=" and ".join)
+@pytest.mark.parametrize("transport", [(), ("--tls",)], ids=["http", "https"])
 def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is_accounted_for(
-    cli: Cli, tmp_path: Path, rivals: tuple[str, ...]
+    cli: Cli, tmp_path: Path, rivals: tuple[str, ...], transport: tuple[str, ...]
 ) -> None:
-    small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", ",".join(rivals))
+    small = ("--orders", "300", "--latency", "0-0.01", "--in-flight", "50", "--vs", ",".join(rivals), *transport)
 
     said = report(cli.run("bench", "pipeline", *small, "--json", "--output", str(tmp_path), timeout=110))
 
@@ -107,8 +116,23 @@ def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is
         assert 0 < run["request_to_commit_p50_ms"] <= run["request_to_commit_p99_ms"]
         assert 0 < run["redis_bytes_per_queued_order"] < 1_000
     assert json.loads((tmp_path / "pipeline.json").read_text()) == said
+    assert any("over HTTPS" in note for note in said["notes"]) == bool(transport)
     assert "| service   |" in (tmp_path / "pipeline.md").read_text()
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_limit_that_is_none_of_the_contender_is_told() -> None:
+    rows = [
+        {"contender": name, "api_busy_cores": api, "busy_cores": machine}
+        for name, api, machine in (("service", 0.5, 1.7), ("bare", None, None), ("go", 0.93, 1.95))
+    ]
+
+    api, machine = limit_notes(rows, cores=2)
+
+    assert "was the limit of go: it used 0.93" in api
+    assert "All 2 cores were busy with go:" in machine
+    assert limit_notes(rows[:2], cores=2) == []
+    assert "of 0.1, 0.2:" in limit_notes([{**rows[2], "swept": value} for value in ("0.1", "0.2")], cores=4)[0]
 
 
 def test_contenders_take_turns_there_and_back_again() -> None:

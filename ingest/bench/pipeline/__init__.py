@@ -3,5 +3,5 @@
 Read in this order: `plan` (what is asked for), `contenders`, `bare` and `go_build` (what is measured; the folder `go` has the bare
 loop in Go), `load` (what announces the orders one by one), `session` (the runs, each the same) and `run` (its measured part),
 `readings` and `outcome` (what is measured and found), `figures` (computed from that), `compare` (contenders, or the values of a
-sweep), `tables` and `sweep` (the tables, charts and notes of both).
+sweep), `tables`, `sweep` and `limits` (the tables, charts and notes of both).
 """

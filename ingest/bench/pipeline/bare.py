@@ -10,6 +10,7 @@ everything in flight. It shares no code with the service but the order's type an
 import asyncio
 import os
 import signal
+import ssl
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -96,7 +97,9 @@ class BareLoop:
 async def _main(stream: str, in_flight: int) -> None:
     redis = Redis.from_url(os.environ["INGEST_REDIS_URL"], socket_timeout=None)
     postgres = await asyncpg.connect(os.environ["INGEST_POSTGRES_DSN"])
-    async with redis, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    ca_file = os.environ.get("INGEST_UPSTREAM_CA_FILE")
+    connector = aiohttp.TCPConnector(limit=0, ssl=ssl.create_default_context(cafile=ca_file) if ca_file else True)
+    async with redis, aiohttp.ClientSession(connector=connector) as http:
         loop = BareLoop(redis, postgres, http, stream, in_flight)
         work = asyncio.create_task(loop.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)

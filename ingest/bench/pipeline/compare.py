@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ingest.bench.pipeline.go_build import built_program
+from ingest.bench.pipeline.limits import limit_notes
 from ingest.bench.pipeline.plan import GO, SERVICE, Plan
 from ingest.bench.pipeline.session import Case, session
 from ingest.bench.pipeline.sweep import Sweep, sweep_chart, sweep_notes, sweep_table
@@ -31,7 +32,7 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -
         settings={**asdict(plan), "runs": runs, "redis_bytes_per_queued_order": queued},
         tables=tables(plan, rows),
         charts=[comparison_chart(plan, rows)],
-        notes=notes(plan, done, queued),
+        notes=[*notes(plan, done, queued), *limit_notes(rows)],
         runs=done,
     )
 
@@ -47,6 +48,6 @@ def run_sweep(plan: Plan, sweep: Sweep, *, runs: int, servers: Servers) -> Findi
         settings={**asdict(plan), "runs": runs, "sweep": sweep.option, "values": list(sweep.values), "knee": knee},
         tables=[sweep_table(sweep, plan, rows)],
         charts=[sweep_chart(sweep, plan, rows, knee)],
-        notes=sweep_notes(sweep, plan, done, knee),
+        notes=[*sweep_notes(sweep, plan, done, knee), *limit_notes(rows)],
         runs=done,
     )

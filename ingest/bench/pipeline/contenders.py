@@ -6,6 +6,7 @@ from ingest.bench.pipeline.bare import UPSERT
 from ingest.bench.pipeline.go_build import built_program
 from ingest.bench.pipeline.plan import BARE, GO, SERVICE, Plan
 from ingest.bench.stage import Stage
+from ingest.lab.simulated_api import RunningApi
 from ingest.queue.keys import DEFAULT_GROUP
 
 
@@ -19,8 +20,9 @@ class Service(ServiceContender):
 
     group = DEFAULT_GROUP
 
-    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
-        super().__init__(stage, api_url, {**plan.worker_settings(), **_bulk(plan, api_url)}, plan.commands)
+    def __init__(self, stage: Stage, plan: Plan, api: RunningApi) -> None:
+        settings = {**plan.worker_settings(), **_bulk(plan, api.url)}
+        super().__init__(stage, api.url, settings, plan.commands, ca_file=api.ca_file)
         self.consumers = plan.processes
 
 
@@ -30,8 +32,8 @@ class Bare(Contender):
     group = BARE_GROUP
     consumers = 1
 
-    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
-        super().__init__(stage, api_url)
+    def __init__(self, stage: Stage, plan: Plan, api: RunningApi) -> None:
+        super().__init__(stage, api.url, api.ca_file)
         self._in_flight = plan.in_flight
 
     def start(self) -> None:
@@ -45,8 +47,8 @@ class BareGo(Contender):
     group = "go"
     consumers = 1
 
-    def __init__(self, stage: Stage, plan: Plan, api_url: str) -> None:
-        super().__init__(stage, api_url)
+    def __init__(self, stage: Stage, plan: Plan, api: RunningApi) -> None:
+        super().__init__(stage, api.url, api.ca_file)
         self._in_flight = plan.in_flight
 
     def start(self) -> None:

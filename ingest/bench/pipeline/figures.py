@@ -120,6 +120,7 @@ def surroundings(used: Reading, load_cpu: float, seconds: float) -> Figures:
         "wall_seconds": round(seconds, 3),
         "other_busy_cores": round(max(0.0, other / seconds), 2) if seconds else None,
         "busy_cores": round(used.machine / seconds, 2) if seconds else None,
+        "api_busy_cores": round(used.api / seconds, 2) if seconds else None,
     }
 
 

@@ -33,6 +33,7 @@ class Plan:
         bulk: orders in one request of the service, to the list endpoint; 0 for one request for each.
         api_limit: requests at a time above which the external API answers 429; 0 for never.
         api_retry_after: seconds to wait that such an answer demands.
+        tls: whether the external API serves HTTPS.
         seed: of the arrivals and of the latencies.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     bulk: int = 0
     api_limit: int = 0
     api_retry_after: int = 1
+    tls: bool = False
     seed: int = 1
 
     def __post_init__(self) -> None:

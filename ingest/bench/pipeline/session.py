@@ -69,7 +69,7 @@ class Session:
         self._stage = on
         self._documents = sample_orders()
         self._api: RunningApi | None = None
-        self._api_options: list[str] = []
+        self._api_options: tuple[list[str], bool] | None = None
 
     def run(self, cases: Sequence[Case], runs: int) -> tuple[list[Figures], list[Figures]]:
         """Run each case several times, in turn; return the figures of all runs, and for each case the medians."""
@@ -91,7 +91,7 @@ class Session:
         empty = self._used_memory()
         load = self._load(plan, ids)
         queued = None if load else round((self._used_memory() - empty) / plan.orders, 1)
-        with closing(CONTENDERS[case.contender](stage, plan, api.url)) as running:
+        with closing(CONTENDERS[case.contender](stage, plan, api)) as running:
             seen = observe(plan, running, Readings(stage, running, api), load)
         meanwhile = load.answer(Announced) if load else Announced(0, 0.0)
         used = replace(seen.used, reads=seen.used.reads - meanwhile.batches)
@@ -133,11 +133,11 @@ class Session:
         return int(said["used_memory"])
 
     def _api_for(self, plan: Plan) -> RunningApi:
-        options = plan.api_options()
+        options = plan.api_options(), plan.tls
         if self._api is None or options != self._api_options:
             if self._api is not None:
                 self._api.stop()
-            self._api, self._api_options = self._stage.api(*options), options
+            self._api, self._api_options = self._stage.api(*plan.api_options(), tls=plan.tls), options
         return self._api
 
 

@@ -26,6 +26,8 @@ _COST = (
     Column("own_cpu_us_per_order_without_startup", "without start-up"),
     Column("redis_cpu_us_per_order", "Redis"),
     Column("postgres_cpu_us_per_order", "PostgreSQL"),
+    Column("api_cpu_us_per_order", "API"),
+    Column("api_busy_cores", "API, cores", 2),
     Column("redis_round_trips_per_order", "Redis round trips/order", 2),
     Column("peak_pss_mb", "peak memory (PSS), MB", 1),
 )
@@ -102,7 +104,7 @@ def notes(plan: Plan, runs: Sequence[Figures], queued: float | None) -> list[str
     stopped = {code for run in runs for code in run["exit_codes"]} - {0}
     found = {
         f"Medians of {count} runs each, contenders in turn; of lost, dead letters and wrong rows the worst.": count > 1,
-        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}.": True,
+        f"{plan.orders:,} orders, {_arrival(plan)}; the external API answers in {plan.latency} s, {_size(plan)}{_transport(plan)}.": True,
         f"The service: {', '.join(_service(plan))}.": True,
         f"Moments of commits are {clock}.": True,
         "Start-up is the CPU time that the contender used until all of it had begun to read; the servers' is counted from there.": True,
@@ -164,6 +166,10 @@ def _service(plan: Plan) -> list[str]:
 
 def _size(plan: Plan) -> str:
     return f"with about {plan.order_bytes:,} bytes" if plan.order_bytes else "with real orders, 2 KB in the mean"
+
+
+def _transport(plan: Plan) -> str:
+    return ", over HTTPS with connections that stay open" if plan.tls else ""
 
 
 def _arrival(plan: Plan) -> str:

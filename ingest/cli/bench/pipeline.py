@@ -14,6 +14,8 @@ Examples:
 
 `ingest bench pipeline --latency 0-0.002 --in-flight 200 --processes 1 --orders 20000` finds the service's own limit.
 
+`ingest bench pipeline --tls --vs bare,go` measures over HTTPS, and compares with bare loops in Python and in Go.
+
 `ingest bench pipeline --rate 400` lets orders arrive at random, for end-to-end latency.
 
 `ingest bench pipeline --kill-at 0.4` kills a worker process on the way; `--kill command` one of two whole commands.
@@ -41,6 +43,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
             _LOAD, "Approximate length of an order's document; 0: real orders as they are, with a mean of 2 KB.", min=0
         ),
     ] = 1_000,
+    tls: Annotated[bool, _option(_LOAD, "The external API over HTTPS.")] = False,
     rate: Annotated[float, _option(_LOAD, "Orders per second, arriving at random; 0: all at once.", min=0)] = 0.0,
     in_flight: Annotated[int, _option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
     processes: Annotated[int, _option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
@@ -131,6 +134,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         bulk=bulk,
         api_limit=api_limit,
         api_retry_after=api_retry_after,
+        tls=tls,
         seed=seed,
     )
     servers = Servers(redis_url, postgres_dsn)
