@@ -130,7 +130,7 @@ def test_a_limit_that_is_none_of_the_contender_is_told() -> None:
     api, machine = limit_notes(rows, cores=2)
 
     assert "was the limit of go: it used 0.93" in api
-    assert "All 2 cores were busy with go:" in machine
+    assert "All 2 cores were busy during the runs of go:" in machine
     assert limit_notes(rows[:2], cores=2) == []
     assert "of 0.1, 0.2:" in limit_notes([{**rows[2], "swept": value} for value in ("0.1", "0.2")], cores=4)[0]
 

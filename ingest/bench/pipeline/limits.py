@@ -28,8 +28,8 @@ def limit_notes(rows: Sequence[Figures], cores: int | None = None) -> list[str]:
         )
     if machine:
         found.append(
-            f"All {cores} cores were busy with {_names(machine)}: the throughput depends on what the servers and the API use "
-            "as well; compare own CPU per order."
+            f"All {cores} cores were busy during the runs of {_names(machine)}: the throughput depends on whatever ran beside "
+            "the contender; compare own CPU per order."
         )
     return found
 

@@ -39,7 +39,7 @@ type queue struct {
 func newQueue(ctx context.Context, url, stream string) (*queue, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
-		return nil, err
+		return nil, errors.New("INGEST_REDIS_URL cannot be read") // the error itself shows the URL, with its password
 	}
 	options.PoolSize = 2 // one reads, one acks
 	options.DisableIdentity = true
