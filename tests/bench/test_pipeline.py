@@ -106,6 +106,7 @@ def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is
     assert [run["contender"] for run in said["runs"]] == ["service", *rivals]
     for run in said["runs"]:
         assert_all_stored(run, 300)
+        assert run["api_scheme"] == ("https" if transport else "http")
         assert run["requests"] == 300
         assert run["duplicate_fetches"] == 0
         assert run["peak_concurrency"] <= 50

@@ -100,6 +100,7 @@ class Session:
             **({} if case.swept is None else {"swept": case.swept}),
             "contender": case.contender,
             "in_flight": plan.in_flight,
+            "api_scheme": api.url.partition(":")[0],
             **speed(plan, stats, outcome),
             **cost(seen.startup_cpu, used, len(outcome.rows)),
             "peak_pss_mb": round(seen.peak_memory / 1e6, 1),
