@@ -192,7 +192,7 @@ def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextMana
     """
     match kind:
         case "aiohttp":
-            from ingest.upstream.aiohttp_transport import AiohttpTransport  # noqa: PLC0415  only one of the two is needed
+            from ingest.upstream.aiohttp_transport import AiohttpTransport  # noqa: PLC0415  only one of them is needed
 
             return AiohttpTransport.open
         case "curl":
@@ -200,6 +200,10 @@ def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextMana
             from ingest.upstream.curl_transport import CurlTransport  # noqa: PLC0415  as above, and it is an extra
 
             return CurlTransport.open
+        case "native":
+            from ingest.upstream import native_transport  # noqa: PLC0415  as above
+
+            return native_transport.opened
         case _:
             assert_never(kind)
 

@@ -17,7 +17,7 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.transport import Kind
 
 # libcurl is driven by an epoll.
-KINDS: list[Kind] = ["aiohttp", "curl"] if sys.platform == "linux" else ["aiohttp"]
+KINDS: list[Kind] = ["aiohttp", "native", "curl"] if sys.platform == "linux" else ["aiohttp", "native"]
 
 
 @pytest.fixture(params=KINDS)
