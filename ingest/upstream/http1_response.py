@@ -110,10 +110,12 @@ class ResponseParser:
     # ---- called by llhttp ----
 
     def on_message_begin(self) -> None:
+        """A response begins."""
         if self.is_complete:
             raise Malformed("there is data after the response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """A header or a trailer."""
         if self._in_body:  # a trailer
             self._head_bytes += len(name) + len(value)
             if self._head_bytes > HEAD_LIMIT:
@@ -134,6 +136,7 @@ class ResponseParser:
             self._is_chunked = True
 
     def on_headers_complete(self) -> None:
+        """The head has ended."""
         self.status = self._parser.get_status_code()
         if self.status < 200:
             return
@@ -145,6 +148,7 @@ class ResponseParser:
             raise TooLarge
 
     def on_body(self, part: bytes) -> None:
+        """A part of the body."""
         if self.is_declined:
             return
         self._size += len(part)
@@ -153,6 +157,7 @@ class ResponseParser:
         self._body.append(part)
 
     def on_message_complete(self) -> None:
+        """The response has ended; it may have been an interim one."""
         if self.status >= 200:
             self.is_complete = True
             self.can_continue = self._parser.should_keep_alive()
@@ -183,6 +188,8 @@ def decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
                 # zlib's format by the standard; some servers send it without its head.
                 is_zlib = body[0] & 0x0F == 8 and len(body) > 1 and int.from_bytes(body[:2]) % 31 == 0
                 return _inflated(body, limit, zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)[0]
+            case _:
+                pass
     except zlib.error:
         pass
     raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding says")

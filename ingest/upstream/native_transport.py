@@ -261,10 +261,10 @@ class NativeTransport:
         try:
             parts = urlsplit(url)
             scheme, host, port = parts.scheme, parts.hostname, parts.port
+            if scheme not in _PORTS or not host:
+                raise ValueError
         except ValueError:
-            scheme, host, port = "", None, None
-        if scheme not in _PORTS or not host:
-            raise NoResponse("the address is not an HTTP URL", reached=False)
+            raise NoResponse("the address is not an HTTP URL", reached=False) from None
         prefix = f"{parts.scheme}://{parts.netloc}"
         origin = self._origins.get(prefix)
         if origin is None:
