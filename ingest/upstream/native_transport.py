@@ -260,15 +260,12 @@ class NativeTransport:
         """
         try:
             parts = urlsplit(url)
-            scheme, host, port = parts.scheme, parts.hostname, parts.port
-            if scheme not in _PORTS or not host:
-                raise ValueError
-        except ValueError:
+            scheme, host, port = parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme]
+        except (ValueError, KeyError):
             raise NoResponse("the address is not an HTTP URL", reached=False) from None
         prefix = f"{parts.scheme}://{parts.netloc}"
         origin = self._origins.get(prefix)
         if origin is None:
-            port = port or _PORTS[scheme]
             named = f"[{host}]" if ":" in host else host
             at = named if port == _PORTS[scheme] else f"{named}:{port}"
             fixed: tuple[tuple[str, str], ...] = (("Host", at), *_ACCEPTED)

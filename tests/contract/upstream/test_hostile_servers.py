@@ -1,0 +1,202 @@
+"""Servers that break HTTP, by mistake or on purpose: a doubtful response is a fault, and never a document."""
+
+import asyncio
+import gzip
+import zlib
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from raw_http import LIMITS, http, serving
+
+from ingest.upstream.client import transport_opener
+from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport
+
+SMALL = replace(LIMITS, body=100_000)
+CHUNKED = "Transfer-Encoding: chunked"
+
+# What no client may take for a document.
+BROKEN = {
+    "a chunk's size is no number": http(b"zz\r\n{}\r\n0\r\n\r\n", CHUNKED),
+    "a chunk's size is negative": http(b"-2\r\n{}\r\n0\r\n\r\n", CHUNKED),
+    "a chunk's size is too large for any number": http(b"f" * 40 + b"\r\n{}\r\n0\r\n\r\n", CHUNKED),
+    "a chunk is longer than its size": http(b"2\r\n{}{}\r\n0\r\n\r\n", CHUNKED),
+    "the last chunk is missing": http(b"2\r\n{}\r\n", CHUNKED),
+    "the body is shorter than its length": http(b"{}", "Content-Length: 3"),
+    "the length is no number": http(b"{}", "Content-Length: two"),
+    "the length is negative": http(b"{}", "Content-Length: -2"),
+    "the head breaks off": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "there is no head": b"{}",
+    "another protocol": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "nothing": b"",
+    "not compressed as it says": http(b"{}", "Content-Encoding: gzip", "Content-Length: 2"),
+    "the head does not end": b"HTTP/1.1 200 OK\r\n" + b"X-Filler: " + b"x" * 300_000,
+    "the head has no end of headers": b"HTTP/1.1 200 OK\r\n" + b"X-Filler: xxxxxxxxxx\r\n" * 20_000,
+}
+# What the strict client refuses as well; others take the document that they find.
+DOUBTFUL = {
+    "bytes after the end": http(b"{}{}", "Content-Length: 2"),
+    "a second response": http(b"{}", "Content-Length: 2") * 2,
+    "two lengths": http(b"{}", "Content-Length: 2", "Content-Length: 2"),
+    "two lengths that differ": http(b"{}{}", "Content-Length: 2", "Content-Length: 4"),
+    "a length with chunks": http(b"2\r\n{}\r\n0\r\n\r\n", CHUNKED, "Content-Length: 2"),
+    "a coding that is not supported": http(b"{}", "Transfer-Encoding: gzip, chunked"),
+    "chunks twice": http(b"2\r\n{}\r\n0\r\n\r\n", CHUNKED, CHUNKED),
+    "chunks that are not the last coding": http(b"{}", "Transfer-Encoding: chunked, gzip"),
+    "a length with a sign": http(b"{}", "Content-Length: +2"),
+    "lines without a carriage return": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
+    "a space before the colon": http(b"{}", "Content-Length : 2"),
+    "a folded header": http(b"{}", "X-Long: a\r\n b", "Content-Length: 2"),
+    "an unknown content coding": http(b"{}", "Content-Encoding: br", "Content-Length: 2"),
+    "compressed, and broken off": http(
+        gzip.compress(b"{}" * 99)[:-9],
+        "Content-Encoding: gzip",
+        f"Content-Length: {len(gzip.compress(b'{}' * 99)) - 9}",
+    ),
+    "two content codings": http(b"{}", "Content-Encoding: gzip", "Content-Encoding: gzip", "Content-Length: 2"),
+    "another protocol is chosen": http(b"", "Upgrade: h2c", "Connection: upgrade", status="101 Switching Protocols"),
+    "interim responses without end": http(b"", status="103 Early Hints") * 50 + http(b"{}", "Content-Length: 2"),
+}
+
+
+@asynccontextmanager
+async def answered(
+    kind: Kind, answer: bytes, *, closes: bool = True
+) -> AsyncIterator[tuple[Transport, str, list[bytes]]]:
+    """A transport, the URL of a server that answers with these bytes, and the heads that the server has received."""
+    heads: list[bytes] = []
+
+    async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
+        heads.append(head)
+        writer.write(answer)
+        await writer.drain()
+        if closes:
+            writer.close()
+
+    async with serving(write) as port, transport_opener(kind)(Options(SMALL, False, None)) as transport:
+        yield transport, f"http://127.0.0.1:{port}/", heads
+
+
+@pytest.mark.parametrize("answer", BROKEN.values(), ids=BROKEN)
+async def test_a_broken_response_is_no_document(kind: Kind, answer: bytes) -> None:
+    async with answered(kind, answer) as (transport, url, _):
+        with pytest.raises((NoResponse, TooLarge)) as failed:
+            await transport.send(url, {})
+
+    assert "xxxx" not in str(failed.value)
+
+
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
+@pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
+async def test_a_doubtful_response_is_no_document_either(kind: Kind, answer: bytes) -> None:
+    async with answered(kind, answer, closes=False) as (transport, url, heads):
+        with pytest.raises(NoResponse):
+            await transport.send(url, {})
+
+    assert len(heads) == 1
+
+
+async def test_interim_responses_are_passed_over(kind: Kind) -> None:
+    answer = http(b"", "Link: <x>", status="103 Early Hints") * 2 + http(b"{}", "Content-Length: 2")
+
+    async with answered(kind, answer, closes=False) as (transport, url, _):
+        assert await transport.send(url, {}) == b"{}"
+
+
+@pytest.mark.parametrize("size", [1, 7])
+async def test_a_response_may_come_in_any_pieces(kind: Kind, size: int) -> None:
+    whole = http(b"5\r\n[1,2,\r\n2;x=y\r\n3]\r\n0\r\nX-Trailer: t\r\n\r\n", CHUNKED)
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        for first in range(0, len(whole), size):
+            writer.write(whole[first : first + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with serving(write) as port, transport_opener(kind)(Options(SMALL, False, None)) as transport:
+        for _ in range(2):
+            assert await transport.send(f"http://127.0.0.1:{port}/", {}) == b"[1,2,3]"
+
+
+@pytest.mark.parametrize(
+    ("coding", "body"),
+    [
+        ("gzip", gzip.compress(b'{"a":1}')),
+        ("GZIP", gzip.compress(b'{"a":1}')),
+        ("deflate", zlib.compress(b'{"a":1}')),
+        ("identity", b'{"a":1}'),
+    ],
+)
+async def test_compressed_documents_are_decompressed(kind: Kind, coding: str, body: bytes) -> None:
+    answer = http(body, f"Content-Encoding: {coding}", f"Content-Length: {len(body)}")
+
+    async with answered(kind, answer) as (transport, url, _):
+        assert await transport.send(url, {}) == b'{"a":1}'
+
+
+@pytest.mark.parametrize("kind", ["native", "aiohttp"], indirect=True)
+async def test_a_document_may_be_compressed_in_parts(kind: Kind) -> None:
+    body = gzip.compress(b'{"a":') + gzip.compress(b"1}")
+
+    async with answered(kind, http(body, "Content-Encoding: gzip", f"Content-Length: {len(body)}")) as (
+        transport,
+        url,
+        _,
+    ):
+        assert await transport.send(url, {}) == b'{"a":1}'
+
+
+async def test_a_document_that_is_small_only_while_compressed_is_too_large(kind: Kind) -> None:
+    body = gzip.compress(b" " * 50_000_000)
+
+    async with answered(kind, http(body, "Content-Encoding: gzip", f"Content-Length: {len(body)}")) as (
+        transport,
+        url,
+        _,
+    ):
+        with pytest.raises(TooLarge):
+            await transport.send(url, {})
+
+
+async def test_a_body_may_end_with_the_connection(kind: Kind) -> None:
+    async with answered(kind, http(b"{}")) as (transport, url, _):
+        assert await transport.send(url, {}) == b"{}"
+
+
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
+async def test_a_response_that_nobody_asked_for_ends_the_connection(kind: Kind) -> None:
+    """Taken for the response to the next request, it would be another order's document."""
+    is_idle, is_closed = asyncio.Event(), asyncio.Event()
+
+    async def write(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:
+        if b"/second" in head:
+            writer.write(http(b'{"right":1}', "Content-Length: 11"))
+            return
+        writer.write(http(b"{}", "Content-Length: 2"))
+        await is_idle.wait()
+        writer.write(http(b'{"wrong":1}', "Content-Length: 11"))
+        try:
+            assert await reader.read() == b""
+        finally:
+            is_closed.set()
+
+    async with serving(write) as port, transport_opener(kind)(Options(SMALL, False, None)) as transport:
+        assert await transport.send(f"http://127.0.0.1:{port}/first", {}) == b"{}"
+        is_idle.set()
+        await is_closed.wait()
+
+        assert await transport.send(f"http://127.0.0.1:{port}/second", {}) == b'{"right":1}'
+
+
+async def test_an_error_without_end_is_decided_by_its_status(kind: Kind) -> None:
+    async with answered(kind, http(b"oh", "Content-Length: 100000000", status="404 No"), closes=False) as (
+        transport,
+        url,
+        _,
+    ):
+        with pytest.raises(NoDocument) as declined:
+            await transport.send(url, {})
+
+    assert declined.value.status == 404
