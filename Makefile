@@ -115,7 +115,7 @@ pictures:  ## write the pictures of docs/explanation/architecture from their tex
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
 	$(compile) --extra embedded --extra bench --extra curl --extra ed25519 --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
 	$(compile) --extra embedded --group build --constraints requirements-dev.lock --output-file requirements-demo.lock pyproject.toml
-	$(compile) --extra curl --extra ed25519 --extra upstream --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(compile) --extra curl --extra ed25519 --constraints requirements-dev.lock --output-file requirements.lock pyproject.toml
 	$(compile) --group build --constraints requirements-dev.lock --output-file requirements-build.lock
 
 .PHONY: python
