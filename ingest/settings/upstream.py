@@ -70,7 +70,8 @@ class UpstreamSettings(BaseSettings):
     upstream_tries: Positive = Field(3, description="Immediate tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Maximum size of an order document, in bytes")
     upstream_client: Annotated[Literal["aiohttp", "curl", "native"], BeforeValidator(lower)] = Field(
-        "aiohttp", description="HTTP client for the external API: aiohttp, native (needs less CPU time), or curl (extra `curl`)"
+        "aiohttp",
+        description="HTTP client for the external API: aiohttp, native (needs less CPU time), or curl (extra `curl`)",
     )
     upstream_bulk_url: str = Field(
         "",

@@ -5,11 +5,15 @@ aborts its connection.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
 from ingest.upstream.http1_response import Malformed, ResponseParser
-from ingest.upstream.transport import NoResponse, TooLarge
+from ingest.upstream.transport import NoDocument, NoResponse, OnHeaders, TooLarge
+
+# An error's body is received up to here, so that the connection can be used again.
+_LONGEST_UNREAD = 64 * 1024
 
 
 class ClosedEarly(NoResponse):
@@ -21,59 +25,78 @@ class Http1Connection(asyncio.Protocol):
 
     Args:
         body_limit: most bytes of a decompressed body.
+        idle: where the connection puts itself when the next request may be sent.
         on_end: called when the connection has been closed.
 
     Attributes:
         heard_at: when something was last sent or received, by the loop's clock.
         deadline: until when the request has to be answered.
-        is_open: whether it is connected.
-        is_reused: whether the request is not its first.
+        is_open: whether requests may be sent.
     """
 
-    def __init__(self, body_limit: int, on_end: Callable[["Http1Connection"], None]) -> None:
+    __slots__ = (
+        "_answered",
+        "_idle",
+        "_is_reused",
+        "_loop",
+        "_on_end",
+        "_on_headers",
+        "_parser",
+        "_transport",
+        "_unread",
+        "deadline",
+        "heard_at",
+        "is_open",
+    )
+
+    def __init__(
+        self, body_limit: int, idle: list["Http1Connection"], on_end: Callable[["Http1Connection"], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._parser = ResponseParser(body_limit)
+        self._idle = idle
         self._on_end = on_end
+        self._on_headers: OnHeaders | None = None
         self._transport: Any = None
-        self._answered: asyncio.Future[ResponseParser] | None = None
+        self._answered: asyncio.Future[bytes] | None = None
+        # Bytes of an error's body that may still arrive; 0: none is waited for.
+        self._unread = 0
         self.heard_at = self.deadline = 0.0
-        self.is_open = self.is_reused = False
+        self.is_open = self._is_reused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self._transport = cast("asyncio.Transport", transport)
         self.is_open = True
 
-    def request(self, head: bytes, deadline: float) -> "asyncio.Future[ResponseParser]":
-        """Send a request; the result has the complete response until the next request."""
-        now = self._loop.time()
-        self.heard_at, self.deadline = now, deadline
+    def request(
+        self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None
+    ) -> "asyncio.Future[bytes]":
+        """Send a request; returns the future of its document."""
+        self.heard_at, self.deadline, self._on_headers = now, deadline, on_headers
         answered = self._answered = self._loop.create_future()
-        self._transport.write(head)
+        self._transport.write(sent)
         return answered
 
-    def ready(self) -> bool:
-        """Prepare for the next request; return whether there may be one."""
-        transport = self._transport
-        if not (self.is_open and self._parser.can_continue) or transport.is_closing():
-            return False
-        if transport.get_write_buffer_size():
-            return False  # answered before the whole request was sent
-        self.is_reused = True
-        self._parser.expect()
-        return True
+    def cancel(self, answered: "asyncio.Future[bytes]") -> None:
+        """Close at once if this request is running; by now the connection may have another one."""
+        if self._answered is answered:
+            self.abort()
+
+    def is_late(self, now: float, read_timeout: float) -> bool:
+        """Whether a response is overdue."""
+        is_busy = self._answered is not None or self._unread
+        return bool(is_busy) and now > min(self.deadline, self.heard_at + read_timeout)
 
     def abort(self) -> None:
         """Close at once; a request that waits is left to its caller."""
         self._answered = None
-        if self._transport is not None:
-            self._transport.abort()
+        self._close()
 
     def fail(self, error: Exception) -> None:
         """Close at once, and end the request that waits with this error."""
         answered, self._answered = self._answered, None
-        if self._transport is not None:
-            self._transport.abort()
+        self._close()
         if answered is not None and not answered.done():
             answered.set_exception(error)
 
@@ -81,11 +104,11 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """A part of the response; with nothing asked for, the connection is of no use."""
-        if self._answered is None:
-            self._transport.abort()
+        parser = self._parser
+        if self._answered is None and not self._unread:
+            self._close()
             return
         self.heard_at = self._loop.time()
-        parser = self._parser
         try:
             parser.feed(data)
         except Malformed as error:
@@ -94,31 +117,86 @@ class Http1Connection(asyncio.Protocol):
         except TooLarge as error:
             self.fail(error)
             return
-        if parser.is_complete or parser.is_declined:
-            self._finish()
+        if parser.is_complete:
+            if self._answered is not None:
+                self._answer()
+            self._continue()
+        elif parser.is_declined:
+            self._leave_unread(len(data))
 
     def eof_received(self) -> bool:
         """The server has sent everything: the connection is closed."""
+        self.is_open = False
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed, by either side."""
         self.is_open = False
         if self._answered is not None:
-            if exc is None and self._parser.end_of_file():
-                self._finish()
+            if exc is None and self._parser.end_of_file() and self._is_end_authentic():
+                self._answer()
             else:
                 self.fail(self._lost(exc))
         self._on_end(self)
 
-    def _finish(self) -> None:
-        answered, self._answered = self._answered, None
-        if answered is not None and not answered.done():
-            answered.set_result(self._parser)
+    # ----
+
+    def _answer(self) -> None:
+        """End the request with what the response says."""
+        answered = cast("asyncio.Future[bytes]", self._answered)
+        parser = self._parser
+        if not answered.done():
+            try:
+                document = parser.document()
+                if self._on_headers is not None:
+                    self._on_headers(parser.named_headers())
+            except (NoDocument, TooLarge, NoResponse) as error:
+                answered.set_exception(error)
+            else:
+                answered.set_result(document)
+        self._answered = None
+
+    def _continue(self) -> None:
+        """Wait for the next request, if there may be one."""
+        # With something unsent, it was answered before the whole request had been sent.
+        if self.is_open and self._parser.can_continue and not self._transport.get_write_buffer_size():
+            self._unread = 0
+            self._is_reused = True
+            self._parser.expect()
+            self._idle.append(self)
+        else:
+            self._close()
+
+    def _leave_unread(self, size: int) -> None:
+        """End the request at an error's head; its body is received, and forgotten, for the sake of the connection."""
+        if self._answered is not None:
+            self._answer()
+            self._unread = _LONGEST_UNREAD
+        self._unread -= size
+        if self._unread <= 0:
+            self._unread = 0
+            self._close()
+
+    def _close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _is_end_authentic(self) -> bool:
+        """Whether TLS says that the server has ended the connection: somebody else can end it below TLS."""
+        tls = self._transport.get_extra_info("ssl_object")
+        if tls is None:
+            return True
+        try:
+            return tls.read(1) == b""
+        except ssl.SSLZeroReturnError:
+            return True
+        except (ssl.SSLError, OSError, ValueError):
+            return False
 
     def _lost(self, error: Exception | None) -> NoResponse:
         if not self._parser.has_begun:
-            kind = ClosedEarly if self.is_reused else NoResponse
+            kind = ClosedEarly if self._is_reused else NoResponse
             return kind("the connection was closed before the response")
         if isinstance(error, OSError) and error.strerror:
             return NoResponse(f"the connection failed: {error.strerror}")

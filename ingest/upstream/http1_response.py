@@ -1,22 +1,22 @@
-"""One HTTP/1.1 response as it arrives: parsed strictly, within limits, decompressed.
+"""One HTTP/1.1 response as it arrives, parsed strictly and within limits.
 
 llhttp parses, by `httptools`. Whatever is doubtful (two lengths, bytes after the end, an unknown coding) is an error and never a
 document. After an error, and after a response that says so, the connection is not used again.
 """
 
-import zlib
-from collections.abc import Sequence
 from typing import Any
 
 import httptools
 from multidict import CIMultiDict
 
-from ingest.upstream.transport import NoDocument, NoResponse, TooLarge, has_document
+from ingest.upstream.content_coding import decompressed
+from ingest.upstream.transport import NoDocument, TooLarge, has_document
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of the head, and of the trailers, of a response."""
 _MOST_INTERIM = 10
 _NOTHING = b""
+_USUAL_START = b"HTTP/1.1 "
 
 
 class Malformed(Exception):
@@ -36,28 +36,40 @@ class ResponseParser:
         has_begun: whether anything of a response has arrived.
     """
 
+    __slots__ = (
+        "_body",
+        "_body_limit",
+        "_coding",
+        "_in_body",
+        "_interim",
+        "_is_chunked",
+        "_is_usual",
+        "_length",
+        "_overhead",
+        "_parser",
+        "_size",
+        "can_continue",
+        "has_begun",
+        "headers",
+        "is_complete",
+        "is_declined",
+        "status",
+    )
+
     def __init__(self, body_limit: int) -> None:
         self._body_limit = body_limit
-        self.begin()
-
-    def begin(self) -> None:
-        """Expect a response from the start."""
         self._parser: Any = httptools.HttpResponseParser(self)
         self.expect()
 
     def expect(self) -> None:
         """Expect the next response on the same connection."""
-        self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
         self.is_complete = self.is_declined = self.can_continue = self.has_begun = False
-        self._head_bytes = 0
-        self._in_body = False
-        self._interim = 0
+        self._in_body = self._is_chunked = self._is_usual = False
+        self.status = self._interim = self._size = self._overhead = 0
         self._length: int | None = None
-        self._is_chunked = False
         self._coding = _NOTHING
         self._body: list[bytes] = []
-        self._size = 0
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def feed(self, data: bytes) -> None:
         """Parse what has arrived.
@@ -66,10 +78,10 @@ class ResponseParser:
             Malformed: it is no response, or more than one.
             TooLarge: its body is over the limit.
         """
-        self.has_begun = True
-        if not self._in_body:
-            # Nothing else limits a head that does not end.
-            self._head_bytes += len(data)
+        if not self.has_begun:
+            self.has_begun = True
+            self._is_usual = data.startswith(_USUAL_START)
+        size = self._size
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -78,11 +90,9 @@ class ResponseParser:
         except httptools.HttpParserUpgrade:
             raise Malformed("the server switches to another protocol") from None
         except httptools.HttpParserError:
-            if self.is_declined:
-                return
             raise Malformed("the response is not valid HTTP") from None
-        if not self._in_body and self._head_bytes > HEAD_LIMIT:
-            raise Malformed("the head of the response is too long")
+        if (not self.is_complete and self._size == size) or len(data) > HEAD_LIMIT:
+            self._limit_overhead(len(data) if self._size == size else 0)
 
     def end_of_file(self) -> bool:
         """Return whether the connection's end is the response's, as for a body without a length."""
@@ -116,11 +126,8 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header or a trailer."""
-        if self._in_body:  # a trailer
-            self._head_bytes += len(name) + len(value)
-            if self._head_bytes > HEAD_LIMIT:
-                raise Malformed("the trailers of the response are too long")
-            return
+        if self._in_body:
+            return  # a trailer
         self.headers.append((name, value))
         size = len(name)
         if size == 14:
@@ -137,28 +144,31 @@ class ResponseParser:
 
     def on_headers_complete(self) -> None:
         """The head has ended."""
-        self.status = self._parser.get_status_code()
-        if self.status < 200:
+        status = self.status = self._parser.get_status_code()
+        if not self._is_usual:
+            self._check_version()
+        if status < 200:
+            if status < 100 or status == 101:
+                raise Malformed("the status of the response is not one of HTTP, or was not asked for")
             return
         self._in_body = True
-        self._head_bytes = 0
-        if self.status != 200 and not has_document(self.status):
+        if status != 200 and not has_document(status):
             self.is_declined = True
         elif self._length is not None and self._length > self._body_limit:
             raise TooLarge
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
+        self._size += len(part)
         if self.is_declined:
             return
-        self._size += len(part)
         if self._size > self._body_limit:
             raise TooLarge
         self._body.append(part)
 
     def on_message_complete(self) -> None:
         """The response has ended; it may have been an interim one."""
-        if self.status >= 200:
+        if self._in_body:
             self.is_complete = True
             self.can_continue = self._parser.should_keep_alive()
             return
@@ -166,61 +176,17 @@ class ResponseParser:
         self._interim += 1
         if self._interim > _MOST_INTERIM:
             raise Malformed("there are too many interim responses")
+        self._is_usual = False
         self.headers, self._length, self._coding, self._is_chunked = [], None, _NOTHING, False
 
+    def _limit_overhead(self, size: int) -> None:
+        """Limit what is no part of a body: nothing else does for a head, a chunk's head or trailers that do not end."""
+        self._overhead += size
+        if max(self._overhead, sum(len(name) + len(value) for name, value in self.headers)) > HEAD_LIMIT:
+            raise Malformed("the head or the trailers of the response are too long")
 
-def decompressed(coding: bytes, body: bytes, limit: int) -> bytes:
-    """Return a body without its content coding; `limit` is the most bytes of it.
-
-    Raises:
-        NoResponse: the coding is another one than we accept, or the body is not coded so.
-        TooLarge: it is over the limit.
-    """
-    if coding == b"identity":
-        return body
-    if not body:
-        return body
-    try:
-        match coding:
-            case b"gzip" | b"x-gzip":
-                return _gunzip(body, limit)
-            case b"deflate":
-                # zlib's format by the standard; some servers send it without its head.
-                is_zlib = body[0] & 0x0F == 8 and len(body) > 1 and int.from_bytes(body[:2]) % 31 == 0
-                return _inflated(body, limit, zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)[0]
-            case _:
-                pass
-    except zlib.error:
-        pass
-    raise NoResponse("the response body cannot be read: it is not compressed as its Content-Encoding says")
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
-    parts: list[bytes] = []
-    while body:
-        part, body = _inflated(body, limit - sum(map(len, parts)), 16 + zlib.MAX_WBITS)
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _inflated(body: bytes, limit: int, window: int) -> tuple[bytes, bytes]:
-    """Return what one compressed stream contains, and what follows it."""
-    stream = zlib.decompressobj(window)
-    content = stream.decompress(body, limit + 1)
-    if len(content) > limit:
-        raise TooLarge
-    if not stream.eof:
-        raise zlib.error
-    return content, stream.unused_data
-
-
-def head_of(method: str, target: str, headers: Sequence[tuple[str, str]]) -> bytes:
-    """Return the head of a request.
-
-    Raises:
-        ValueError: a part of it would not be a single line.
-    """
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
-    if any(character in line for line in lines for character in "\r\n\0"):
-        raise ValueError("a request has a line break in its target or a header")
-    return "\r\n".join(lines).encode("latin-1")
+    def _check_version(self) -> None:
+        """Refuse what is not HTTP/1, and chunks from an HTTP/1.0 server (RFC 9112, section 6.1)."""
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
+            raise Malformed("the response is not valid HTTP/1.1")

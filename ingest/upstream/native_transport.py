@@ -5,55 +5,19 @@ requests.
 """
 
 import asyncio
-import socket
 import ssl
-from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from urllib.parse import unquote, urlsplit
 
 import aiohappyeyeballs
 
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
-from ingest.upstream.http1_response import ResponseParser, head_of
+from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
-from ingest.upstream.transport import (
-    DNS_CACHE,
-    KEEP_ALIVE,
-    Method,
-    NoResponse,
-    OnHeaders,
-    Options,
-    Transport,
-)
+from ingest.upstream.transport import KEEP_ALIVE, Method, NoResponse, OnHeaders, Options, Transport
 
 _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
-_PORTS = {"http": 80, "https": 443}
-_AFTER_ORIGIN = ("", "/", "?", "#")
-_ACCEPTED = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", "order-ingest"))
-
-
-@dataclass(slots=True)
-class _Origin:
-    """A server, and the connections to it.
-
-    Attributes:
-        prefix: what its URLs begin with.
-        fixed: headers of all requests.
-        idle: connections that wait for a request, the one used last at the end.
-        addresses: of the host, until `known_until`.
-    """
-
-    prefix: str
-    host: str
-    port: int
-    is_tls: bool
-    fixed: tuple[tuple[str, str], ...] = field(repr=False)
-    idle: list[Http1Connection] = field(default_factory=list)
-    addresses: list[aiohappyeyeballs.AddrInfoType] = field(default_factory=list)
-    known_until: float = 0.0
 
 
 @asynccontextmanager
@@ -77,15 +41,13 @@ class NativeTransport:
 
     def __init__(self, options: Options) -> None:
         self._loop = asyncio.get_running_loop()
-        self._limits = options.limits
+        limits = self._limits = options.limits
+        self._total = limits.total
         self._tls = context_of(options.tls) if options.is_tls else None
-        self._origins: dict[str, _Origin] = {}
-        self._origin: _Origin | None = None
+        # By the prefix of their URLs; the one that was used last.
+        self._origins: dict[str, Origin] = {}
+        self._origin: Origin | None = None
         self._connections: set[Http1Connection] = set()
-        # The headers given last, and the part of a request's head that is made of them: requests share a mapping.
-        self._given: Mapping[str, str] | None = None
-        self._heads: dict[str, str] = {}
-        limits = options.limits
         self._check_every = min(1.0, max(0.02, min(limits.read, limits.total) / 8))
         self._watch: asyncio.TimerHandle | None = None
         self._closed: asyncio.Event | None = None
@@ -100,31 +62,25 @@ class NativeTransport:
     ) -> bytes:
         """See `Transport`."""
         origin = self._origin
-        # What follows the prefix must begin a path: another host's name may begin as this one's.
-        if origin is None or not url.startswith(origin.prefix) or url[len(origin.prefix) :][:1] not in _AFTER_ORIGIN:
+        if origin is None or not url.startswith(origin.root):
             origin = self._origin = self._origin_of(url)
-        request = self._request(origin, url, headers, method, body)
-        deadline = self._loop.time() + self._limits.total
+        request = origin.request(url, headers, method, body)
+        now = self._loop.time()
+        deadline = now + self._total
+        connection = self._kept(origin, now)
+        if connection is None:
+            connection = await self._connected(origin, deadline)
+        answered = connection.request(request, now, deadline, on_headers)
         try:
-            response, connection = await self._exchange(origin, request, deadline)
+            return await answered
+        except asyncio.CancelledError:
+            connection.cancel(answered)
+            raise
         except ClosedEarly:
-            # The server closed a kept connection as we used it, which is its right. A GET may be sent again; the fresh connection
-            # cannot fail in this way.
+            # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
             if method != "GET":
                 raise
-            self._drop_idle(origin)
-            response, connection = await self._exchange(origin, request, deadline)
-        try:
-            document = response.document()
-            if on_headers is not None:
-                on_headers(response.named_headers())
-            return document
-        finally:
-            # Only now: the next request empties the parser.
-            if connection.ready():
-                origin.idle.append(connection)
-            else:
-                connection.abort()
+        return await self._send_on_new(origin, request, deadline, on_headers)
 
     async def close(self) -> None:
         """Close all connections; requests that run end."""
@@ -139,34 +95,29 @@ class NativeTransport:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
-    async def _exchange(
-        self, origin: _Origin, request: bytes, deadline: float
-    ) -> tuple[ResponseParser, Http1Connection]:
-        connection = self._kept(origin) or await self._connected(origin, deadline)
-        if self._watch is None:
-            self._watch = self._loop.call_later(self._check_every, self._check)
+    async def _send_on_new(
+        self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
+    ) -> bytes:
+        """Send a request on a new connection, which cannot have been closed since its last request."""
+        connection = await self._connected(origin, deadline)
+        answered = connection.request(request, self._loop.time(), deadline, on_headers)
         try:
-            return await connection.request(request, deadline), connection
+            return await answered
         except asyncio.CancelledError:
-            connection.abort()
+            connection.cancel(answered)
             raise
 
-    def _kept(self, origin: _Origin) -> Http1Connection | None:
+    def _kept(self, origin: Origin, now: float) -> Http1Connection | None:
         """Return the connection that was used last, if one can be used again."""
-        oldest = self._loop.time() - KEEP_ALIVE
-        while origin.idle:
-            connection = origin.idle.pop()
-            if connection.is_open and connection.heard_at > oldest:
+        idle = origin.idle
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and now < connection.heard_at + KEEP_ALIVE:
                 return connection
             connection.abort()
         return None
 
-    def _drop_idle(self, origin: _Origin) -> None:
-        for connection in origin.idle:
-            connection.abort()
-        origin.idle.clear()
-
-    async def _connected(self, origin: _Origin, deadline: float) -> Http1Connection:
+    async def _connected(self, origin: Origin, deadline: float) -> Http1Connection:
         """Return a new connection."""
         until = min(deadline, self._loop.time() + self._limits.connect)
         try:
@@ -186,33 +137,38 @@ class NativeTransport:
             if "closed" not in str(error):
                 raise
             raise NoResponse("the connection was closed", reached=False) from error
+        if not connected.is_open:  # by what it has sent unasked, or by its end
+            raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
 
-    async def _connect(self, origin: _Origin) -> Http1Connection:
+    async def _connect(self, origin: Origin) -> Http1Connection:
         loop = self._loop
-        if loop.time() >= origin.known_until:
-            try:
-                found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
-            except socket.gaierror as error:
-                reason = f"the host name cannot be resolved: {error.strerror}"
-                raise NoResponse(reason, reached=False) from error
-            origin.addresses, origin.known_until = list(found), loop.time() + DNS_CACHE
+        addresses = await origin.addresses()
         try:
             connected = await aiohappyeyeballs.start_connection(
-                origin.addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
+                addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
             )
         except OSError:
-            origin.known_until = 0.0  # the host may have another address by now
+            origin.forget_addresses()
             raise
         # From here on the loop closes the socket, also if it fails.
         _, protocol = await loop.create_connection(
-            lambda: Http1Connection(self._limits.body, self._ended),
+            lambda: Http1Connection(self._limits.body, origin.idle, self._ended),
             sock=connected,
             ssl=self._tls if origin.is_tls else None,
-            server_hostname=origin.host if origin.is_tls else None,
+            server_hostname=origin.host.rstrip(".") if origin.is_tls else None,
         )
         return protocol
+
+    def _origin_of(self, url: str) -> Origin:
+        origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)
+        if origin is None:
+            origin = Origin.of(url)
+            origin = self._origins.setdefault(origin.root, origin)
+        return origin
 
     def _ended(self, connection: Http1Connection) -> None:
         self._connections.discard(connection)
@@ -221,59 +177,12 @@ class NativeTransport:
 
     def _check(self) -> None:
         """End the requests whose time is over, and connections that nobody has used for long."""
-        now, limits = self._loop.time(), self._limits
+        now, read = self._loop.time(), self._limits.read
         for origin in self._origins.values():
-            while origin.idle and (not origin.idle[0].is_open or origin.idle[0].heard_at + KEEP_ALIVE < now):
-                origin.idle.pop(0).abort()
-        idle = {connection for origin in self._origins.values() for connection in origin.idle}
-        for connection in [*self._connections]:
-            if connection not in idle and now > min(connection.deadline, connection.heard_at + limits.read):
-                connection.fail(NoResponse("while waiting for the response", timed_out=True))
+            origin.close_unused(now - KEEP_ALIVE)
+        for connection in [connection for connection in self._connections if connection.is_late(now, read)]:
+            connection.fail(NoResponse("while waiting for the response", timed_out=True))
         self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
-
-    def _request(
-        self, origin: _Origin, url: str, headers: Mapping[str, str], method: Method, body: bytes | None
-    ) -> bytes:
-        if headers is not self._given:
-            self._given, self._heads = headers, {}
-        common = self._heads.get(origin.prefix)
-        if common is None:
-            given = {name.lower() for name in headers}
-            fixed = [(name, value) for name, value in origin.fixed if name.lower() not in given]
-            # Checked as a whole here, and not for each request.
-            head = head_of("GET", "/", [*fixed, *headers.items()]).decode("latin-1")
-            common = self._heads[origin.prefix] = head.removeprefix("GET / HTTP/1.1").removesuffix("\r\n")
-        target = url[len(origin.prefix) :].partition("#")[0]
-        target = target if target.startswith("/") else f"/{target}"
-        if not target.isascii() or not target.isprintable() or " " in target:
-            raise NoResponse("the address is not an HTTP URL", reached=False)
-        if body is None and method == "GET":
-            return f"{method} {target} HTTP/1.1{common}\r\n".encode("latin-1")
-        sent = body or b""
-        return f"{method} {target} HTTP/1.1{common}Content-Length: {len(sent)}\r\n\r\n".encode("latin-1") + sent
-
-    def _origin_of(self, url: str) -> _Origin:
-        """Return the origin of a URL, with its connections.
-
-        Raises:
-            NoResponse: it is no HTTP URL.
-        """
-        try:
-            parts = urlsplit(url)
-            scheme, host, port = parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme]
-        except (ValueError, KeyError):
-            raise NoResponse("the address is not an HTTP URL", reached=False) from None
-        prefix = f"{parts.scheme}://{parts.netloc}"
-        origin = self._origins.get(prefix)
-        if origin is None:
-            named = f"[{host}]" if ":" in host else host
-            at = named if port == _PORTS[scheme] else f"{named}:{port}"
-            fixed: tuple[tuple[str, str], ...] = (("Host", at), *_ACCEPTED)
-            if parts.username is not None:
-                user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-                fixed = (*fixed, ("Authorization", f"Basic {b64encode(user.encode()).decode()}"))
-            origin = self._origins[prefix] = _Origin(prefix, host, port, scheme == "https", fixed)
-        return origin
 
 
 def _reason(error: OSError) -> str:
