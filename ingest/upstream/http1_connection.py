@@ -184,11 +184,11 @@ class Http1Connection(asyncio.Protocol):
 
     def _is_end_authentic(self) -> bool:
         """Whether TLS says that the server has ended the connection: somebody else can end it below TLS."""
-        tls = self._transport.get_extra_info("ssl_object")
+        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
         if tls is None:
             return True
         try:
-            return tls.read(1) == b""
+            return not tls.read(1)
         except ssl.SSLZeroReturnError:
             return True
         except (ssl.SSLError, OSError, ValueError):

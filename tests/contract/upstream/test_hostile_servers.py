@@ -38,8 +38,6 @@ BROKEN = {
     "the head has no end of headers": b"HTTP/1.1 200 OK\r\n" + b"X-Filler: xxxxxxxxxx\r\n" * 20_000,
     "the status line does not end": b"HTTP/1.1 200 " + b"x" * 300_000,
     "two lengths that differ": http(b"{}{}", "Content-Length: 2", "Content-Length: 4"),
-    "compressed, and broken off": http(GZIPPED[:-9], "Content-Encoding: gzip", f"Content-Length: {len(GZIPPED) - 9}"),
-    "compressed, and broken off with the connection": http(GZIPPED[:-9], "Content-Encoding: gzip"),
     "a chunk breaks off": http(b"20\r\n{}", CHUNKED),
     "the trailers break off": http(b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n", CHUNKED),
     "only an interim response": http(b"", status="100 Continue"),
@@ -58,8 +56,6 @@ DOUBTFUL = {
     "lines without a carriage return": b"HTTP/1.1 200 OK\nContent-Length: 2\n\n{}",
     "a space before the colon": http(b"{}", "Content-Length : 2"),
     "a folded header": http(b"{}", "X-Long: a\r\n b", "Content-Length: 2"),
-    "an unknown content coding": http(b"{}", "Content-Encoding: br", "Content-Length: 2"),
-    "two content codings": http(b"{}", "Content-Encoding: gzip", "Content-Encoding: gzip", "Content-Length: 2"),
     "another protocol is chosen": http(b"", "Upgrade: h2c", "Connection: upgrade", status="101 Switching Protocols"),
     "another protocol is chosen, without a name": http(b"", status="101 Switching Protocols")
     + http(b"{}", "Content-Length: 2"),
@@ -90,12 +86,20 @@ DOUBTFUL = {
     "a trailer does not end": http(b"2\r\n{}\r\n0\r\nX-Trailer: " + b"x" * 300_000, CHUNKED),
     "trailers without end": http(b"2\r\n{}\r\n0\r\n" + b"X-Trailer: xxxxxxxxxx\r\n" * 20_000, CHUNKED),
     "something after the chunks": http(b"2\r\n{}\r\n0\r\n\r\n{}", CHUNKED),
+    "interim responses without end": http(b"", status="103 Early Hints") * 50 + http(b"{}", "Content-Length: 2"),
+}
+
+
+# What is whole by HTTP, and cannot be decompressed.
+UNREADABLE = {
+    "an unknown content coding": http(b"{}", "Content-Encoding: br", "Content-Length: 2"),
+    "compressed, and broken off": http(GZIPPED[:-9], "Content-Encoding: gzip", f"Content-Length: {len(GZIPPED) - 9}"),
+    "two content codings": http(b"{}", "Content-Encoding: gzip", "Content-Encoding: gzip", "Content-Length: 2"),
     "compressed in too many parts": http(MANY_PARTS, "Content-Encoding: gzip", f"Content-Length: {len(MANY_PARTS)}"),
     "a coding within a coding": http(GZIPPED, "Content-Encoding: gzip, gzip", f"Content-Length: {len(GZIPPED)}"),
     "something after what was compressed": http(
         GZIPPED + b"{}", "Content-Encoding: gzip", f"Content-Length: {len(GZIPPED) + 2}"
     ),
-    "interim responses without end": http(b"", status="103 Early Hints") * 50 + http(b"{}", "Content-Length: 2"),
 }
 
 
@@ -137,6 +141,16 @@ async def test_a_doubtful_response_is_no_document_either(kind: Kind, answer: byt
 
 
 @pytest.mark.parametrize("kind", ["native"], indirect=True)
+@pytest.mark.parametrize("answer", UNREADABLE.values(), ids=UNREADABLE)
+async def test_what_cannot_be_decompressed_is_no_document(kind: Kind, answer: bytes) -> None:
+    async with answered(kind, answer, closes=False) as (transport, url, heads):
+        with pytest.raises(NoResponse):
+            await transport.send(url, {})
+
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
 @pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
 async def test_after_a_doubtful_response_the_connection_is_not_used_again(kind: Kind, answer: bytes) -> None:
     used: list[StreamWriter] = []
@@ -161,7 +175,7 @@ async def test_after_a_doubtful_response_the_connection_is_not_used_again(kind: 
         http(b"{}", "content-LENGTH:2  "),
         http(b"{}", "Content-Length: 2", status="200"),
         http(b"{}", "Content-Length: 2", "Connection: close"),
-        http(b"02\r\n{}\r\n000\r\nContent-Length: 5\r\n\r\n", CHUNKED),
+        http(b"02\r\n{}\r\n000\r\nX-Trailer: 5\r\n\r\n", CHUNKED),
         http(b"{}", "Content-Length: 2").replace(b"HTTP/1.1", b"HTTP/1.0"),
         http(b"{}").replace(b"HTTP/1.1", b"HTTP/1.0"),
     ],
