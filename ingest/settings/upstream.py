@@ -69,9 +69,9 @@ class UpstreamSettings(BaseSettings):
     upstream_timeout: Seconds = Field(30.0, description="Time limit for one request to the external API, in total")
     upstream_tries: Positive = Field(3, description="Immediate tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Maximum size of an order document, in bytes")
-    upstream_client: Annotated[Literal["aiohttp", "curl", "native"], BeforeValidator(lower)] = Field(
-        "aiohttp",
-        description="HTTP client for the external API: aiohttp, native (needs less CPU time), or curl (extra `curl`)",
+    upstream_client: Annotated[Literal["native", "aiohttp", "curl"], BeforeValidator(lower)] = Field(
+        "native",
+        description="HTTP client for the external API: native, aiohttp (needs more CPU time), or curl (extra `curl`; HTTP/2)",
     )
     upstream_bulk_url: str = Field(
         "",

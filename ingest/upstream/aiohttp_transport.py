@@ -1,4 +1,4 @@
-"""The transport on aiohttp: the default, as the service needs aiohttp anyway."""
+"""The transport on aiohttp, which can use a proxy."""
 
 import ssl
 from collections.abc import AsyncIterator, Mapping

@@ -210,7 +210,7 @@ def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextMana
 
 def _require_pycurl() -> None:
     if sys.platform != "linux":
-        raise ConfigError("INGEST_UPSTREAM_CLIENT=curl needs Linux: leave it at aiohttp")
+        raise ConfigError("INGEST_UPSTREAM_CLIENT=curl needs Linux: leave it at native")
     try:
         import pycurl  # noqa: F401, PLC0415  checks whether it can be imported
     except ModuleNotFoundError as error:

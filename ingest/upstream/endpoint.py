@@ -89,7 +89,7 @@ class Endpoint:
     body: str | None = None
     access: Access = field(default_factory=Access)
     statuses: Mapping[int, StatusOverride] = field(default_factory=lambda: NO_OVERRIDES)
-    kind: Kind = "aiohttp"
+    kind: Kind = "native"
     proxy: str | None = None
 
 

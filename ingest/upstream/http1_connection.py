@@ -1,7 +1,7 @@
 """One connection to the external API: a request, its response, the next request.
 
-The connection is used again only after a response that ended as HTTP says, with nothing after it. Whoever cancels a request
-aborts its connection.
+The connection is used again only after a response that ended as HTTP says, with nothing after it. A request that is cancelled
+ends its connection.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """One HTTP/1.1 response as it arrives, parsed strictly and within limits.
 
-llhttp parses, by `httptools`. Whatever is doubtful (two lengths, bytes after the end, an unknown coding) is an error and never a
+llhttp parses, by `httptools`. Whatever is ambiguous (two lengths, bytes after the end, an unknown coding) is an error and never a
 document. After an error, and after a response that says so, the connection is not used again.
 """
 

@@ -1,7 +1,7 @@
 """The port between the client and its HTTP transport: one request that returns a document or raises an exception.
 
-There are three implementations of the same contract, which `tests/contract/upstream` verifies for all: `native_transport`,
-which needs the least CPU time, `aiohttp_transport`, which can use a proxy, and `curl_transport`, which needs an additional library.
+There are three implementations of the same contract, which `tests/contract/upstream` verifies for all: `native_transport`, the
+default, `aiohttp_transport`, which can use a proxy, and `curl_transport`, which needs an additional library.
 """
 
 from collections.abc import Callable, Mapping

@@ -496,7 +496,7 @@ def test_a_port_in_use_fails_in_one_line(cli: Cli, web_server: int) -> None:
 # -- help, debugging, pipes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", ["httptools", "psutil"])
+@pytest.mark.parametrize("package", ["psutil"])
 def test_without_the_extra_all_commands_are_listed_and_those_that_need_it_say_so(cli: Cli, package: str) -> None:
     def without_package(*arguments: str) -> subprocess.CompletedProcess[str]:
         code = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['ingest', *{arguments!r}]; import ingest.__main__ as m; m.main()"

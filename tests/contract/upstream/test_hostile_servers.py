@@ -1,4 +1,4 @@
-"""Servers that break HTTP, by mistake or on purpose: a doubtful response is a fault, and never a document."""
+"""Servers that break HTTP, by mistake or on purpose: an ambiguous response is a fault, and never a document."""
 
 import asyncio
 import gzip
@@ -44,7 +44,7 @@ BROKEN = {
     "the status is no number": http(b"{}", "Content-Length: 2", status="abc"),
 }
 # What the strict client refuses as well; others take the document that they find.
-DOUBTFUL = {
+AMBIGUOUS = {
     "bytes after the end": http(b"{}{}", "Content-Length: 2"),
     "a second response": http(b"{}", "Content-Length: 2") * 2,
     "two lengths": http(b"{}", "Content-Length: 2", "Content-Length: 2"),
@@ -131,8 +131,8 @@ async def test_a_broken_response_is_no_document(kind: Kind, answer: bytes) -> No
 
 
 @pytest.mark.parametrize("kind", ["native"], indirect=True)
-@pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
-async def test_a_doubtful_response_is_no_document_either(kind: Kind, answer: bytes) -> None:
+@pytest.mark.parametrize("answer", AMBIGUOUS.values(), ids=AMBIGUOUS)
+async def test_an_ambiguous_response_is_no_document_either(kind: Kind, answer: bytes) -> None:
     async with answered(kind, answer, closes=False) as (transport, url, heads):
         with pytest.raises(NoResponse):
             await transport.send(url, {})
@@ -151,8 +151,8 @@ async def test_what_cannot_be_decompressed_is_no_document(kind: Kind, answer: by
 
 
 @pytest.mark.parametrize("kind", ["native"], indirect=True)
-@pytest.mark.parametrize("answer", DOUBTFUL.values(), ids=DOUBTFUL)
-async def test_after_a_doubtful_response_the_connection_is_not_used_again(kind: Kind, answer: bytes) -> None:
+@pytest.mark.parametrize("answer", AMBIGUOUS.values(), ids=AMBIGUOUS)
+async def test_after_an_ambiguous_response_the_connection_is_not_used_again(kind: Kind, answer: bytes) -> None:
     used: list[StreamWriter] = []
 
     async def write(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
@@ -224,6 +224,7 @@ async def test_a_response_may_come_in_any_pieces(kind: Kind, size: int) -> None:
         ("deflate", zlib.compress(b'{"a":1}')),
         ("identity", b'{"a":1}'),
     ],
+    ids=["gzip", "GZIP", "deflate", "identity"],
 )
 async def test_compressed_documents_are_decompressed(kind: Kind, coding: str, body: bytes) -> None:
     answer = http(body, f"Content-Encoding: {coding}", f"Content-Length: {len(body)}")

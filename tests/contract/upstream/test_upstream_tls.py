@@ -1,6 +1,7 @@
 """TLS: whom the client trusts, and HTTP/2 where it is offered."""
 
 import asyncio
+import socket
 import ssl
 import struct
 from asyncio import StreamReader, StreamWriter
@@ -63,6 +64,27 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
             await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
+
+
+@pytest.mark.parametrize("kind", ["native", "curl"], indirect=True)
+async def test_a_document_ends_with_the_connection_only_if_tls_says_so(
+    connect: Connect, server_tls: ssl.SSLContext
+) -> None:
+    async def without_length(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(b"{}"))
+        await writer.drain()
+        if b"/broken-off" in head:  # by somebody between us and the server, who can do no more than that
+            writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        else:
+            writer.close()
+
+    async with (
+        serving(without_length, server_tls) as port,
+        connect(f"https://localhost:{port}/{{order_id}}") as client,
+    ):
+        assert (await client.fetch(FetchRequest("ended"))).body == b"{}"
+        with pytest.raises(TransientFault):
+            await client.fetch(FetchRequest("broken-off"))
 
 
 async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, server_tls: ssl.SSLContext) -> None:
