@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from ingest.domain.masking import mask_urls
 from ingest.upstream.tls import TlsMaterial
 
-Kind = Literal["aiohttp", "curl", "native"]
+Kind = Literal["native", "aiohttp", "curl"]
 Method = Literal["GET", "POST"]
 # Called with the headers of a response that has a document.
 OnHeaders = Callable[[Mapping[str, str]], None]

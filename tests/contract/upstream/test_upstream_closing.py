@@ -24,7 +24,8 @@ def open_files() -> int:
 def objects_of_the_clients() -> int:
     gc.collect()
     return sum(
-        str(type(thing).__module__).startswith(("aiohttp", "pycurl", "ingest.upstream")) for thing in gc.get_objects()
+        str(type(thing).__module__).startswith(("aiohttp", "httptools", "pycurl", "ingest.upstream"))
+        for thing in gc.get_objects()
     )
 
 
