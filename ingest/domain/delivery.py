@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 
 from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import Order
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The end of the year 9998: the latest moment that has a date wherever one is.
@@ -151,19 +150,3 @@ class Effect(StrEnum):
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     ERASED = "erased"
-
-
-class OrderRow(msgspec.Struct, frozen=True, gc=False):
-    """One row to store: an order, and what its delivery knows of it.
-
-    Attributes:
-        fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
-        enqueued_at: Unix seconds.
-        document: what the order was decoded from, if it is to be kept; JSON.
-    """
-
-    order: Order
-    fetched_at: datetime
-    attempts: int
-    enqueued_at: float
-    document: bytes | None = None

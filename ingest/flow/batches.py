@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ingest.domain.delivery import Delivery, OrderRow
+from ingest.domain.delivery import Delivery
+from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import Store
 from ingest.flow.acks import Acks
 from ingest.flow.items import Item
@@ -40,7 +41,7 @@ class Batches:
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
         rows = tuple(
-            OrderRow(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, outcome.document)
+            OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, outcome.document)
             for order in outcome.orders
         )
         self._gathered.append(Item(delivery, rows, outcome.size))

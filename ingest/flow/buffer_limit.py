@@ -4,6 +4,7 @@ Nothing here outlives the process: what waits is pending in Redis.
 """
 
 import asyncio
+from collections import deque
 
 
 class BufferLimit:
@@ -22,38 +23,53 @@ class BufferLimit:
         self._size = size
         self._rows_taken = 0
         self._size_taken = 0
-        self._freed = asyncio.Event()
-        self._waiting = 0
-        self._turn = asyncio.Lock()
+        # In turn: small documents would otherwise keep overtaking a large one.
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @property
     def is_wanted(self) -> bool:
         """Whether a document waits for space."""
-        return self._waiting > 0
+        return bool(self._waiting)
+
+    def try_acquire(self, size: int) -> bool:
+        """Acquire space for one document if there is some, and nobody waits for it."""
+        if self._waiting or not self._has_for(size):
+            return False
+        self._rows_taken += 1
+        self._size_taken += size
+        return True
 
     async def acquire(self, size: int) -> None:
         """Acquire space for one document, waiting for it in turn. Cancelled, it has acquired none."""
-        if self._waiting or not self._has_for(size):
-            await self._wait_for(size)
-        self._rows_taken += 1
-        self._size_taken += size
+        if self.try_acquire(size):
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.cancelled():
+                self._grant()
+            else:  # it was cancelled in the same turn
+                self.release(size)
+            raise
 
     def release(self, size: int) -> None:
         """Release what was acquired for one document."""
         self._rows_taken -= 1
         self._size_taken -= size
-        self._freed.set()
+        if self._waiting:
+            self._grant()
 
-    async def _wait_for(self, size: int) -> None:
-        self._waiting += 1
-        try:
-            # In turn: small documents would otherwise keep overtaking a large one.
-            async with self._turn:
-                while not self._has_for(size):
-                    self._freed.clear()
-                    await self._freed.wait()
-        finally:
-            self._waiting -= 1
+    def _grant(self) -> None:
+        """Give space to those that wait, from the first on, as far as it goes."""
+        waiting = self._waiting
+        while waiting and (waiting[0][1].cancelled() or self._has_for(waiting[0][0])):
+            size, granted = waiting.popleft()
+            if not granted.cancelled():
+                self._rows_taken += 1
+                self._size_taken += size
+                granted.set_result(None)
 
     def _has_for(self, size: int) -> bool:
         return self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)

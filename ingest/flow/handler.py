@@ -135,7 +135,8 @@ class Handler:
     async def _read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """Decode a document when there is buffer space for it; until then it waits as it came."""
         size = len(body)
-        await self._buffer.acquire(size)
+        if not self._buffer.try_acquire(size):
+            await self._buffer.acquire(size)
         try:
             orders = await self._decode.decode(body, request)
             return Store(orders, at, size, self._keep.of(body, request) if self._keep is not None and orders else None)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ingest.domain.delivery import Delivery, Effect, OrderRow
+from ingest.domain.delivery import Delivery, Effect
 from ingest.domain.errors import RowsRefused
+from ingest.domain.order_row import OrderRow
 
 _FRESH = (Effect.INSERTED, Effect.CHANGED)
 

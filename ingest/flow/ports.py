@@ -7,19 +7,10 @@ A move of an entry is one atomic step, and is made at most once, however often i
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import (
-    Abandoned,
-    DeadReason,
-    Delivery,
-    Effect,
-    EntryRef,
-    Heartbeat,
-    OrderRow,
-    RetryReason,
-    Sweep,
-)
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import Order
+from ingest.domain.order_row import OrderRow
 from ingest.domain.outage import Outage
 from ingest.domain.result import Finished
 

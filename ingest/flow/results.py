@@ -33,7 +33,7 @@ def _results(item: Item, effects: Sequence[Effect]) -> tuple[Result, ...]:
     if not item.rows:
         return (Result(announced, ResultKind.SKIPPED),)
     return tuple(
-        Result(row.order.id, _kind(effect, delivery), None if row.order.id == announced else announced)
+        Result(row.order_id, _kind(effect, delivery), None if row.order_id == announced else announced)
         for row, effect in zip(item.rows, effects, strict=True)
     )
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import RowsRefused, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, document_id
+from ingest.domain.order_row import OrderRow
 from ingest.mapping.transform import Decoder
 from ingest.store.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
@@ -127,10 +128,10 @@ class _Run:
             if isinstance(rows, Failure):
                 self._report.add_failure(rows)
                 continue
-            own_rows = [row for row in rows if row.order.id == stored.order_id]
+            own_rows = [row for row in rows if row.order_id == stored.order_id]
             self._report.skipped += not own_rows
             own += own_rows
-            others[stored.order_id] = [row for row in rows if row.order.id != stored.order_id]
+            others[stored.order_id] = [row for row in rows if row.order_id != stored.order_id]
         await self._replace(own)
         # What was erased meanwhile does not come back under another ID.
         present = await self._documents.present([order_id for order_id, rows in others.items() if rows])
@@ -147,7 +148,8 @@ class _Run:
         except TransformFailed as error:
             return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, str(error))
         return [
-            OrderRow(order, stored.fetched_at, stored.attempts, stored.enqueued_at, stored.document) for order in orders
+            OrderRow.of(order, stored.fetched_at, stored.attempts, stored.enqueued_at, stored.document)
+            for order in orders
         ]
 
     async def _replace(self, rows: Sequence[OrderRow]) -> None:
@@ -159,12 +161,12 @@ class _Run:
             outcomes = await replace(rows)
         except RowsRefused as error:
             if len(rows) == 1:
-                self._report.add_failure(Failure(rows[0].order.id, DeadReason.UNSTORABLE.value, str(error)))
+                self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
                 return
             for row in rows:
                 await self._replace([row])
             return
-        self._report.add([outcomes.get(row.order.id) for row in rows])
+        self._report.add([outcomes.get(row.order_id) for row in rows])
 
     async def _insert(self, rows: Sequence[OrderRow]) -> None:
         if not rows:
@@ -172,12 +174,12 @@ class _Run:
         try:
             if self._dry_run:
                 there = await self._documents.compare(rows)
-                self._report.inserted += len({row.order.id for row in rows} - there.keys())
+                self._report.inserted += len({row.order_id for row in rows} - there.keys())
             else:
                 self._report.inserted += await self._documents.insert(rows)
         except RowsRefused as error:
             if len(rows) == 1:
-                self._report.add_failure(Failure(rows[0].order.id, DeadReason.UNSTORABLE.value, str(error)))
+                self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
                 return
             for row in rows:
                 await self._insert([row])

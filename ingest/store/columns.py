@@ -4,14 +4,14 @@ A new column takes a migration, an entry here, and, where rows are read back, a 
 the table.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
-from ingest.domain.delivery import OrderRow
+from ingest.domain.order_row import OrderRow
 
 
 class Update(Enum):
@@ -27,71 +27,50 @@ class Column:
     """One column of `orders`.
 
     Attributes:
-        name: in the table, and of the argument.
+        name: in the table, of the argument, and of its value in an `OrderRow`.
         argument_type: the SQL type in which its values are sent; empty if PostgreSQL computes the column.
-        value: what is sent for a row; None if PostgreSQL computes the column.
         expression: SQL that makes the column of the arguments; by default, the argument of its name.
         update: when an existing row takes the new value.
         is_content: whether two versions of an order with another value here differ.
+        is_optional: whether it is not sent with a batch in which no row has a value.
     """
 
     name: str
     argument_type: str = ""
-    value: Callable[[OrderRow], Any] | None = None
     expression: str = ""
     update: Update = Update.ALWAYS
     is_content: bool = False
+    is_optional: bool = False
 
 
 COLUMNS = (
-    Column("order_id", "text", attrgetter("order.id"), update=Update.NEVER),
-    Column("status", "text", attrgetter("order.status"), is_content=True),
-    Column("currency", "text", attrgetter("order.currency"), is_content=True),
-    Column("customer_id", "text", attrgetter("order.customer_id"), is_content=True),
-    Column("country", "text", attrgetter("order.country"), is_content=True),
-    Column("placed_at", "timestamptz", attrgetter("order.placed_at"), is_content=True),
-    Column("updated_at", "timestamptz", attrgetter("order.updated_at"), is_content=True),
-    Column("line_count", "integer", lambda row: len(row.order.lines)),
-    # As text: asyncpg takes a Decimal apart in Python.
-    Column("total", "text", lambda row: str(row.order.total), "total::numeric", Update.IF_CONTENT_DIFFERS),
-    Column(
-        "lines",
-        "text",
-        lambda row: row.order.lines_json().decode(),
-        "lines::jsonb",
-        Update.IF_CONTENT_DIFFERS,
-        is_content=True,
-    ),
-    Column("version", expression="coalesce(updated_at, fetched_at)"),
-    Column("fetched_at", "timestamptz", attrgetter("fetched_at")),
-    Column("attempts", "integer", attrgetter("attempts"), update=Update.IF_CONTENT_DIFFERS),
-    Column(
-        "enqueued_at",
-        "float8",
-        attrgetter("enqueued_at"),
-        "to_timestamp(enqueued_at)",
-        Update.IF_CONTENT_DIFFERS,
-    ),
-    Column("ingested_at", expression="statement_timestamp()", update=Update.IF_CONTENT_DIFFERS),
+    Column("order_id", "text", update=Update.NEVER),
+    Column("status", "text", is_content=True),
+    Column("currency", "text", is_content=True),
+    Column("customer_id", "text", is_content=True),
+    Column("country", "text", is_content=True),
+    Column("placed_at", "timestamptz", is_content=True),
+    Column("updated_at", "timestamptz", is_content=True),
+    Column("line_count", "integer"),
+    Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS),
+    Column("lines", "text", "lines::jsonb", Update.IF_CONTENT_DIFFERS, is_content=True),
+    Column("version", "", "coalesce(updated_at, fetched_at)"),
+    Column("fetched_at", "timestamptz"),
+    Column("attempts", "integer", update=Update.IF_CONTENT_DIFFERS),
+    Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS),
+    Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS),
     Column(
         "attributes",
         "text",
-        lambda row: row.order.attributes_json().decode(),
-        "attributes::jsonb",
+        "coalesce(attributes::jsonb, '{}')",
         Update.IF_CONTENT_DIFFERS,
         is_content=True,
+        is_optional=True,
     ),
-    Column(
-        "document",
-        "text",
-        lambda row: None if row.document is None else row.document.decode(),
-        "document::jsonb",
-        Update.IF_CONTENT_DIFFERS,
-        is_content=True,
-    ),
+    Column("document", "text", "document::jsonb", Update.IF_CONTENT_DIFFERS, is_content=True, is_optional=True),
 )
 
-SENT = tuple(column for column in COLUMNS if column.value is not None)
+SENT = tuple(column for column in COLUMNS if column.argument_type)
 ORDER = tuple(takewhile(lambda column: column.name != "version", COLUMNS))
 """The columns that hold the order itself."""
 EXPRESSIONS = ", ".join(column.expression or column.name for column in COLUMNS)
@@ -108,6 +87,28 @@ def updated(update: Update) -> list[Column]:
     return [column for column in COLUMNS if column.update is update]
 
 
+def incoming(sent: Sequence[Column] = SENT) -> str:
+    """A query for the rows of a batch, one array for each column that is sent; the others are NULL."""
+    arrays = ", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(sent, 1))
+    omitted = "".join(f", NULL::{column.argument_type} AS {column.name}" for column in SENT if column not in sent)
+    return f"SELECT *{omitted} FROM unnest({arrays}) AS t ({named('{}', sent)})"  # noqa: S608  our own columns
+
+
 def arguments(rows: Sequence[OrderRow]) -> Iterator[list[Any]]:
-    """The rows' values, a list for each column that is sent."""
-    return (list(map(column.value, rows)) for column in SENT if column.value is not None)
+    """The rows' values, a list for each column of `SENT`."""
+    return (list(map(value, rows)) for value in _VALUES)
+
+
+def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[list[Any]]]:
+    """The columns that are sent with these rows, and the rows' values in each."""
+    columns, values = SENT, list(arguments(rows))
+    empty = [
+        index for index, column in enumerate(SENT) if column.is_optional and values[index].count(None) == len(rows)
+    ]
+    if empty:
+        columns = tuple(column for index, column in enumerate(SENT) if index not in empty)
+        values = [each for index, each in enumerate(values) if index not in empty]
+    return columns, values
+
+
+_VALUES = tuple(attrgetter(column.name) for column in SENT)

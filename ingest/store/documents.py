@@ -11,9 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import StoreTooSlow
-from ingest.store.columns import COLUMNS, SENT, arguments, named
+from ingest.domain.order_row import OrderRow
+from ingest.store.columns import COLUMNS, arguments, incoming, named
 from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.orders import OrderStore
 
@@ -28,9 +29,7 @@ _CONTENT = [column for column in COLUMNS if column.is_content and column.name no
 
 _MADE = f"""
 WITH incoming AS (
-    SELECT *
-    FROM unnest({", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(SENT, 1))})
-        AS t ({named("{}", SENT)})
+    {incoming()}
 ), made AS (
     SELECT {", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)} FROM incoming
 ), compared AS (

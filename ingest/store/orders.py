@@ -6,11 +6,12 @@ it, either the whole batch is stored or nothing, and sending it again changes no
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from functools import cache
 from typing import ClassVar, Self
 
-from ingest.domain.delivery import Effect, OrderRow
-from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Update, arguments, named, updated
+from ingest.domain.delivery import Effect
+from ingest.domain.order_row import OrderRow
+from ingest.store.columns import COLUMNS, EXPRESSIONS, Column, Update, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
@@ -24,9 +25,7 @@ _IF_DIFFERS = updated(Update.IF_CONTENT_DIFFERS)
 # their keys, so that two batches never wait for each other in a circle. `xmax` is 0 in a row that was inserted rather than updated.
 _UPSERT = f"""
 WITH incoming AS (
-    SELECT *
-    FROM unnest({", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(SENT, 1))})
-        AS t ({named("{}", SENT)})
+    %s
 ), erased AS (
     SELECT order_id FROM erased_orders WHERE order_id = ANY ($1::text[])
 ), written AS (
@@ -52,6 +51,13 @@ SELECT order_id, effect FROM written
 UNION ALL
 SELECT order_id, 'erased' FROM erased
 """  # noqa: S608  names of our own columns; all values are parameters
+
+
+@cache
+def _upsert(sent: tuple[Column, ...]) -> str:
+    """The statement for batches with these columns."""
+    return _UPSERT % incoming(sent)
+
 
 _EFFECTS = {effect.value: effect for effect in Effect}
 
@@ -94,15 +100,11 @@ class OrderStore:
         """
         newest: dict[str, OrderRow] = {}
         for row in rows:
-            other = newest.get(row.order.id)
-            if other is None or _age(other) < _age(row):
-                newest[row.order.id] = row
-        batch = [newest[key] for key in sorted(newest)]
-        records = await self._connection.fetch(_UPSERT, *arguments(batch))
+            other = newest.get(row.order_id)
+            if other is None or other.age < row.age:
+                newest[row.order_id] = row
+        sent, values = batch([newest[key] for key in sorted(newest)])
+        records = await self._connection.fetch(_upsert(sent), *values)
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
-        return [effects.get(row.order.id, unchanged) if newest[row.order.id] is row else unchanged for row in rows]
-
-
-def _age(row: OrderRow) -> tuple[datetime, datetime]:
-    return row.order.updated_at or row.fetched_at, row.fetched_at
+        return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]

@@ -21,8 +21,9 @@ from support import Cli, closing_cli, eventually_sync
 
 from ingest.demo.plan import Plan
 from ingest.demo.result import check, is_drained
-from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.delivery import DeadReason
 from ingest.domain.order import decode_order, parse_order_id
+from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Backends
 from ingest.queue.consumer import Consumer
@@ -197,7 +198,7 @@ def test_refuses_options_out_of_range(demo: Cli) -> None:
 async def store(dsn: str, documents: dict[str, bytes]) -> None:
     """Store all; the first once more as a later fetch confirms it, and the second in another version and back."""
     fetched_at = datetime.now(UTC) - timedelta(minutes=1)
-    rows = [OrderRow(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
+    rows = [OrderRow.of(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
     other = msgspec.structs.replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
     async with OrderStore.open(dsn) as orders:
         await orders.upsert([rows[0], other, *rows[2:]])

@@ -17,9 +17,10 @@ import pytest
 from support import connected
 
 from ingest.domain.comparison import StoredOrder
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import UserError
 from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.store.columns import COLUMNS
 from ingest.store.erasing import erase_rows
 from ingest.store.orders import OrderStore
@@ -164,7 +165,7 @@ async def test_a_runtime_role_can_do_a_workers_work(dsn: str) -> None:
 
         await check_schema(limited, KNOWN)
         async with OrderStore.open(limited) as store:
-            order_row = OrderRow(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)
+            order_row = OrderRow.of(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)
             effects = await store.upsert([order_row])
         stored = (await overview(limited)).stored
 
@@ -202,7 +203,7 @@ async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
 
         await check_schema(limited, KNOWN)
         async with OrderStore.open(dsn) as store:
-            await store.upsert([OrderRow(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)])
+            await store.upsert([OrderRow.of(decode_order(DOCUMENT, "a"), datetime.now(UTC), 1, 1.0)])
         erased = await erase_rows(limited, ["a", "b"], operation=uuid4(), actor="me", action="orders.erase")
         async with connected(dsn) as owner:
             tombstones = await owner.fetch("SELECT order_id FROM erased_orders ORDER BY order_id")

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from ingest.assembly import Classes, open_worker
-from ingest.domain.delivery import Delivery, Effect, EntryRef, OrderRow
+from ingest.domain.delivery import Delivery, Effect, EntryRef
 from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings

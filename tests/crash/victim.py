@@ -12,8 +12,9 @@ from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from ingest.assembly import Classes, open_worker
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, OrderRow, RetryReason, Sweep
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consumer import Consumer
 from ingest.settings import load_settings

@@ -2,10 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
-from ingest.domain.delivery import Effect, OrderRow
+import msgspec
+
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreTooSlow, StoreUnavailable
+from ingest.domain.order_row import OrderRow
+
+_ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class MemoryStore:
@@ -36,14 +41,14 @@ class MemoryStore:
         self.statements: list[list[str]] = []
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        self.statements.append([row.order.id for row in rows])
+        self.statements.append([row.order_id for row in rows])
         await asyncio.sleep(0)
         await self.answers.wait()
         if not self.is_available:
             raise StoreUnavailable("connection refused")
         if len(rows) > self.most:
             raise StoreTooSlow(f"{len(rows)} rows are too many")
-        if any(self.refuses(row) for row in rows if row.order.id not in self.erased):
+        if any(self.refuses(row) for row in rows if row.order_id not in self.erased):
             raise RowsRefused("a constraint", is_certain=self.is_certain)
         effects = self._store(rows)
         if self.lost_replies:
@@ -54,23 +59,23 @@ class MemoryStore:
     def _store(self, rows: Sequence[OrderRow]) -> list[Effect]:
         newest: dict[str, OrderRow] = {}
         for row in rows:
-            if row.order.id not in newest or _age(newest[row.order.id]) < _age(row):
-                newest[row.order.id] = row
+            if row.order_id not in newest or newest[row.order_id].age < row.age:
+                newest[row.order_id] = row
         effects = {order_id: self._store_one(row) for order_id, row in newest.items()}
-        return [effects[row.order.id] if newest[row.order.id] is row else Effect.UNCHANGED for row in rows]
+        return [effects[row.order_id] if newest[row.order_id] is row else Effect.UNCHANGED for row in rows]
 
     def _store_one(self, row: OrderRow) -> Effect:
-        order_id = row.order.id
+        order_id = row.order_id
         if order_id in self.erased:
             return Effect.ERASED
         stored = self.rows.get(order_id)
-        if stored is not None and _age(stored) >= _age(row):
+        if stored is not None and stored.age >= row.age:
             return Effect.UNCHANGED
         self.rows[order_id] = row
         if stored is None:
             return Effect.INSERTED
-        return Effect.UNCHANGED if stored.order == row.order else Effect.CHANGED
+        return Effect.UNCHANGED if _content(stored) == _content(row) else Effect.CHANGED
 
 
-def _age(row: OrderRow) -> tuple[datetime, datetime]:
-    return row.order.updated_at or row.fetched_at, row.fetched_at
+def _content(row: OrderRow) -> OrderRow:
+    return msgspec.structs.replace(row, fetched_at=_ANY_TIME, attempts=0, enqueued_at=0.0)

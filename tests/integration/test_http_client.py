@@ -41,7 +41,7 @@ from ingest import (
 from ingest.api.access import Access
 from ingest.api.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
-from ingest.domain.delivery import OrderRow
+from ingest.domain.order_row import OrderRow
 from ingest.queue.keys import Keys
 from ingest.store.orders import OrderStore
 from ingest.telemetry.shared_metrics import Counter
@@ -150,7 +150,7 @@ def stored_row(order_id: str) -> OrderRow:
     line = OrderLine("85123A", 6, Decimal("2.55"), "HOLDER")
     placed_at = datetime(2026, 1, 2, tzinfo=UTC)
     order = Order(order_id, "placed", "GBP", placed_at, (line,), customer_id="17850", attributes={"gift": True})
-    return OrderRow(order, placed_at, attempts=1, enqueued_at=placed_at.timestamp())
+    return OrderRow.of(order, placed_at, attempts=1, enqueued_at=placed_at.timestamp())
 
 
 async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_name: str) -> None:

@@ -9,7 +9,8 @@ from integration.scene import Scene, assert_right, ids
 from support import connected, eventually
 
 from ingest.assembly import Classes
-from ingest.domain.delivery import Effect, Heartbeat, OrderRow
+from ingest.domain.delivery import Effect, Heartbeat
+from ingest.domain.order_row import OrderRow
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
 

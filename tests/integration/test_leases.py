@@ -13,8 +13,9 @@ from redelivery import claim_dead
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.domain.delivery import Effect, Heartbeat, OrderRow
+from ingest.domain.delivery import Effect, Heartbeat
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.domain.order_row import OrderRow
 from ingest.flow.reader import BLOCK
 from ingest.queue.consumer import Consumer
 from ingest.store.connection import Reconnecting
@@ -182,7 +183,7 @@ class Recording(OrderStore):
         self.on_away: Callable[[], Awaitable[None]] = _nothing
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        self.asked.append([row.order.id for row in rows])
+        self.asked.append([row.order_id for row in rows])
         if self.away_for:
             self.away_for -= 1
             await self.on_away()

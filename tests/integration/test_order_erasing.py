@@ -9,9 +9,10 @@ from integration.scene import GROUP, Scene, document
 from support import connected, eventually
 
 from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.domain.order_state import IngestionState
 from ingest.operations.backends import Backends
 from ingest.operations.orders import Erased, Orders, erase, locate
@@ -176,7 +177,7 @@ async def test_concurrent_erasures_share_a_search_and_tell_what_their_own_order_
 async def test_a_batch_that_is_being_stored_is_waited_for_and_the_next_finds_it_erased(
     dsn: str, backends: Backends
 ) -> None:
-    row = OrderRow(decode_order(document("536365"), "536365"), datetime.now(UTC), 1, 0.0)
+    row = OrderRow.of(decode_order(document("536365"), "536365"), datetime.now(UTC), 1, 0.0)
     async with connected(dsn) as worker, connected(dsn) as watcher, OrderStore.open(dsn) as orders:
         storing = worker.transaction()
         await storing.start()

@@ -15,8 +15,9 @@ import pytest
 from scene import GROUP, Scene, document, ids
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, OrderRow
+from ingest.domain.delivery import DeadReason
 from ingest.domain.order import InvalidOrderId, decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
 from ingest.queue.consumer import Consumer
@@ -38,7 +39,7 @@ async def reconciled(scene: Scene, accepted: Any, **options: Any) -> Reconciliat
 
 async def store(scene: Scene, *order_ids: str, **changes: Any) -> None:
     """Store orders as a worker does, with the content of `document`."""
-    rows = [OrderRow(decode_order(document(name, **changes), name), datetime.now(UTC), 1, 0.0) for name in order_ids]
+    rows = [OrderRow.of(decode_order(document(name, **changes), name), datetime.now(UTC), 1, 0.0) for name in order_ids]
     async with OrderStore.open(scene.dsn) as orders:
         await orders.upsert(rows)
 

@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 from support import eventually
 
 from ingest.assembly import Classes
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order
+from ingest.domain.order_row import OrderRow
 from ingest.store.orders import OrderStore
 
 ORDERS = ids(100)

@@ -10,8 +10,8 @@ from integration.scene import document
 from msgspec.structs import replace
 from support import connected
 
-from ingest.domain.delivery import OrderRow
 from ingest.domain.order import Order, decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.flow.decoding import OrderDecoder
 from ingest.mapping.transform import InLoop, Transform
 from ingest.operations.remap import DocumentSelection, RemapReport, remap
@@ -26,7 +26,7 @@ async def store(dsn: str, *order_ids: str, at: datetime = AT, kept: bool = True,
     bodies = {order_id: document(order_id, status=status) for order_id in order_ids}
     async with OrderStore.open(dsn) as orders:
         await orders.upsert(
-            [OrderRow(decode_order(body, name), at, 2, 7.0, body if kept else None) for name, body in bodies.items()]
+            [OrderRow.of(decode_order(body, name), at, 2, 7.0, body if kept else None) for name, body in bodies.items()]
         )
 
 
@@ -173,7 +173,7 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
     body = document("a")
     async with OrderStore.open(dsn) as orders:
         parts = split(decode_order(body, "a"), b"")
-        await orders.upsert([OrderRow(part, AT, 1, 0.0, body) for part in parts])
+        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body) for part in parts])
 
     report = await run(dsn, lambda order, body: [better(each, b"") for each in split(order, body)])
 

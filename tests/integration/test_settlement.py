@@ -11,7 +11,8 @@ from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
 from ingest.assembly import Classes
-from ingest.domain.delivery import DeadReason, Effect, EntryRef, OrderRow, RetryReason
+from ingest.domain.delivery import DeadReason, Effect, EntryRef, RetryReason
+from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import DeadLetter, Retry
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consumer import Consumer

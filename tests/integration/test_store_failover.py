@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -15,7 +16,7 @@ from proxy import Proxy
 from servers.standby import StandbyServer
 from support import closing_cli, connected, eventually
 
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.servers import EmbeddedServers, PostgresServer
 from ingest.lab.servers.postgres import POSTGRES_DURABLE
@@ -23,6 +24,9 @@ from ingest.store.connection import Reconnecting
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import migrate, migrations
+
+if TYPE_CHECKING:
+    from ingest.domain.order_row import OrderRow
 
 pytestmark = pytest.mark.long
 

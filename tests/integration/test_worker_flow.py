@@ -12,8 +12,9 @@ from redelivery import claim_idle, delivered, refs
 from support import eventually
 
 from ingest.assembly import Classes
-from ingest.domain.delivery import Effect, EntryRef, OrderRow
+from ingest.domain.delivery import Effect, EntryRef
 from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore

@@ -35,8 +35,9 @@ from model.world import Member, World
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from ingest.domain.delivery import Delivery, OrderRow
+from ingest.domain.delivery import Delivery
 from ingest.domain.order import Order, OrderLine
+from ingest.domain.order_row import OrderRow
 from ingest.queue.consumer import Consumer
 from ingest.queue.dead_letters import DeadLetters
 from ingest.queue.keys import Keys
@@ -219,7 +220,7 @@ class Machine(RuleBasedStateMachine):
         version = self.versions[order_id]
         updated_at = _T0 + timedelta(minutes=version) if order_id[-1] in "02468" else None
         order = Order(order_id, f"version {version}", "EUR", _T0, (OrderLine("SKU", 1, Decimal("2.50")),), updated_at)
-        return OrderRow(order, _T0 + timedelta(seconds=self.fetches), delivery.attempt, delivery.enqueued_at)
+        return OrderRow.of(order, _T0 + timedelta(seconds=self.fetches), delivery.attempt, delivery.enqueued_at)
 
     def heartbeat(self, name: str, consumer: Consumer) -> bool:
         """One is sent; return whether it begins a series."""

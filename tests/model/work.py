@@ -26,7 +26,7 @@ class Work(Machine):
     )
     def enqueue(self, *, new: int, again: list[int], lost: bool) -> None:
         """New orders, and some that have changed: if there are any, such as somebody has fetched and not stored."""
-        in_work = [row.order.id for member in self.members.values() for row in member.rows.values()]
+        in_work = [row.order_id for member in self.members.values() for row in member.rows.values()]
         known = in_work or list(self.versions)
         self.announce([self.new_order() for _ in range(new)] + [one_of(known, pick) for pick in again])
         if lost:
@@ -114,7 +114,7 @@ class Work(Machine):
         member.committed.update(entry_ids)
 
         for row in rows:
-            self.table[row.order.id] = max(_version(row.order.status), self.table.get(row.order.id, 0))
+            self.table[row.order_id] = max(_version(row.status), self.table.get(row.order_id, 0))
         assert self.run(self.stored()) == self.table, "the newest version that anybody has committed"
 
     async def stored(self) -> dict[str, int]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import asyncpg
 from redis.asyncio import Redis
 
-from ingest.domain.delivery import Delivery, OrderRow
+from ingest.domain.delivery import Delivery
+from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.capabilities import Capabilities
 from ingest.queue.consumer import Consumer

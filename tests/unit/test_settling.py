@@ -78,7 +78,7 @@ class Process:
             await self.store_orders(delivery, str(delivery.order_id))
 
     def refuse(self, *order_ids: str) -> None:
-        self.store.refuses = lambda row: row.order.id in order_ids
+        self.store.refuses = lambda row: row.order_id in order_ids
 
     def dead(self) -> set[tuple[str | None, str]]:
         return {(dead.order_id, dead.reason.value) for dead in self.group.dead}
@@ -393,7 +393,7 @@ async def test_a_refused_row_that_is_alone_is_held_until_another_is_stored() -> 
 async def test_if_the_row_that_was_stored_is_refused_afterwards_it_is_the_table() -> None:
     async with settling() as process:
         # Somebody adds a constraint just after the first row.
-        process.store.refuses = lambda row: row.order.id != "first" or bool(process.store.rows)
+        process.store.refuses = lambda row: row.order_id != "first" or bool(process.store.rows)
         await process.store_each("first", "second")
         await asyncio.sleep(60)
         dead = process.dead()

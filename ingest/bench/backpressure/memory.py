@@ -10,18 +10,9 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ingest.bench.backpressure.calls import Calls
-from ingest.domain.delivery import (
-    Abandoned,
-    DeadReason,
-    Delivery,
-    Effect,
-    EntryRef,
-    Heartbeat,
-    OrderRow,
-    RetryReason,
-    Sweep,
-)
+from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.order_row import OrderRow
 from ingest.domain.outage import Outage
 from ingest.domain.result import Finished
 from ingest.flow.shutdown import Shutdown

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ingest.domain.delivery import OrderRow
 from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.store.columns import EXPRESSIONS, SENT, arguments, named
 
 TIMEOUT = 30.0
@@ -58,7 +58,7 @@ def redis_url() -> str:
 def row_of(body: bytes, order_id: str) -> list[Any]:
     """The values for an INSERT, from the API's answer."""
     now = datetime.now(UTC)
-    row = OrderRow(decode_order(body, order_id), now, 1, now.timestamp())
+    row = OrderRow.of(decode_order(body, order_id), now, 1, now.timestamp())
     return [value for (value,) in arguments([row])]
 
 

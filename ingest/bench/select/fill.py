@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 from itertools import islice
 
-from ingest.domain.delivery import OrderRow
 from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import connect
 from ingest.store.orders import OrderStore
@@ -17,7 +17,7 @@ def fill(dsn: str, count: int) -> list[str]:
     """Store `count` of the bundled orders; return their IDs."""
     documents = dict(islice(sample_orders().items(), count))
     now = datetime.now(UTC)
-    rows = [OrderRow(decode_order(body, order_id), now, 1, now.timestamp()) for order_id, body in documents.items()]
+    rows = [OrderRow.of(decode_order(body, order_id), now, 1, now.timestamp()) for order_id, body in documents.items()]
     asyncio.run(_store(dsn, rows))
     return list(documents)
 

@@ -11,9 +11,10 @@ import pytest
 from fakes.store import MemoryStore
 from support import connected
 
-from ingest.domain.delivery import Effect, OrderRow
+from ingest.domain.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreTooSlow
 from ingest.domain.order import Order
+from ingest.domain.order_row import OrderRow
 from ingest.flow.ports import Store
 from ingest.store.orders import OrderStore
 
@@ -29,7 +30,7 @@ def at(seconds: float) -> datetime:
 def row(order_id: str = "a", status: str = "placed", *, fetched: float = 0, updated: float | None = None) -> OrderRow:
     """Times are seconds after `T0`."""
     order = Order(order_id, status, "GBP", T0, (), None if updated is None else at(updated))
-    return OrderRow(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
+    return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
 
 
 class Table(Protocol):
@@ -48,7 +49,7 @@ class MemoryTable:
     store: MemoryStore
 
     async def statuses(self) -> dict[str, str]:
-        return {order_id: row.order.status for order_id, row in self.store.rows.items()}
+        return {order_id: row.status for order_id, row in self.store.rows.items()}
 
     async def erase(self, order_id: str) -> None:
         self.store.rows.pop(order_id, None)
@@ -98,7 +99,7 @@ async def table(table_dsn: str | None) -> AsyncIterator[Table]:
             yield table
     else:
         store = MemoryStore()
-        store.refuses = lambda row: row.order.status == REFUSED
+        store.refuses = lambda row: row.status == REFUSED
         yield MemoryTable(store)
 
 

@@ -1,0 +1,70 @@
+"""One row of the table of orders, with its values as they are sent: made of an order as soon as that is decoded.
+
+The lines of an order are encoded while they are at hand, and are then dropped: what waits for its batch is one text instead of
+an object for each value.
+"""
+
+from datetime import datetime
+from typing import Self
+
+import msgspec
+
+from ingest.domain.order import Order
+
+
+class OrderRow(msgspec.Struct, frozen=True, gc=False):
+    """One row to store: an order, and what its delivery knows of it.
+
+    Attributes:
+        total: the exact sum of its lines, as a decimal number.
+        lines: a JSON array.
+        attributes: a JSON object; None if there are none.
+        fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
+        attempts: at the order, until it was fetched.
+        enqueued_at: Unix seconds.
+        document: what the order was decoded from, if it is to be kept; JSON.
+    """
+
+    order_id: str
+    status: str
+    currency: str
+    customer_id: str | None
+    country: str | None
+    placed_at: datetime
+    updated_at: datetime | None
+    line_count: int
+    total: str
+    lines: str
+    attributes: str | None
+    fetched_at: datetime
+    attempts: int
+    enqueued_at: float
+    document: str | None
+
+    @classmethod
+    def of(
+        cls, order: Order, fetched_at: datetime, attempts: int, enqueued_at: float, document: bytes | None = None
+    ) -> Self:
+        """Return the row of an order."""
+        return cls(
+            order.id,
+            order.status,
+            order.currency,
+            order.customer_id,
+            order.country,
+            order.placed_at,
+            order.updated_at,
+            len(order.lines),
+            str(order.total),  # as text: asyncpg takes a Decimal apart in Python
+            order.lines_json().decode(),
+            order.attributes_json().decode() if order.attributes else None,
+            fetched_at,
+            attempts,
+            enqueued_at,
+            None if document is None else document.decode(),
+        )
+
+    @property
+    def age(self) -> tuple[datetime, datetime]:
+        """What orders the rows of one key: the greater is the newer."""
+        return self.updated_at or self.fetched_at, self.fetched_at
