@@ -36,11 +36,9 @@ def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def row(
-    order_id: str = "a", *, status: str = "placed", updated: float | None = None, fetched: float = 0, lines: int = 1
-) -> OrderRow:
-    """An order's row; times are seconds after `T0`."""
-    order = Order(
+def order_of(order_id: str = "a", *, status: str = "placed", updated: float | None = None, lines: int = 1) -> Order:
+    """An order; times are seconds after `T0`."""
+    return Order(
         id=order_id,
         status=status,
         currency="GBP",
@@ -50,6 +48,13 @@ def row(
         customer_id="17850",
         country=None,
     )
+
+
+def row(
+    order_id: str = "a", *, status: str = "placed", updated: float | None = None, fetched: float = 0, lines: int = 1
+) -> OrderRow:
+    """An order's row; times are seconds after `T0`."""
+    order = order_of(order_id, status=status, updated=updated, lines=lines)
     return OrderRow.of(order, at(fetched), attempts=1, enqueued_at=T0.timestamp())
 
 
@@ -112,7 +117,7 @@ async def test_each_effect_is_told_apart_in_the_order_of_the_batch(store: OrderS
 
 async def test_every_column_is_filled(store: OrderStore, sql: Any) -> None:
     before = await sql.fetchval("SELECT clock_timestamp()")
-    order = msgspec.structs.replace(row(updated=5, lines=2).order, attributes={"gift": True})
+    order = msgspec.structs.replace(order_of(updated=5, lines=2), attributes={"gift": True})
     given_row = OrderRow.of(
         order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp(), document=b'{"id":"a"}'
     )
@@ -190,7 +195,7 @@ async def test_the_same_fetch_stored_again_leaves_the_row_untouched(
     effects = [
         await store.upsert([row(updated=updated, fetched=10)]),
         await store.upsert([row(updated=updated, fetched=9)]),
-        await store.upsert([OrderRow.of(row(updated=updated).order, at(10), attempts=9, enqueued_at=1.0)]),
+        await store.upsert([OrderRow.of(order_of(updated=updated), at(10), attempts=9, enqueued_at=1.0)]),
     ]
 
     assert effects == [[UNCHANGED]] * 3
@@ -206,7 +211,7 @@ async def test_a_later_fetch_of_the_same_content_advances_what_guards_the_row_an
     pages = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE relname = 'orders'"
     aside = await sql.fetchval(pages)
 
-    later = OrderRow.of(row(updated=updated, lines=2_000).order, at(99), attempts=9, enqueued_at=1.0)
+    later = OrderRow.of(order_of(updated=updated, lines=2_000), at(99), attempts=9, enqueued_at=1.0)
     effects = await store.upsert([later])
 
     assert effects == [UNCHANGED]
@@ -244,7 +249,7 @@ async def test_an_unchanged_order_is_updated_in_place_where_its_page_has_room(st
 
 
 async def test_prices_that_are_written_differently_are_a_change_of_lines_alone(store: OrderStore, sql: Any) -> None:
-    order = row().order
+    order = order_of()
     rewritten = Order(**{name: getattr(order, name) for name in order.__struct_fields__} | {"lines": (OrderLine("85123A", 6, Decimal("2.550"), "HOLDER"),)})  # fmt: skip
     await store.upsert([row()])
 

@@ -49,6 +49,8 @@ from ingest.telemetry.shared_metrics import Counter
 KEY = "ok_S3cr3tS3cr3tS3cr3tS3cr3t"
 ACCEPTED = http(202, b'{"accepted":1,"duplicates":0}')
 
+PLACED_AT = datetime(2026, 1, 2, tzinfo=UTC)
+
 
 def problem(status: int, code: str, **members: Any) -> bytes:
     body = json.dumps({"title": "x", "status": status, "code": code, "detail": "what is wrong", **members}).encode()
@@ -120,9 +122,9 @@ async def test_a_stream_that_does_not_fit_says_how_much_of_it_is_queued(
 
 
 async def test_orders_are_found_listed_and_erased(redis_url: str, dsn: str, queue_name: str) -> None:
-    rows = [stored_row(f"A-{number}") for number in range(5)]
+    orders = [stored_order(f"A-{number}") for number in range(5)]
     async with OrderStore.open(dsn) as store:
-        await store.upsert(rows)
+        await store.upsert([OrderRow.of(order, PLACED_AT, 1, PLACED_AT.timestamp()) for order in orders])
 
     async with running_api(redis_url, dsn, queue_name) as api, Client.connect(api.url) as client:
         await client.announce("B-1", express=True)
@@ -137,7 +139,7 @@ async def test_orders_are_found_listed_and_erased(redis_url: str, dsn: str, queu
         with pytest.raises(Invalid):
             await anext(client.orders(colour="red"))
 
-    assert (stored.state, stored.order) == ("stored", rows[1].order)
+    assert (stored.state, stored.order) == ("stored", orders[1])
     assert (waiting.state, waiting.order) == ("queued", None)
     assert listed == [f"A-{number}" for number in range(5)]
     assert none == []
@@ -146,11 +148,9 @@ async def test_orders_are_found_listed_and_erased(redis_url: str, dsn: str, queu
     assert state["depth"] == 1
 
 
-def stored_row(order_id: str) -> OrderRow:
+def stored_order(order_id: str) -> Order:
     line = OrderLine("85123A", 6, Decimal("2.55"), "HOLDER")
-    placed_at = datetime(2026, 1, 2, tzinfo=UTC)
-    order = Order(order_id, "placed", "GBP", placed_at, (line,), customer_id="17850", attributes={"gift": True})
-    return OrderRow.of(order, placed_at, attempts=1, enqueued_at=placed_at.timestamp())
+    return Order(order_id, "placed", "GBP", PLACED_AT, (line,), customer_id="17850", attributes={"gift": True})
 
 
 async def test_threads_announce_without_asyncio(redis_url: str, dsn: str, queue_name: str) -> None:
