@@ -20,7 +20,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         lines: a JSON array.
         attributes: a JSON object; None if there are none.
         fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
-        attempts: at the order, until it was fetched.
+        attempts: at the order, until it was fetched; None for one.
         enqueued_at: Unix seconds.
         document: what the order was decoded from, if it is to be kept; JSON.
     """
@@ -32,12 +32,11 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     country: str | None
     placed_at: datetime
     updated_at: datetime | None
-    line_count: int
     total: str
     lines: str
     attributes: str | None
     fetched_at: datetime
-    attempts: int
+    attempts: int | None
     enqueued_at: float
     document: str | None
 
@@ -54,12 +53,11 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             order.country,
             order.placed_at,
             order.updated_at,
-            len(order.lines),
             str(order.total),  # as text: asyncpg takes a Decimal apart in Python
             order.lines_json().decode(),
             order.attributes_json().decode() if order.attributes else None,
             fetched_at,
-            attempts,
+            attempts if attempts > 1 else None,
             enqueued_at,
             None if document is None else document.decode(),
         )

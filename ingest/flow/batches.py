@@ -17,7 +17,9 @@ from ingest.flow.refused_rows import RefusedRows
 from ingest.flow.writing import Writer
 
 # With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
-_GATHER = 0.015
+_GATHER = 0.04
+# So many rows are worth a batch at once.
+_ENOUGH = 250
 
 
 class Batches:
@@ -35,6 +37,7 @@ class Batches:
         self._refused = refused
         self._gathered: list[Item] = []
         self._wake = asyncio.Event()
+        self._is_enough = asyncio.Event()
         self._finishing = False
         self._gather_for = 0.0
 
@@ -46,6 +49,8 @@ class Batches:
         )
         self._gathered.append(Item(delivery, rows, outcome.size))
         self._wake.set()
+        if len(self._gathered) == _ENOUGH:
+            self._is_enough.set()
 
     def expect_more(self, *, backlog: bool) -> None:
         """Say whether there is a backlog: then a row may wait a moment for others."""
@@ -55,6 +60,7 @@ class Batches:
         """Let `run` return once everything gathered is stored and acked, except what is refused."""
         self._finishing = True
         self._wake.set()
+        self._is_enough.set()
 
     @contextmanager
     def holding_none(self) -> Iterator[None]:
@@ -67,14 +73,20 @@ class Batches:
         """Store and ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
-            if self._gather_for and self._gathered and not self._finishing:
-                await asyncio.sleep(self._gather_for)
+            if self._gather_for and len(self._gathered) < _ENOUGH and self._gathered and not self._finishing:
+                await self._gather()
             self._wake.clear()
             if self._gathered:
                 await self._store(self._next_batch())
             if self._refused:
                 self._again(await self._refused.retry())
             self._refused.log_end()
+
+    async def _gather(self) -> None:
+        self._is_enough.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._gather_for):
+                await self._is_enough.wait()
 
     async def _woken(self) -> None:
         """Wait for something to store, or for the time to try again what is refused."""

@@ -13,7 +13,7 @@ from ingest.flow.shutdown import Shutdown
 
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
 _GATHER = 0.002
-_GATHER_SHARE = 64
+_GATHER_SHARE = 8
 # With requests for several orders, for the slots of a whole request.
 _GATHER_REQUEST = 0.005
 

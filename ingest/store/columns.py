@@ -33,6 +33,7 @@ class Column:
         update: when an existing row takes the new value.
         is_content: whether two versions of an order with another value here differ.
         is_optional: whether it is not sent with a batch in which no row has a value.
+        cast: the SQL type that the arguments are converted to before expressions use them.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Column:
     update: Update = Update.ALWAYS
     is_content: bool = False
     is_optional: bool = False
+    cast: str = ""
 
 
 COLUMNS = (
@@ -50,13 +52,14 @@ COLUMNS = (
     Column("customer_id", "text", is_content=True),
     Column("country", "text", is_content=True),
     Column("placed_at", "timestamptz", is_content=True),
-    Column("updated_at", "timestamptz", is_content=True),
-    Column("line_count", "integer"),
+    Column("updated_at", "timestamptz", is_content=True, is_optional=True),
+    Column("line_count", "", "jsonb_array_length(lines)"),
     Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS),
-    Column("lines", "text", "lines::jsonb", Update.IF_CONTENT_DIFFERS, is_content=True),
+    # Cast once, for its length.
+    Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb"),
     Column("version", "", "coalesce(updated_at, fetched_at)"),
     Column("fetched_at", "timestamptz"),
-    Column("attempts", "integer", update=Update.IF_CONTENT_DIFFERS),
+    Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True),
     Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS),
     Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS),
     Column(
@@ -90,8 +93,14 @@ def updated(update: Update) -> list[Column]:
 def incoming(sent: Sequence[Column] = SENT) -> str:
     """A query for the rows of a batch, one array for each column that is sent; the others are NULL."""
     arrays = ", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(sent, 1))
-    omitted = "".join(f", NULL::{column.argument_type} AS {column.name}" for column in SENT if column not in sent)
-    return f"SELECT *{omitted} FROM unnest({arrays}) AS t ({named('{}', sent)})"  # noqa: S608  our own columns
+    values = ", ".join(_value(column, is_sent=column in sent) for column in SENT)
+    return f"SELECT {values} FROM unnest({arrays}) AS t ({named('{}', sent)}) OFFSET 0"  # noqa: S608  our own columns
+
+
+def _value(column: Column, *, is_sent: bool) -> str:
+    if not is_sent:
+        return f"NULL::{column.cast or column.argument_type} AS {column.name}"
+    return f"{column.name}::{column.cast} AS {column.name}" if column.cast else column.name
 
 
 def arguments(rows: Sequence[OrderRow]) -> Iterator[list[Any]]:

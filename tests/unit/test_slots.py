@@ -83,8 +83,8 @@ async def test_a_request_for_several_orders_has_as_many_slots_and_all_of_them_as
 
 @virtual_time
 async def test_with_a_backlog_it_waits_for_several_slots_that_become_free_within_a_moment() -> None:
-    process = Process(640)
-    for number in range(640):
+    process = Process(80)
+    for number in range(80):
         process.take(0.0001 * (number + 1))
 
     assert await process.wait(backlog=True) == 10

@@ -23,7 +23,10 @@ TIMEOUT = 30.0
 
 def _insert(parameters: Iterable[str]) -> str:
     """The statement that inserts a row; existing rows stay."""
-    values = (f"{parameter}::{column.argument_type}" for parameter, column in zip(parameters, SENT, strict=True))
+    values = (
+        f"{parameter}::{column.cast or column.argument_type}"
+        for parameter, column in zip(parameters, SENT, strict=True)
+    )
     return f"""
 INSERT INTO orders ({named("{}")})
 SELECT {EXPRESSIONS} FROM (VALUES ({", ".join(values)})) AS t ({named("{}", SENT)})

@@ -22,7 +22,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.order import decode_order
 from ingest.domain.order_row import OrderRow
-from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, arguments, named
+from ingest.store.columns import COLUMNS, EXPRESSIONS, arguments, incoming, named
 
 GROUP = "bare"
 _MOST_AT_ONCE = 500
@@ -30,8 +30,7 @@ _MOST_AT_ONCE = 500
 UPSERT = f"""
 INSERT INTO orders ({named("{}")})
 SELECT {EXPRESSIONS}
-FROM unnest({", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(SENT, 1))})
-     AS t ({named("{}", SENT)})
+FROM ({incoming()}) AS t
 ON CONFLICT (order_id) DO UPDATE SET {named("{} = excluded.{}", COLUMNS[1:])}
 """  # noqa: S608  names of our own columns; all values are parameters
 

@@ -74,7 +74,6 @@ func arguments(rows []row) []any {
 		column(rows, func(of *row) pgtype.Text { return nullableText(of.order.Country) }),
 		column(rows, func(of *row) time.Time { return of.order.PlacedAt }),
 		column(rows, func(of *row) pgtype.Timestamptz { return nullableTime(of.order.UpdatedAt) }),
-		column(rows, func(of *row) int32 { return int32(len(of.order.Lines)) }),
 		column(rows, func(of *row) string { return of.total.String() }),
 		column(rows, func(of *row) string { return of.lines }),
 		column(rows, func(of *row) time.Time { return of.askedAt }),
