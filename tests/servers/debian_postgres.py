@@ -1,0 +1,35 @@
+"""PostgreSQL 15 of the distribution, beside the embedded one."""
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from servers.get import POSTGRES
+
+from ingest.lab.servers import PostgresServer
+from ingest.lab.unix_user import lend
+
+IS_HERE = POSTGRES.is_there()
+
+
+class DebianPostgres(PostgresServer):
+    """A server of that version."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        # Its initdb takes no settings, and this one came with PostgreSQL 16.
+        self._at_start = {name: value for name, value in self._settings.items() if name != "scram_iterations"}
+        self._settings = {}
+        self._programs = POSTGRES.binary.parent
+
+    def _command(self, port: int) -> Sequence[str | Path]:
+        settings = chain.from_iterable(("-c", f"{name}={value}") for name, value in self._at_start.items())
+        return [*super()._command(port), *settings]
+
+    def _prepare_for_other_user(self) -> None:
+        if self._user is None or self._user.may_read(POSTGRES.binary.resolve()):
+            self._programs = POSTGRES.binary.resolve().parent
+            return
+        lent = self.directory / "programs"
+        lend((path for path in self._programs.rglob("*") if path.is_file()), base=self._programs, to=lent)
+        self._programs = lent
