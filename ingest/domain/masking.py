@@ -9,8 +9,8 @@ MASK = "***"
 # Options in the URLs of Redis and PostgreSQL that are not secret, and useful to see; all others are masked.
 _SHOWN_OPTIONS = frozenset({
     "application_name", "connect_timeout", "database", "db", "dbname", "gssencmode", "host", "port", "protocol", "socket_timeout",
-    "ssl_ca_certs", "ssl_cert_reqs", "ssl_check_hostname", "sslcrl", "sslmode", "sslnegotiation", "sslrootcert",
-    "target_session_attrs", "user", "username",
+    "ssl_ca_certs", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile", "sslcert", "sslcrl", "sslkey", "sslmode",
+    "sslnegotiation", "sslrootcert", "target_session_attrs", "user", "username",
 })  # fmt: skip
 _PLACEHOLDERS = re.compile(f"({re.escape(PLACEHOLDER)}|{re.escape(BULK_PLACEHOLDER)})")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")

@@ -6,7 +6,13 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
-from ingest.settings.urls import refuse_many_redis, require_encoded_password, require_known_options, require_scheme
+from ingest.settings.urls import (
+    refuse_many_redis,
+    require_encoded_password,
+    require_files,
+    require_known_options,
+    require_scheme,
+)
 
 
 class ConnectionSettings(BaseSettings):
@@ -31,6 +37,7 @@ class ConnectionSettings(BaseSettings):
         require_encoded_password(url)
         if urlsplit(url).query:
             require_known_options(url)
+            require_files(url)
         return value
 
     @field_validator("redis_url")
@@ -52,6 +59,7 @@ class ConnectionSettings(BaseSettings):
         example = "postgresql://user:password@host:5432/database"
         require_scheme(value.get_secret_value(), ("postgresql", "postgres"), example, several_hosts=True)
         require_encoded_password(value.get_secret_value())
+        require_files(value.get_secret_value())
         return value
 
     @field_validator("redis_password", "postgres_password")

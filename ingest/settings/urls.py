@@ -1,6 +1,10 @@
 """Checks URLs of settings, without ever showing one: they may contain passwords."""
 
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+# Options that name files of certificates and keys, as the clients of Redis and PostgreSQL call them.
+_FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 def refuse_many_redis(url: str) -> None:
@@ -79,3 +83,19 @@ def require_encoded_password(url: str) -> None:
     parts = urlsplit(url)
     if "@" in parts.path + parts.query + parts.fragment:
         raise ValueError("contains / ? or # in its password: write %2F %3F %23 instead")
+
+
+def require_files(url: str) -> None:
+    """Require that the files of certificates and keys in the query can be read: else each connection would fail, without saying why.
+
+    Raises:
+        ValueError: one cannot be.
+    """
+    for option, name in parse_qsl(urlsplit(url).query):
+        if option not in _FILE_OPTIONS:
+            continue
+        try:
+            with Path(name).open("rb"):
+                pass
+        except OSError as error:
+            raise ValueError(f"names a file in {option} that cannot be read: {name} ({error.strerror})") from None

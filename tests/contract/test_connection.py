@@ -1,18 +1,15 @@
 """The connection's faults, where they depend on the event loop that production runs on."""
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import trustme
 import uvloop
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
+from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.connection import control_client, translated
@@ -33,12 +30,10 @@ def test_a_connection_that_was_closed_a_moment_ago_is_an_outage_on_uvloop_too(re
 
 
 async def test_it_is_the_same_over_tls(redis_url: str, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificates = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(certificates))
+    certificates = Certificates(tmp_path / "certificates")
 
-    async with behind_tls(urlsplit(redis_url).port or 0, authority) as port:
-        await answers(f"rediss://:{urlsplit(redis_url).password}@127.0.0.1:{port}/0?ssl_ca_certs={certificates}")
+    async with behind_tls(urlsplit(redis_url).port or 0, certificates.server_context()) as port:
+        await answers(f"rediss://:{urlsplit(redis_url).password}@localhost:{port}/0?ssl_ca_certs={certificates.ca}")
 
 
 async def test_it_is_the_same_over_a_unix_socket(kind: Kind, tmp_path: Path) -> None:
@@ -91,30 +86,3 @@ async def answers(url: str) -> None:
     async with control_client(url) as client, DirectConnection.open(url, 5.0) as line:
         assert await client.ping() is True
         assert await line.call("PING") == b"PONG"
-
-
-@asynccontextmanager
-async def behind_tls(port: int, authority: trustme.CA) -> AsyncIterator[int]:
-    """Redis, which is built without TLS here, behind a program that ends it."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    served: set[asyncio.Task[None]] = set()
-
-    async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while chunk := await source.read(1 << 16):
-            sink.write(chunk)
-        sink.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        served.add(task)
-        from_redis, to_redis = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(forward(reader, to_redis), forward(from_redis, writer), return_exceptions=True)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        await asyncio.wait(served)

@@ -1,22 +1,23 @@
 """PostgreSQL 15 of the distribution, beside the embedded one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from servers.get import POSTGRES
 
 from ingest.lab.servers import PostgresServer
+from ingest.lab.servers.postgres import NO_SETTINGS
 from ingest.lab.unix_user import lend
 
 IS_HERE = POSTGRES.is_there()
 
 
 class DebianPostgres(PostgresServer):
-    """A server of that version."""
+    """A server of that version; unlike the embedded one, it can be told to speak TLS."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, settings: Mapping[str, str] = NO_SETTINGS) -> None:
+        super().__init__(directory, settings=settings)
         # Its initdb takes no settings, and this one came with PostgreSQL 16.
         self._at_start = {name: value for name, value in self._settings.items() if name != "scram_iterations"}
         self._settings = {}

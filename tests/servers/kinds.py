@@ -33,6 +33,11 @@ class Kind:
         """Whether it has `CLIENT SETINFO`: since Redis 7.2."""
         return self.product == "valkey" or self.is_redis_since(7, 2)
 
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether it is built with TLS, as the distribution's is; the embedded Valkey and our Redis 8 are not."""
+        return self.is_redis_since(7) and not self.is_redis_since(8)
+
     def server(self, folder: Path, **options: str) -> ValkeyServer:
         """A server of this kind, not started yet. Options are lines of its configuration, with `_` for `-`."""
         lines = {name.replace("_", "-"): value for name, value in options.items()}

@@ -3,7 +3,7 @@
 import shutil
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +12,7 @@ from servers.get import PGBOUNCER
 
 from ingest.lab.process import ChildProcess
 from ingest.lab.servers import PostgresServer
+from ingest.lab.servers.postgres import NO_SETTINGS
 from ingest.lab.servers.server import Server, free_port
 from ingest.lab.unix_user import lend, unprivileged_user
 
@@ -44,12 +45,16 @@ class PgBouncer(Server):
         directory: where it keeps everything.
         postgres: the server behind it, which runs.
         pool_size: connections to each of its databases; clients beyond that wait for each other's transactions.
+        settings: further ones.
     """
 
-    def __init__(self, directory: Path, postgres: PostgresServer, pool_size: int = 2) -> None:
+    def __init__(
+        self, directory: Path, postgres: PostgresServer, pool_size: int = 2, settings: Mapping[str, str] = NO_SETTINGS
+    ) -> None:
         super().__init__(directory, watchdog=None, ports=free_port)
         self._postgres = postgres
         self._pool_size = pool_size
+        self._settings = settings
         self._user = unprivileged_user()
 
     @property
@@ -86,11 +91,10 @@ class PgBouncer(Server):
 
     def _command(self, port: int) -> Sequence[str | Path]:
         configuration = self.directory / "pgbouncer.ini"
-        configuration.write_text(
-            _CONFIGURATION.format(
-                port=self._postgres.port, own_port=port, users=self.directory / "users.txt", pool_size=self._pool_size
-            )
+        text = _CONFIGURATION.format(
+            port=self._postgres.port, own_port=port, users=self.directory / "users.txt", pool_size=self._pool_size
         )
+        configuration.write_text(text + "".join(f"{name} = {value}\n" for name, value in self._settings.items()))
         configuration.chmod(0o644)
         return [self._program, configuration]
 

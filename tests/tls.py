@@ -1,0 +1,77 @@
+"""A private authority with certificates for a server and its clients, and a program that ends TLS before a server without it."""
+
+import asyncio
+import shutil
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trustme
+
+from ingest.lab.unix_user import unprivileged_user
+
+
+class Certificates:
+    """PEM files in a folder; those of the server can be read by the user that servers run as.
+
+    Attributes:
+        authority: who has signed them.
+        ca: its certificate.
+        server: the certificate of `localhost`.
+        server_key: its key.
+        client: the certificate of a client.
+        client_key: its key.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o755)
+        self.authority = trustme.CA()
+        self.ca, self.server, self.server_key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
+        self.client, self.client_key = folder / "client.pem", folder / "client.key"
+        self.authority.cert_pem.write_to_path(str(self.ca))
+        for name, certificate, key in (
+            ("localhost", self.server, self.server_key),
+            ("client.example", self.client, self.client_key),
+        ):
+            issued = self.authority.issue_cert(name)
+            certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+            key.touch(mode=0o600)
+            issued.private_key_pem.write_to_path(str(key))
+        if (user := unprivileged_user()) is not None:
+            shutil.chown(self.server_key, user.uid, user.gid)
+
+    def server_context(self, *, asks_clients: bool = False) -> ssl.SSLContext:
+        """What a server needs; with `asks_clients` a client has to show a certificate of the authority."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.server, self.server_key)
+        if asks_clients:
+            context.load_verify_locations(self.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@asynccontextmanager
+async def behind_tls(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """A server on this port of 127.0.0.1, behind a program that ends TLS; the program's port."""
+    served: set[asyncio.Task[None]] = set()
+
+    async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while chunk := await source.read(1 << 16):
+            sink.write(chunk)
+        sink.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        served.add(task)
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(forward(reader, to_server), forward(from_server, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    try:
+        yield int(server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        if served:
+            await asyncio.wait(served)
