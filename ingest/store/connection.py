@@ -11,11 +11,11 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
+from ingest.store.hosts import single_hosts
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
@@ -39,6 +39,8 @@ _CANCELLED = "57014"
 # primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
 _ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
 _SESSION_ATTRS = "target_session_attrs"
+# The function of PostgreSQL, in every language of its messages, that warns when a commit is confirmed without the replica.
+_WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
 
 
 class StoreRefused(UserError, StoreUnavailable):
@@ -110,7 +112,7 @@ async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
 
     One after the other, each with its own timeout: with a shared one, a host that does not answer would use up all of it.
     """
-    hosts = _single_hosts(dsn)
+    hosts = single_hosts(dsn)
     if len(hosts) == 1:
         return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
     if _SESSION_ATTRS not in dsn and "PGTARGETSESSIONATTRS" not in os.environ:
@@ -125,32 +127,6 @@ async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
         except StoreUnavailable as error:
             failed.append(f"{host}: {error}")
     raise StoreUnavailable("; ".join(failed))
-
-
-def _single_hosts(dsn: str) -> list[tuple[str, str]]:
-    """The hosts that the DSN names, in its authority or as options, each with a DSN of its own."""
-    parts = urlsplit(dsn)
-    account, at, hosts = parts.netloc.rpartition("@")
-    if hosts:
-        return [(host, urlunsplit(parts._replace(netloc=f"{account}{at}{host}"))) for host in hosts.split(",")]
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    others = [(name, value) for name, value in options if name not in {"host", "port"}]
-    names = dict(options).get("host", "").split(",")
-    ports = dict(options).get("port", "").split(",")
-    if len(ports) == 1:
-        ports *= len(names)
-    if len(names) == 1 or len(names) != len(ports):
-        return [("", dsn)]  # what does not fit together is the client's to say
-    return [
-        (f"{name}:{port}" if port else name, _with_options(parts, [("host", name), ("port", port), *others]))
-        for name, port in zip(names, ports, strict=True)
-    ]
-
-
-def _with_options(parts: SplitResult, options: list[tuple[str, str]]) -> str:
-    return urlunsplit(
-        parts._replace(query=urlencode([(name, value) for name, value in options if value], quote_via=quote))
-    )
 
 
 async def is_behind_pooler(dsn: str) -> bool:
@@ -183,6 +159,7 @@ class Reconnecting:
         self._servers_timeout = str(int(timeout * _SERVERS_SHARE * 1000))
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
+        self._is_replicated = True
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """Run a statement in a transaction of its own; return its rows.
@@ -197,7 +174,7 @@ class Reconnecting:
             async with self._lock:
                 connection = await self._connected()
                 try:
-                    return await self._run(connection, statement, arguments)
+                    records = await self._run(connection, statement, arguments)
                 except TimeoutError as error:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
@@ -209,6 +186,8 @@ class Reconnecting:
                     if not _sqlstate(error).startswith(_ON_THE_SAME_CONNECTION):
                         connection.terminate()
                     raise
+                self._require_replica()
+                return records
 
     def close(self) -> None:
         """Close the connection at once."""
@@ -238,7 +217,22 @@ class Reconnecting:
                 # A pooler accepts no settings at start-up.
                 server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
             )
+            self._connection.add_log_listener(self._note)
         return self._connection
+
+    def _note(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
+        # It comes before the answer to the statement.
+        if getattr(message, "server_source_function", None) == _WAITS_FOR_REPLICA:
+            self._is_replicated = False
+
+    def _require_replica(self) -> None:
+        """Refuse a commit that somebody has released from waiting for its replica: a failover would lose it.
+
+        Sent again, the statement locks the row, so that its own commit waits for everything before it.
+        """
+        if not self._is_replicated:
+            self._is_replicated = True
+            raise StoreUnavailable("the wait for the synchronous replica was cancelled: the commit may not be there")
 
 
 async def _abandon(connection: asyncpg.Connection) -> None:

@@ -161,6 +161,14 @@ async def test_of_several_hosts_the_one_that_takes_writes_is_found_before_and_af
     assert (await overview(pair.dsn(at(pair.primary), at(pair.standby), options=options))).stored == 2
 
 
+async def test_hosts_that_are_named_as_options_are_tried_in_the_same_way(pair: Pair) -> None:
+    ports = f"{pair.standby.port},{pair.primary.port}"
+    store = Reconnecting(pair.dsn("", options=f"host=127.0.0.1,127.0.0.1&port={ports}"), pooled=False)
+
+    assert await stored(OrderStore(store), "a") == [INSERTED]
+    store.close()
+
+
 async def test_a_host_that_is_gone_without_a_word_does_not_use_up_the_time_of_the_next(pair: Pair) -> None:
     with Proxy(pair.primary.port) as gone:
         gone.freeze()

@@ -9,18 +9,24 @@ from ingest.lab.servers.postgres import installed_programs
 
 
 class StandbyServer(PostgresServer):
-    """A copy of another server that follows it; a context manager, as that one is."""
+    """A copy of another server that follows it; a context manager, as that one is.
 
-    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+    Args:
+        directory: where it keeps everything.
+        primary: the other server.
+        through: the port of a proxy that leads to it; by default the standby connects to it directly.
+    """
+
+    def __init__(self, directory: Path, primary: PostgresServer, through: int | None = None) -> None:
         super().__init__(directory)
         self.password = primary.password
-        self._primary = primary
+        self._source = primary.dsn.replace(f":{primary.port}/", f":{through or primary.port}/")
 
     def _initialise(self, password_file: Path) -> None:
         del password_file
         command: list[str | Path] = [
             installed_programs() / "pg_basebackup",
-            f"--dbname={self._primary.dsn}",
+            f"--dbname={self._source}",
             f"--pgdata={self.data}",
             "--write-recovery-conf",
             "--checkpoint=fast",

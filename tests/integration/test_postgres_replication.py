@@ -1,0 +1,219 @@
+"""The primary of PostgreSQL dies under load and its replica takes over: workers go on by a DSN with both hosts.
+
+Nothing is lost with synchronous replication. With asynchronous replication, orders are lost that were acked because their commit
+was confirmed, and had not reached the replica: `ingest reconcile` names them.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import pytest
+from contract.test_order_store import row
+from integration.scene import Scene, ids
+from proxy import Proxy
+from servers.standby import StandbyServer
+from support import Cli, connected, eventually
+
+from ingest.domain.delivery import Effect
+from ingest.domain.errors import StoreUnavailable
+from ingest.lab.servers import PostgresServer
+from ingest.lab.servers.postgres import POSTGRES_DURABLE
+from ingest.lab.upstream import Behaviour
+from ingest.store.connection import Reconnecting
+from ingest.store.orders import OrderStore
+from ingest.store.schema import migrate, migrations
+
+pytestmark = pytest.mark.long
+
+ORDERS = 1_500
+# What the replica is behind: about a continent away.
+DELAY = 0.1
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A primary, its replica, and the network between them."""
+
+    primary: PostgresServer
+    standby: PostgresServer
+    between: Proxy
+
+    @property
+    def dsn(self) -> str:
+        """Where workers connect: both, the replica first."""
+        hosts = f"127.0.0.1:{self.standby.port},127.0.0.1:{self.primary.port}"
+        parts = urlsplit(self.primary.dsn)
+        account = parts.netloc.rpartition("@")[0]
+        return urlunsplit(parts._replace(netloc=f"{account}@{hosts}"))
+
+    async def replicate_synchronously(self) -> None:
+        """From now on, a commit is confirmed when the replica has it on its disk."""
+        async with connected(self.primary.dsn) as sql:
+            await sql.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            await sql.execute("SELECT pg_reload_conf()")
+
+            async def is_synchronous() -> bool:
+                return bool(await sql.fetchval("SELECT sync_state = 'sync' FROM pg_stat_replication"))
+
+            await eventually(is_synchronous)
+
+    async def catches_up(self) -> None:
+        """Wait until the replica has everything."""
+        async with connected(self.primary.dsn) as primary, connected(self.standby.dsn) as standby:
+            written = await primary.fetchval("SELECT pg_current_wal_flush_lsn()::text")
+
+            async def has_it() -> bool:
+                return bool(await standby.fetchval("SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", written))
+
+            await eventually(has_it)
+
+    async def fail_over(self) -> None:
+        """Kill the primary, with all that is between it and the replica, and promote the replica."""
+        self.primary.kill()
+        await asyncio.to_thread(self.between.refuse)
+        await asyncio.to_thread(self.between.cut)
+        async with connected(self.standby.dsn) as sql:
+            assert await sql.fetchval("SELECT pg_promote()")
+
+
+@pytest.fixture
+def pair() -> Iterator[Replicated]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="ingest-")))
+        folder.chmod(0o755)
+        primary = stack.enter_context(PostgresServer(folder / "primary", settings=POSTGRES_DURABLE))
+        between = stack.enter_context(Proxy(primary.port))
+        asyncio.run(migrate(primary.dsn, migrations()))
+        standby = stack.enter_context(StandbyServer(folder / "standby", primary, through=between.port))
+        yield Replicated(primary, standby, between)
+
+
+@pytest.fixture
+async def scene(pair: Replicated, redis_url: str, queue_name: str) -> AsyncIterator[Scene]:
+    """What the test looks at in the database is the replica's."""
+    behaviour = Behaviour(any_id=True, latency="0.005-0.02")
+    async with Scene.open(redis_url, pair.standby.dsn, queue_name, behaviour) as scene:
+        yield scene
+
+
+@pytest.mark.parametrize("replication", ["synchronous", "asynchronous"])
+async def test_a_primary_is_killed_under_load(pair: Replicated, scene: Scene, cli: Cli, replication: str) -> None:
+    if replication == "synchronous":
+        await pair.replicate_synchronously()
+    pair.between.delay(DELAY)
+    order_ids = ids(ORDERS)
+    async with scene.worker(postgres_dsn=pair.dsn, concurrency=20):
+        await scene.enqueue(*order_ids)
+        await scene.stored_at_least(ORDERS // 5)
+        killed = time.monotonic()
+        await pair.fail_over()
+        promoted, had = time.monotonic(), await scene.stored()
+        await scene.stored_at_least(had + 1)
+        resumed = time.monotonic()
+        await scene.finished(within=90)
+    lost = set(order_ids) - (await scene.rows()).keys()
+
+    print(  # noqa: T201  shown by pytest -s
+        f"\n{replication}: {len(lost)} of {ORDERS} orders lost; promoted after {promoted - killed:.1f} s,"
+        f" storing again {resumed - promoted:.1f} s later"
+    )
+    assert await scene.dead() == []
+    if replication == "synchronous":
+        assert lost == set()
+    await names_what_is_lost(cli, pair, order_ids, lost)
+
+
+async def test_with_synchronous_replication_nothing_is_acked_that_the_replica_does_not_have(
+    pair: Replicated, scene: Scene
+) -> None:
+    await pair.replicate_synchronously()
+    order_ids = ids(60)
+    async with scene.worker(postgres_dsn=pair.dsn):
+        await scene.enqueue(*order_ids[:30])
+        await scene.stored_at_least(30)
+        await scene.finished()
+        await asyncio.to_thread(pair.between.freeze)
+        await scene.enqueue(*order_ids[30:])
+        await commits_wait(pair)
+        assert await scene.pending_count() == 30
+
+        await pair.fail_over()
+
+        await scene.stored_at_least(60)
+        await scene.finished()
+    assert {row["attempts"] for row in (await scene.rows()).values()} == {1}
+
+
+async def test_with_asynchronous_replication_what_the_replica_does_not_have_is_lost_and_can_be_announced_again(
+    pair: Replicated, scene: Scene, cli: Cli
+) -> None:
+    order_ids = ids(60)
+    async with scene.worker(postgres_dsn=pair.dsn):
+        await scene.enqueue(*order_ids[:30])
+        await scene.finished()
+        await pair.catches_up()
+        await asyncio.to_thread(pair.between.freeze)
+        await scene.enqueue(*order_ids[30:])
+        await scene.finished()
+
+        await pair.fail_over()
+
+        assert sorted(await scene.rows()) == sorted(order_ids[:30])
+        await names_what_is_lost(cli, pair, order_ids, set(order_ids[30:]))
+        await scene.enqueue(*order_ids[30:])
+        await scene.stored_at_least(60)
+
+
+async def commits_wait(pair: Replicated) -> None:
+    """Wait until a commit of the worker waits for the replica."""
+    async with connected(pair.primary.dsn) as sql:
+
+        async def one_does() -> bool:
+            with suppress(asyncpg.PostgresError):
+                return bool(await sql.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+            return False
+
+        await eventually(one_does)
+
+
+async def names_what_is_lost(cli: Cli, pair: Replicated, announced: list[str], lost: set[str]) -> None:
+    """Check that `ingest reconcile` finds them."""
+    done = await asyncio.to_thread(
+        cli.run, "reconcile", "-", "--json", stdin="\n".join(announced), env={"INGEST_POSTGRES_DSN": pair.dsn}
+    )
+    found = json.loads(done.stdout)
+    assert (found["lost"]["count"], found["stored"]) == (len(lost), len(announced) - len(lost)), found
+    assert set(found["lost"]["examples"]) <= lost
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+async def test_a_commit_whose_wait_for_the_replica_is_cancelled_does_not_count(
+    pair: Replicated, *, pooled: bool
+) -> None:
+    await pair.replicate_synchronously()
+    store = Reconnecting(pair.primary.dsn, pooled=pooled)
+    await OrderStore(store).upsert([row("a")])
+    await asyncio.to_thread(pair.between.freeze)
+    storing = asyncio.create_task(OrderStore(store).upsert([row("b")]))
+    await commits_wait(pair)
+
+    # PostgreSQL confirms the commit then, with a warning.
+    async with connected(pair.primary.dsn) as sql:
+        await sql.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+    with pytest.raises(StoreUnavailable, match="replica"):
+        await storing
+    await asyncio.to_thread(pair.between.thaw)
+    assert await OrderStore(store).upsert([row("b")]) == [Effect.UNCHANGED]
+    await pair.fail_over()
+    async with connected(pair.standby.dsn) as sql:
+        assert await sql.fetchval("SELECT count(*) FROM orders") == 2
+    store.close()
