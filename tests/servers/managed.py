@@ -1,0 +1,85 @@
+"""A Redis as managed services give it: one endpoint in cluster mode, no administration, an eviction policy of their own.
+
+| what | as in |
+|---|---|
+| cluster mode, all slots on one node: keys of one command share a slot, scripts name all their keys | ElastiCache Serverless, MemoryDB |
+| no `CONFIG`, `ACL`, `MONITOR`, `SAVE`, `DEBUG`, `WAIT` … : NOPERM | all of them |
+| commands newer than Redis 7.0: NOPERM | proxies with a list of commands |
+| `maxmemory-policy volatile-lru` | all of them, unless told otherwise |
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import Self
+
+import redis
+from servers.kinds import Kind
+
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
+
+USER, PASSWORD = "app", "managed"
+_SLOTS = 16_384
+# Of these, what the server does not know is left out.
+_DENIED = (
+    "acl", "bgrewriteaof", "bgsave", "client|kill", "client|list", "client|no-evict", "client|pause", "cluster|failover", "config",
+    "debug", "failover", "latency", "migrate", "module", "monitor", "psync", "replicaof", "save", "shutdown", "slaveof", "slowlog",
+    "sync", "wait", "waitaof", "xackdel", "xdelex", "xnack", "xcfgset",
+)  # fmt: skip
+
+
+class Managed:
+    """The server, and what it was sent.
+
+    Attributes:
+        server: it runs.
+        most: the most arguments that a command had so far, a script's commands included; and that command's beginning.
+    """
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self.server = server
+        self.most: tuple[int, str] = (0, "")
+        self._admin = redis.Redis.from_url(server.url)
+
+    @property
+    def url(self) -> str:
+        """Where the service connects."""
+        return f"redis://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}/0"
+
+    @classmethod
+    @contextmanager
+    def open(cls, kind: Kind, folder: Path) -> Iterator[Self]:
+        """Start one."""
+        options = {"cluster_enabled": "yes", "cluster_port": str(free_port()), "maxmemory": "200mb"}
+        with kind.server(folder, maxmemory_policy="volatile-lru", **options) as server:
+            managed = cls(server)
+            managed._make_managed()
+            watching = Thread(target=managed._watch, name="monitor", daemon=True)
+            watching.start()
+            try:
+                yield managed
+            finally:
+                server.kill()
+                watching.join(10)
+                managed._admin.close()
+
+    def _make_managed(self) -> None:
+        self._admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, _SLOTS - 1)
+        self._admin.execute_command("ACL", "SETUSER", USER, "on", f">{PASSWORD}", "~*", "&*", "+@all")
+        for name in _DENIED:
+            with suppress(redis.ResponseError):  # not known to this server
+                self._admin.execute_command("ACL", "SETUSER", USER, f"-{name}")
+
+    def _watch(self) -> None:
+        connection = redis.Connection(port=self.server.port, password=self.server.password, socket_timeout=None)
+        try:
+            connection.connect()
+            connection.send_command("MONITOR")
+            while True:
+                line = connection.read_response()
+                said = line.decode(errors="replace") if isinstance(line, bytes) else str(line)
+                self.most = max(self.most, (said.count('" "') + 1, said[:120]))
+        except redis.RedisError:
+            connection.disconnect()
