@@ -97,7 +97,13 @@ class Monitor:
             return []
         lines = []
         policy = server.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
+        if policy.startswith("volatile-"):
+            # The queue's own keys have no expiry: it is not what is deleted.
+            lines.append(
+                f"maxmemory-policy is {policy}: without memory, Redis deletes idempotency records, and orders may be queued twice;"
+                " set it to noeviction"
+            )
+        elif policy != "noeviction":
             lines.append(f"maxmemory-policy is {policy}: Redis may delete the queue itself; set it to noeviction")
         if not server.get("aof_enabled"):
             lines.append("appendonly is off: what Redis accepts since its last snapshot is lost when it restarts")

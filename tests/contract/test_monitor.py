@@ -386,6 +386,8 @@ async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: Va
     async with control_client(own_valkey.url) as client:
         monitor = Monitor(client, "orders", "ingest")
         volatile = await monitor.traps()
+        await own_redis.config_set("maxmemory-policy", "volatile-lru")
+        expiring = (await monitor.traps())[-2]
         await own_redis.config_set("appendonly", "yes")
         await own_redis.config_set("maxmemory-policy", "allkeys-lru")
         evicting = await monitor.traps()
@@ -395,6 +397,8 @@ async def test_server_settings_that_can_lose_entries_are_reported(own_valkey: Va
 
     assert [line.split()[0] for line in (*volatile, *evicting)] == ["appendonly", "maxmemory-policy"]
     assert "noeviction" in evicting[0]
+    assert "delete the queue itself" in evicting[0]
+    assert "queued twice" in expiring
     assert safe == []
 
 

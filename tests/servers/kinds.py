@@ -1,4 +1,4 @@
-"""The kinds of server that tests of the queue run on: the embedded Valkey, and what `make servers` got.
+"""The kinds of server that tests of the queue run on: the embedded Valkey, and the Redis servers that `make servers` got.
 
 They are found once, when tests are collected, so that a test has a name on each and none is skipped.
 """
@@ -6,7 +6,7 @@ They are found once, when tests are collected, so that a test has a name on each
 from dataclasses import dataclass
 from pathlib import Path
 
-from servers.get import REDIS, version_of
+from servers.get import REDIS, WANTED, version_of
 
 from ingest.lab.servers import ValkeyServer
 
@@ -53,11 +53,11 @@ KINDS = [
     _valkey(),
     *(Kind("redis", version_of(wanted.binary), wanted.binary) for wanted in REDIS if wanted.is_there()),
 ]
-MISSING = [wanted.name for wanted in REDIS if not wanted.is_there()]
+MISSING = [wanted.name for wanted in WANTED if not wanted.is_there()]
 WITH_NEW_COMMANDS = [kind for kind in KINDS if kind.is_redis_since(8, 8)]
 
 
 def summary() -> str:
-    """Which servers the tests of the queue run on, and which are missing."""
+    """Which servers the tests of the queue run on, and which of all are missing."""
     found = ", ".join(f"{kind.product} {kind.version}" for kind in KINDS)
     return f"{found}; missing: {', '.join(MISSING)} (make servers)" if MISSING else found
