@@ -38,6 +38,8 @@ _CANCELLED = "57014"
 # The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
 # primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
 _ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
+# No such prepared statement, or one of another client: a pooler that was put in between gives us another server process.
+_NOT_PREPARED_HERE = ("26000", "42P05")
 _SESSION_ATTRS = "target_session_attrs"
 # The function of PostgreSQL, in every language of its messages, that warns when a commit is confirmed without the replica.
 _WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
@@ -77,7 +79,7 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     message = str(error.args[0]) if error.args else type(error).__name__
     if sqlstate.startswith(_ROW_CLASSES):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
-    if sqlstate.startswith(_SETUP_CLASSES):
+    if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:
         return StoreRefused(f"PostgreSQL refuses: {message}")
     kind = StoreTooSlow if sqlstate == _CANCELLED else StoreUnavailable
     return kind(f"{message} ({sqlstate})" if sqlstate else message)
@@ -185,6 +187,7 @@ class Reconnecting:
                 except asyncpg.PostgresError as error:
                     if not _sqlstate(error).startswith(_ON_THE_SAME_CONNECTION):
                         connection.terminate()
+                    self._pooled = self._pooled or _sqlstate(error) in _NOT_PREPARED_HERE
                     raise
                 self._require_replica()
                 return records
@@ -210,13 +213,18 @@ class Reconnecting:
 
     async def _connected(self) -> asyncpg.Connection:
         if self._connection is None or self._connection.is_closed():
-            self._connection = await _open(
-                self._dsn,
-                command_timeout=self._timeout,
-                statement_cache_size=0 if self._pooled else 100,
-                # A pooler accepts no settings at start-up.
-                server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
-            )
+            try:
+                self._connection = await _open(
+                    self._dsn,
+                    command_timeout=self._timeout,
+                    statement_cache_size=0 if self._pooled else 100,
+                    # A pooler accepts no settings at start-up.
+                    server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
+                )
+            except (asyncpg.PostgresError, StoreUnavailable) as error:
+                # One that was put in between while we were connected.
+                self._pooled = self._pooled or "unsupported startup parameter" in str(error)
+                raise
             self._connection.add_log_listener(self._note)
         return self._connection
 

@@ -47,26 +47,26 @@ async def test_orders_are_announced_fetched_retried_reclaimed_dead_lettered_and_
     async def dead(count: int) -> bool:
         return len(await scene.dead()) == count
 
-    order_ids = ids(1_200)
-    settings = {"concurrency": 600, "upstream_rate": 10_000, "upstream_concurrency": 1_200, "results": "on"}
+    order_ids = ids(600)
+    settings = {"concurrency": 200, "upstream_rate": 10_000, "upstream_concurrency": 1_200, "results": "on"}
 
     # Announced in every way, and held by a worker that dies.
-    await said("enqueue", "-", stdin="\n".join(order_ids[:600]))
+    await said("enqueue", "-", stdin="\n".join(order_ids[:500]))
     async with Producer.connect(managed.url, scene.queue) as producer:
-        await producer.enqueue(order_ids[600:], idempotency_key="k")
-        await producer.enqueue(order_ids[600:], idempotency_key="k")
+        await producer.enqueue(order_ids[500:], idempotency_key="k")
+        await producer.enqueue(order_ids[500:], idempotency_key="k")
         await producer.enqueue(["express"], express=True)
     scene.api.behave(any_id=True, hang_rate=1.0)
     async with scene.worker("dies", **settings):
-        await eventually(lambda: holds(scene, 600))
+        await eventually(lambda: holds(scene, 200))
     # Reclaimed and stored by another.
     scene.api.behave(hang_rate=0.0)
     async with scene.worker("heir", **settings):
-        await scene.stored_at_least(1_201, within=60)
+        await scene.stored_at_least(601, within=60)
         # Retried.
         scene.api.behave(error_rate=1.0, fail_first=2)
         await said("enqueue", "flaky")
-        await scene.stored_at_least(1_202)
+        await scene.stored_at_least(602)
         scene.api.behave(error_rate=0.0, fail_first=0, not_found_rate=1.0)
         # Dead-lettered, replayed, dropped.
         await said("enqueue", *ids(250, "nowhere"))
@@ -76,7 +76,7 @@ async def test_orders_are_announced_fetched_retried_reclaimed_dead_lettered_and_
         await said("dead", "drop", "--all", "--yes")
         await eventually(lambda: dead(0))
         scene.api.behave(not_found_rate=0.0)
-    assert '"stored": 1202' in await said("status", "--json")
+    assert '"stored": 602' in await said("status", "--json")
     assert '"sound": true' in await said("reconcile", "-", "--json", stdin="\n".join(order_ids))
     assert '"order_id":"flaky"' in await said("order", "show", "flaky", "--json")
     await said("order", "erase", "flaky", "--yes")

@@ -3,11 +3,15 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
+from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 from integration.scene import Scene, assert_right, ids
 from integration.watching import all_stored_at_the_first_attempt
+from proxy import Proxy
+from servers.pgbouncer import temporary_pooler
 from servers.postgres_sites import SITE_KINDS, Site, SiteKind
 from support import closing_cli, connected, eventually, with_database
 
@@ -83,6 +87,39 @@ async def test_workers_go_on_after_a_restart_of_postgresql_and_of_the_pooler(
         await scene.enqueue(*order_ids[40:])
 
         await all_stored_at_the_first_attempt(scene, order_ids)
+
+
+@pytest.mark.parametrize("ignored", ["", "statement_timeout"])
+async def test_a_pooler_that_is_put_in_between_later_is_noticed(
+    site: Site, databases: tuple[str, str], scene: Scene, ignored: str
+) -> None:
+    order_ids = ids(40)
+    with ExitStack() as stack:
+        between = stack.enter_context(Proxy(site.postgres.port))
+        through = databases[1].replace(f":{site.postgres.port}/", f":{between.port}/")
+        async with scene.worker("a", postgres_dsn=through), scene.worker("b", postgres_dsn=through):
+            await scene.enqueue(*order_ids[:20])
+            await scene.stored_at_least(20)
+
+            if site.pooler is not None:
+                # Poolers are often told to ignore settings that they do not know.
+                settings = {"ignore_startup_parameters": ignored} if ignored else {}
+                pooler = stack.enter_context(temporary_pooler(site.postgres, pool_size=1, settings=settings))
+                await prepare_the_names_of_other_processes(pooler.dsn, databases[1])
+                between.lead_to(pooler.port)
+            await asyncio.to_thread(between.cut)
+
+            for order_id in order_ids[20:]:
+                await scene.enqueue(order_id)
+            await all_stored_at_the_first_attempt(scene, order_ids)
+
+
+async def prepare_the_names_of_other_processes(pooler: str, database: str) -> None:
+    """Leave prepared statements in the server process, as others leave them who do not know that they share it."""
+    first = asyncpg.connection._uid
+    names = [f"__asyncpg_stmt_{number:x}__" for number in range(first, first + 1_000)]
+    async with connected(with_database(pooler, urlsplit(database).path.strip("/"))) as sql:
+        await sql.execute(";".join(f'PREPARE "{name}" AS SELECT 1' for name in names))
 
 
 async def test_the_commands_do_their_work(databases: tuple[str, str], scene: Scene, env: dict[str, str]) -> None:

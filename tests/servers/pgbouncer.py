@@ -3,9 +3,11 @@
 import shutil
 import signal
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from servers.get import PGBOUNCER
@@ -118,3 +120,12 @@ class PgBouncer(Server):
             ending=ending,
             user=self._user,
         )
+
+
+@contextmanager
+def temporary_pooler(postgres: PostgresServer, **options: Any) -> Iterator[PgBouncer]:
+    """A pooler that runs while the block does."""
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        Path(folder).chmod(0o755)
+        with PgBouncer(Path(folder) / "pgbouncer", postgres, **options) as running:
+            yield running
