@@ -36,6 +36,7 @@ from ingest.processes import OTHER_FILES, allow_connections, done_unless_stopped
 from ingest.settings import Settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
+from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.shared_metrics import Counter
@@ -209,7 +210,8 @@ def _metrics_process(settings: Settings, series: ApiSeries, listener: socket.soc
     async def main() -> None:
         stopped = asyncio.Event()
         stop_on(lifeline, lambda _: stopped.set())
-        async with serving(series.shared_metrics, listener, "api", settings.heartbeat_ttl):
+        liveness = Liveness(series.shared_metrics, settings.heartbeat_ttl)
+        async with serving(series.shared_metrics, listener, "api", liveness):
             await stopped.wait()
 
     return run_to_the_end(main)

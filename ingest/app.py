@@ -18,8 +18,10 @@ from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor
 from ingest.settings import Settings
+from ingest.starting import answering_while_waiting
 from ingest.store.schema import check_schema, migrations
 from ingest.supervisor import Child, Supervisor
+from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_metrics
@@ -42,7 +44,7 @@ def run_worker(settings: Settings) -> int:
     if settings.metrics_port:
         advice = "set INGEST_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
-    if not asyncio.run(done_unless_stopped(prepare(settings))):
+    if not asyncio.run(done_unless_stopped(_prepare_and_answer(settings, listener))):
         return 0
     # An order in flight has a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
@@ -64,6 +66,11 @@ def run_worker(settings: Settings) -> int:
     if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):
         _log.error("orphans", entries=orphans)
     return code
+
+
+async def _prepare_and_answer(settings: Settings, listener: socket.socket | None) -> None:
+    async with answering_while_waiting(listener):
+        await prepare(settings)
 
 
 async def prepare(settings: Settings) -> None:
@@ -90,12 +97,14 @@ def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
+        count_activity_on(metrics.activity)
         # From the start: the loop's turns also say that this process lives while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
                 opening = stack.enter_async_context(open_worker(settings, metrics, name))
                 worker = await unless(shutdown.requested, opening)
                 if worker is not None:
+                    metrics.ready.set(1.0)
                     await worker.run(shutdown)
 
     return run_to_the_end(main)

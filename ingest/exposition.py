@@ -1,4 +1,4 @@
-"""Serves /metrics (a command's own metrics, and for workers the state of the queue) and /healthz."""
+"""Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -31,10 +31,20 @@ async def serving_workers(
     settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket
 ) -> AsyncIterator[None]:
     """Serve the metrics of `ingest worker` on `listener` while the block runs."""
-    async with control_client(settings.redis_url.get_secret_value()) as client:
-        queue = partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream)
-        async with serving(shared_metrics, listener, "worker", settings.heartbeat_ttl, queue):
+    async with reading_queue(settings) as queue:
+        # Whatever one process does, a call that takes as long as it may is no sign of being stuck.
+        longest = settings.upstream_timeout + settings.transform_timeout
+        stuck_after = settings.stuck_after + longest if settings.stuck_after else 0.0
+        liveness = Liveness(shared_metrics, settings.heartbeat_ttl, stuck_after)
+        async with serving(shared_metrics, listener, "worker", liveness, queue):
             yield
+
+
+@asynccontextmanager
+async def reading_queue(settings: Settings) -> AsyncIterator[Collectors]:
+    """What reads the state of the queue at each scrape."""
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        yield partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream)
 
 
 @asynccontextmanager
@@ -42,7 +52,7 @@ async def serving(
     shared_metrics: SharedMetrics,
     listener: socket.socket,
     process: str,
-    stalled_after: float,
+    liveness: Liveness,
     further: Collectors | None = None,
 ) -> AsyncIterator[None]:
     """Serve on `listener` while the block runs.
@@ -51,12 +61,13 @@ async def serving(
         shared_metrics: of the command's processes.
         listener: the socket.
         process: what the processes are called, before their numbers.
-        stalled_after: seconds without an iteration of its event loop after which a process counts as stalled.
+        liveness: whether the processes live and work.
         further: what is exported beside the shared memory.
     """
     application = web.Application()
     application.router.add_get("/metrics", partial(_metrics, shared_metrics, further))
-    application.router.add_get("/healthz", partial(_healthz, Liveness(shared_metrics, stalled_after), process))
+    application.router.add_get("/healthz", partial(_healthz, liveness, process))
+    application.router.add_get("/readyz", partial(_readyz, liveness, process))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     await web.SockSite(runner, listener).start()
@@ -86,6 +97,18 @@ async def _queue(monitor: Monitor, stream: str) -> Sequence[Collector]:
 async def _healthz(liveness: Liveness, process: str, _: web.Request) -> web.Response:
     # About the processes alone: one that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
-        names = ", ".join(f"{process}-{slot}" for slot in stalled)
-        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"stalled: {names}\n")
+        return _unwell("stalled", process, stalled)
+    if stuck := liveness.stuck():
+        return _unwell("stuck", process, stuck)
     return web.Response(text="ok\n")
+
+
+async def _readyz(liveness: Liveness, process: str, request: web.Request) -> web.Response:
+    if starting := liveness.starting():
+        return _unwell("starting", process, starting)
+    return await _healthz(liveness, process, request)
+
+
+def _unwell(what: str, process: str, slots: Sequence[int]) -> web.Response:
+    names = ", ".join(f"{process}-{slot}" for slot in slots)
+    return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"{what}: {names}\n")

@@ -15,6 +15,7 @@ from ingest.queue.producer import Producer
 from ingest.queue.producer_errors import CannotConfirm
 from ingest.settings import Settings
 from ingest.store.outbox import Outbox
+from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
@@ -71,7 +72,8 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
     async with AsyncExitStack() as stack:
         stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
         if listener is not None:
-            await stack.enter_async_context(serving(shared_metrics, listener, "relay", settings.heartbeat_ttl))
+            liveness = Liveness(shared_metrics, settings.heartbeat_ttl)
+            await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))
         producer = await stack.enter_async_context(
             Producer.connect(
                 settings.redis_url.get_secret_value(),

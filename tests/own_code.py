@@ -103,3 +103,13 @@ def prints(order: Order, document: bytes) -> Order:
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
     return replace(order, status="printed")
+
+
+async def ignores_its_end(order: Order, document: bytes) -> Order:
+    """Waits indefinitely, and goes on waiting when its time is up: a bug that keeps its slot."""
+    del document
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await asyncio.Event().wait()
+    return order

@@ -32,6 +32,7 @@ COMMANDS: tuple[str, ...] = (
     "worker",
     "api",
     "relay",
+    "exporter",
     "health",
     "status",
     "order",

@@ -42,6 +42,7 @@ class QueueState:
             in an empty queue.
         consumers: consumers of the group.
         retries: entries in the retry set.
+        retries_due: those of them whose time has come; a worker moves them back into the queue.
         dead: dead letters.
         lanes: depth, pending entries and oldest age of each lane.
     """
@@ -51,5 +52,6 @@ class QueueState:
     oldest_age: float | None = None
     consumers: int = 0
     retries: int = 0
+    retries_due: int = 0
     dead: int = 0
     lanes: Mapping[Lane, LaneState] = field(default_factory=_empty_lanes)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from ingest.backoff import call_until_available
 from ingest.domain.errors import Unavailable, UserError
+from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")
@@ -65,6 +66,7 @@ async def _wait(
 
     def log(error: BaseException) -> None:
         nonlocal logged_at
+        record_activity()
         now = time.monotonic()
         if now - logged_at >= _LOG_EVERY:
             logged_at = now

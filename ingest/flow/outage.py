@@ -10,6 +10,7 @@ from ingest.flow.reader import Reader
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import all_ended, first_of
+from ingest.telemetry.activity import record_activity
 
 # Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
 _MOST_PROBES = 8
@@ -86,6 +87,7 @@ class OutageRecovery:
 
         Those in the queue may be what fails; the canary may have become invalid.
         """
+        record_activity()
         self._is_canary_due = not self._is_canary_due
         if self._is_canary_due and self._circuit.has_canary:
             return [asyncio.create_task(self._circuit.request_canary())]

@@ -23,6 +23,7 @@ from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 from ingest.flow.slots import Slots
 from ingest.flow.waiting import all_ended, first_of
+from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("worker")
@@ -96,6 +97,7 @@ class Worker:
     async def _take(self, free: int, shutdown: Shutdown) -> bool:
         """Read up to `free` deliveries and start them; returns whether there may be more."""
         batch = await self._parts.reader.read(free, shutdown)
+        record_activity()
         self._settlement.expect_more(backlog=batch.is_full)
         if batch.is_isolated:
             await self._isolate(batch.deliveries[0], shutdown)

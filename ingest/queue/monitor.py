@@ -66,9 +66,9 @@ class Monitor:
         keys = self._keys
         names = [keys.retry, keys.retry_announced, keys.dead, *self._streams()]
         with translated():
-            now, retries, announced, dead, main, express = await self._state(names, [self._group])
+            now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
         lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
-        return _queue_state(now, lanes, retries, announced, dead)
+        return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
 
     async def consumers(self) -> list[ConsumerState]:
         """Every consumer that has a heartbeat or is in the group, by name."""
@@ -157,9 +157,20 @@ class _Lane:
     consumers: int
 
 
-def _queue_state(
-    now: int, lanes: dict[Lane, _Lane], retries: int, retry_announced: int | None, dead: int
-) -> QueueState:
+@dataclass(frozen=True, slots=True)
+class _Retrying:
+    """The retry set in the script's reply.
+
+    Attributes:
+        announced: the time (ms) at which the oldest order was first announced.
+    """
+
+    entries: int
+    due: int
+    announced: int | None
+
+
+def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: int) -> QueueState:
     """The lanes and the retry set added up; times are in ms."""
 
     def age(announced: int | None) -> float | None:
@@ -167,14 +178,15 @@ def _queue_state(
 
     parts = lanes.values()
     depths = [lane.depth for lane in parts if lane.depth is not None]
-    announced = [at for at in (retry_announced, *(lane.announced for lane in parts)) if at is not None]
+    announced = [at for at in (retrying.announced, *(lane.announced for lane in parts)) if at is not None]
     return QueueState(
         depth=sum(depths) if len(depths) == len(lanes) else None,
         pending=sum(lane.pending for lane in parts),
         oldest_age=age(min(announced, default=None)),
         # A consumer reads both lanes under one name.
         consumers=max(lane.consumers for lane in parts),
-        retries=retries,
+        retries=retrying.entries,
+        retries_due=retrying.due,
         dead=dead,
         lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
     )

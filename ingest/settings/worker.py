@@ -19,6 +19,10 @@ class WorkerSettings(BaseSettings):
         6.0,
         description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
     )
+    stuck_after: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        120.0,
+        description="A worker process that completes nothing for this long, and for the longest request and call of the transform, is unhealthy; 0: never",
+    )
     claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
         30.0, description="Lease: an entry that its live worker has not renewed for this long is redelivered"
     )

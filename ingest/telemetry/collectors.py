@@ -58,6 +58,7 @@ class QueueCollector(Collector):
             ),
             ("ingest_queue_consumers", "Consumers of the group.", state.consumers),
             ("ingest_retries_scheduled", "Entries waiting in the retry set.", state.retries),
+            ("ingest_retries_due", "Entries of the retry set whose time has come.", state.retries_due),
             ("ingest_dead_letters", "Entries in the dead-letter stream.", state.dead),
         ):
             family = GaugeMetricFamily(name, text, labels=["stream"])

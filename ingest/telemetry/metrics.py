@@ -69,11 +69,17 @@ LOOP_LAG = Spec(
     "How late the event loop runs what is due.",
     bounds=_LAG_BOUNDS,
 )
+READY = Spec("ingest_ready", "gauge", "Processes that have reached Redis and PostgreSQL since they started.")
+ACTIVITY = Spec(
+    "ingest_activity_total",
+    "counter",
+    "Reads of the queue, renewals of the quota, and failed attempts while a server is unavailable.",
+)
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
     ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
-    RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA,
+    RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA, READY, ACTIVITY,
 )  # fmt: skip
 
 
@@ -98,6 +104,8 @@ class WorkerMetrics:
     restarts: Counter
     rate_limit_wait: Histogram
     upstream_quota: dict[str, Gauge]
+    ready: Gauge
+    activity: Counter
 
     @classmethod
     def on(cls, shared_metrics: SharedMetrics, slot: int) -> "WorkerMetrics":
@@ -121,6 +129,8 @@ class WorkerMetrics:
             restarts=row.counter(RESTARTS)[""],
             rate_limit_wait=row.histogram(RATE_LIMIT_WAIT)[""],
             upstream_quota=row.gauges(UPSTREAM_QUOTA),
+            ready=row.gauge(READY),
+            activity=row.counter(ACTIVITY)[""],
         )
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ingest.domain.errors import NotSent, Unavailable, UserError
 from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge, Histogram
 from ingest.upstream.quota_share import Share
@@ -190,6 +191,8 @@ class FleetQuota:
 
     async def _ask(self) -> None:
         request = self._share.request(self._clock(), len(self._waiting))
+        # Orders that wait for the quota are not stuck, however long it takes.
+        record_activity()
         try:
             lease = await self._leases.lease(request)
         except Unavailable as error:

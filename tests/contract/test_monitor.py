@@ -91,6 +91,17 @@ async def test_each_entry_is_counted_where_it_is(
     assert only.idle >= 0
 
 
+@pytest.mark.parametrize("due", [0, 1, 4, 7])
+async def test_those_retries_are_due_whose_time_has_come(monitor: Monitor, redis: Redis, keys: Keys, due: int) -> None:
+    past, future = await seconds_ago(redis, 60), await seconds_ago(redis, -60)
+    scores = {f"due-{number}": past for number in range(due)} | {f"later-{number}": future for number in range(7 - due)}
+    await redis.zadd(keys.retry, scores)
+
+    state = await monitor.state()
+
+    assert (state.retries, state.retries_due) == (7, due)
+
+
 async def test_each_lane_is_counted_and_the_totals_are_their_sums(monitor: Monitor, redis: Redis, keys: Keys) -> None:
     for stream, count, taken in ((keys.stream, 6, 2), (keys.express, 4, 3)):
         await redis.xgroup_create(stream, "ingest", id="0", mkstream=True)

@@ -1,0 +1,28 @@
+"""`ingest exporter`: serves the state of the queue, for an autoscaler."""
+
+from typing import Annotated
+
+import typer
+
+EPILOG = """
+Examples:
+
+`ingest exporter --metrics-port 9464` serves /metrics, /healthz and /readyz.
+
+Stop it with SIGTERM or Ctrl-C.
+"""
+
+
+def exporter(
+    *,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics. [INGEST_METRICS_PORT]")] = None,
+) -> None:
+    """Serve the metrics of the queue, also while no worker runs.
+
+    Workers serve them, too. Where an autoscaler stops all workers, this tells it when there is work again. It needs Redis alone.
+    """
+    from ingest.cli.common import start
+    from ingest.exporter_process import run_exporter
+
+    settings = start(metrics_port=metrics_port)
+    raise typer.Exit(run_exporter(settings))
