@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | while read -r target text; do \
-		printf '  make %-11s %s\n' "$$target" "$$text"; \
+		printf '  make %-20s %s\n' "$$target" "$$text"; \
 	done
 	@echo
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'
@@ -61,6 +61,18 @@ coverage: .venv/ready  ## branch coverage of domain and flow by the unit tests; 
 .PHONY: test-deploy
 test-deploy: .venv/ready  ## the image and docker-compose.yml on a Docker engine; root on Debian 12; ARGS="--plots FOLDER"
 	@PYTHONPATH=tests exec .venv/bin/python -P -m deploy $(ARGS)
+
+.PHONY: kubernetes
+kubernetes: .venv/ready  ## check deploy/kubernetes for each release of Kubernetes; gets kubectl and kube-score where they are missing
+	@tools=$$(tests/deploy/kubernetes/get.sh) && PATH="$$tools:$$PATH" .venv/bin/python tests/deploy/kubernetes/check.py
+
+.PHONY: kubernetes-apiserver
+kubernetes-apiserver: .venv/ready  ## apply deploy/kubernetes to a real API server, which is built once (10 minutes, 3 GB); root on Debian
+	@tools=$$(tests/deploy/kubernetes/get.sh apiserver) && PATH="$$tools:$$PATH" .venv/bin/python tests/deploy/kubernetes/apply.py
+
+.PHONY: kubernetes-rules
+kubernetes-rules: .venv/ready  ## generate the PrometheusRule of deploy/kubernetes from deploy/prometheus/rules
+	@.venv/bin/python deploy/kubernetes/generate.py
 
 .PHONY: servers
 servers: .venv/ready  ## get the Redis 7 and 8, PostgreSQL 15 and PgBouncer that tests use, once, into ~/.cache
@@ -145,6 +157,7 @@ lint_steps = \
 	step 'import-linter' .venv/bin/lint-imports --no-logo; \
 	step 'hadolint' .venv/bin/hadolint Dockerfile; \
 	step 'yamllint' .venv/bin/yamllint --strict .; \
+	step 'kubernetes' .venv/bin/python tests/deploy/kubernetes/check.py --if-at-hand; \
 	step 'compose schema' .venv/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml; \
 	step 'workflow schema' .venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
 

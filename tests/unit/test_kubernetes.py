@@ -1,0 +1,104 @@
+"""What holds between the manifests of deploy/kubernetes, the settings and the rules; `make kubernetes` checks what Kubernetes says of them."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingest.settings import PREFIX, Settings
+from ingest.supervisor import KILL_MARGIN
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+MANIFESTS = sorted(path for path in KUBERNETES.rglob("*.yaml") if path.name != "kustomization.yaml")
+LATENCY = "order-ingest.example/upstream-latency-seconds"
+
+
+def resources(*kinds: str) -> list[dict[str, Any]]:
+    """All resources of these kinds, patches included."""
+    found = [each for path in MANIFESTS for each in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    return [each for each in found if each["kind"] in kinds]
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pods of all Deployments and Jobs, by name."""
+    return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in resources("Deployment", "Job")}
+
+
+def settings_of(*files: str) -> dict[str, str]:
+    """The variables of .env files, the later ones first."""
+    lines = [line for file in files for line in (KUBERNETES / file).read_text(encoding="utf-8").splitlines()]
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+PRODUCTION = settings_of("base/common.env", "overlays/production/common.env", "overlays/production/worker.env")
+
+
+def workers_that_can_be_fed(latency: float) -> int:
+    """As docs/how-to/kubernetes.md says: what the API permits in flight, by what a worker has in flight."""
+    each = int(PRODUCTION["INGEST_CONCURRENCY"]) * int(PRODUCTION["INGEST_PROCESSES"])
+    in_flight = min(
+        float(PRODUCTION["INGEST_UPSTREAM_CONCURRENCY"]), float(PRODUCTION["INGEST_UPSTREAM_RATE"]) * latency
+    )
+    return math.ceil(in_flight / each)
+
+
+def test_the_prometheus_rule_is_made_of_the_rules_of_docker_compose() -> None:
+    generated = [sys.executable, str(KUBERNETES / "generate.py"), "--check"]
+    checked = subprocess.run(generated, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_no_autoscaler_starts_more_workers_than_the_external_api_can_feed() -> None:
+    [keda] = [each for each in resources("ScaledObject") if "maxReplicaCount" in each["spec"]]
+    [hpa] = resources("HorizontalPodAutoscaler")
+
+    most = workers_that_can_be_fed(float(keda["metadata"]["annotations"][LATENCY]))
+
+    assert [keda["spec"]["maxReplicaCount"], hpa["spec"]["maxReplicas"]] == [most, most]
+    assert keda["spec"]["fallback"]["replicas"] <= most
+
+
+@pytest.mark.parametrize("name", sorted(pods()))
+def test_the_service_of_the_api_sets_no_setting(name: str) -> None:
+    """A Service named order-ingest-api sets variables; one named ingest-api would set INGEST_API_PORT."""
+    assert pods()[name]["enableServiceLinks"] is False
+    assert pods()[name]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", ["order-ingest-worker", "order-ingest-api"])
+def test_a_pod_is_killed_only_after_its_processes_would_be(name: str) -> None:
+    pod = pods()[name]
+    pause = pod["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+
+    needed = pause + float(PRODUCTION["INGEST_SHUTDOWN_GRACE"]) + KILL_MARGIN
+
+    assert pod["terminationGracePeriodSeconds"] >= needed
+
+
+@pytest.mark.parametrize("path", sorted(KUBERNETES.rglob("*.env")), ids=lambda path: str(path.relative_to(KUBERNETES)))
+def test_each_variable_is_a_setting_and_none_is_a_secret(path: Path) -> None:
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+
+    given = settings_of(str(path.relative_to(KUBERNETES)))
+
+    assert given.keys() <= known
+    assert [name for name, value in given.items() if re.search(r"://[^/@]*:[^/@]*@", value)] == []
+
+
+def test_each_container_runs_with_the_least_rights() -> None:
+    for name, pod in pods().items():
+        [container] = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, name
