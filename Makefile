@@ -157,6 +157,7 @@ lint_steps = \
 	step 'import-linter' .venv/bin/lint-imports --no-logo; \
 	step 'hadolint' .venv/bin/hadolint Dockerfile; \
 	step 'yamllint' .venv/bin/yamllint --strict .; \
+	step 'systemd units' .venv/bin/python tests/deploy/check_units.py; \
 	step 'kubernetes' .venv/bin/python tests/deploy/kubernetes/check.py --if-at-hand; \
 	step 'compose schema' .venv/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml; \
 	step 'workflow schema' .venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
@@ -63,6 +64,21 @@ def test_no_autoscaler_starts_more_workers_than_the_external_api_can_feed() -> N
 
     assert [keda["spec"]["maxReplicaCount"], hpa["spec"]["maxReplicas"]] == [most, most]
     assert keda["spec"]["fallback"]["replicas"] <= most
+
+
+def test_the_query_of_keda_is_that_of_the_recording_rule() -> None:
+    [keda] = [each for each in resources("ScaledObject") if "maxReplicaCount" in each["spec"]]
+    [trigger] = keda["spec"]["triggers"]
+    rules = yaml.safe_load((KUBERNETES.parent / "prometheus" / "rules" / "recording.yml").read_text(encoding="utf-8"))
+    recorded = {rule["record"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+
+    expected = recorded["job_stream:ingest_queue_work:max"].replace(" by (job, stream)", "")
+
+    query = re.sub(r"\{[^}]*\}", "", trigger["metadata"]["query"])
+    assert str(promql_parser.parse(query)) == str(promql_parser.parse(expected))
+    # One order starts a worker, and an answer without a sample is a fault.
+    assert trigger["metadata"]["activationThreshold"] == "0"
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 
 @pytest.mark.parametrize("name", sorted(pods()))

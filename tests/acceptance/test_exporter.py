@@ -1,0 +1,95 @@
+"""The real `ingest exporter`: it tells of the queue while no worker runs."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from integration.scene import Scene
+from prometheus_client.parser import text_string_to_metric_families
+from support import Cli, Process, eventually
+
+from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
+
+
+class Exporter:
+    """A running exporter, asked as Prometheus asks."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process = process
+        self._port = port
+
+    def get(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except ConnectionRefusedError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    async def work(self) -> float | None:
+        """What workers could do now; None if there is no sample."""
+        _, text = await asyncio.to_thread(self.get, "/metrics")
+        values = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+        names = ("ingest_queue_depth", "ingest_queue_pending", "ingest_retries_due")
+        return sum(values[name] for name in names) if all(name in values for name in names) else None
+
+    async def reports(self, work: float | None) -> bool:
+        async def reported() -> bool:
+            return (await asyncio.to_thread(self.get, "/readyz"))[0] == 200 and await self.work() == work
+
+        return await eventually(reported)
+
+
+@pytest.fixture
+async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scene]:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        yield scene
+
+
+def started(cli: Cli, **env: str) -> Exporter:
+    port = free_port()
+    return Exporter(cli.start("exporter", "--metrics-port", str(port), env=env), port)
+
+
+async def test_without_a_worker_it_tells_of_one_order_and_of_one_retry_that_is_due(cli: Cli, scene: Scene) -> None:
+    exporter = started(cli)
+    assert await exporter.reports(0)
+
+    await scene.enqueue("order-1")
+
+    assert await exporter.reports(1)
+    async with scene.consumer("a worker") as consumer:
+        [delivery] = await consumer.read(1, 0.001)
+        assert await exporter.reports(1), "pending"
+        await consumer.reschedule(delivery, 3600, 2)
+        assert await exporter.reports(0), "later"
+        await scene.redis.zadd(scene.keys.retry, {(await scene.redis.zrange(scene.keys.retry, 0, 0))[0]: 1})
+        assert await exporter.reports(1), "due"
+    exporter.process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(exporter.process.wait, 20) == 0
+
+
+async def test_without_redis_it_lives_and_has_no_sample(cli: Cli, tmp_path: Path) -> None:
+    with ValkeyServer(tmp_path / "valkey") as own:
+        await asyncio.to_thread(own.stop)
+
+        exporter = started(cli, INGEST_REDIS_URL=own.url)
+
+        assert await exporter.reports(None)
+        assert await asyncio.to_thread(exporter.get, "/healthz") == (200, "ok\n")
+        await asyncio.to_thread(own.start)
+        assert await exporter.reports(0)
+
+
+def test_without_a_port_it_is_of_no_use(cli: Cli) -> None:
+    done = cli.run("exporter", "--metrics-port", "0")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("ingest: INGEST_METRICS_PORT: must not be 0")
