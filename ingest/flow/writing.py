@@ -15,6 +15,7 @@ from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
 from ingest.flow.items import Item, Refusal, Written, fresh_item
 from ingest.flow.ports import Store
+from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
 
@@ -91,6 +92,7 @@ class Writer:
             try:
                 await self._write_part(part, written)
             except _TooMuchAtOnce:
+                record_activity()
                 self._limit = max(1, sum(len(item.rows) for item in part) // 2)
                 _log.warning("batch_halved", rows=self._limit)
                 parts.appendleft(part)
