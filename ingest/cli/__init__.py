@@ -34,6 +34,7 @@ COMMANDS: tuple[str, ...] = (
     "relay",
     "exporter",
     "health",
+    "doctor",
     "status",
     "order",
     "dead",

@@ -9,9 +9,11 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import ClassVar, Self
 
+import asyncpg
+
 from ingest.domain.delivery import Effect
 from ingest.domain.order_row import OrderRow
-from ingest.store.columns import COLUMNS, EXPRESSIONS, Column, Update, batch, incoming, named, updated
+from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Column, Update, arguments, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
@@ -108,3 +110,12 @@ class OrderStore:
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]
+
+
+async def plan_upsert(connection: asyncpg.Connection) -> None:
+    """Have PostgreSQL plan the statement that stores a batch, without running it: so it checks tables, columns and privileges.
+
+    Raises:
+        asyncpg.PostgresError: it could not be run.
+    """
+    await connection.fetch(f"EXPLAIN {_upsert(SENT)}", *arguments([]))

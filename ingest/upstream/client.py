@@ -101,6 +101,15 @@ class UpstreamClient:
         """Let each request, whatever its purpose, wait for this quota; None: unlimited."""
         self._session.quota = quota
 
+    async def authenticate(self) -> None:
+        """Obtain the credential as the next request would, without sending one to the external API.
+
+        Raises:
+            TokenFault: no access token could be obtained.
+            TokenRefused: the authorization server refuses to issue one.
+        """
+        await self._session.authenticate()
+
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Return the document of one order, as sent, with the start time of the successful try.
 

@@ -149,6 +149,11 @@ class ApiSession:
         sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
         return await self._after(declined, sent)
 
+    async def authenticate(self) -> None:
+        """Obtain the credential, unless it is there. Raises `Fault`."""
+        if self._credential.headers is None:
+            await self._obtain(())
+
     async def _after(self, response: NoDocument, sent: Sent) -> Fetched:
         """Return what the same request brings once more, at another address or with another credential, or raise the fault."""
         target = self._target(response, sent)

@@ -1,0 +1,130 @@
+"""`ingest doctor`: checks the servers and the settings, and says what to do about what is wrong."""
+
+import asyncio
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ingest.cli.text import counted, printable
+
+if TYPE_CHECKING:
+    from ingest.operations.doctor import Diagnosis, Finding
+
+EPILOG = """
+Examples:
+
+`ingest doctor` checks the configured servers and settings; on a sound set-up it prints one line.
+
+`ingest doctor --all --order-id 536365` also shows what is good, and asks the external API for that order.
+
+`ingest doctor --json | jq -r '.findings[] | select(.level == "fault") | .what'` lists the faults.
+
+What is checked, and what each line means: docs/how-to/check-a-set-up.md.
+"""
+_COLOURS = {"good": "green", "warning": "yellow", "fault": "red"}
+
+
+def doctor(
+    *,
+    order_id: Annotated[
+        str | None,
+        typer.Option("--order-id", help="Ask the external API for this order; by default, for one that is known."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for each server.", min=0.5, max=300)] = 10.0,
+    show_all: Annotated[bool, typer.Option("--all", help="Show also what is good.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
+) -> None:
+    """Check Redis, PostgreSQL, the external API and the settings together, and say what to do. Changes nothing.
+
+    Run it with the settings, and on the host, of the workers. It needs no more rights than they do. The external API is asked for one
+    order: the one given, or else one that is queued or stored; without any, only for a token, if it takes one.
+
+    The exit code is 1 if there is a fault, and 2 if a setting cannot be used. Warnings alone leave it 0.
+    """
+    from ingest.cli.set_up import subject_of
+    from ingest.operations.doctor import examine
+    from ingest.settings import load_settings
+    from ingest.telemetry.logs import setup_logs
+
+    settings = load_settings()
+    # What is wrong is a finding; the log of the parts that found it would say it again.
+    setup_logs(settings.log_format, "error")
+    if settings.transform is not None:
+        from ingest.mapping.process_pool import check_function
+
+        asyncio.run(check_function(settings.transform, settings.transform_memory))
+    subject = subject_of(settings, _checked(order_id), os.environ)
+    diagnosis = asyncio.run(examine(subject, timeout))
+    if as_json:
+        typer.echo(json.dumps(_report(diagnosis), ensure_ascii=False))
+    else:
+        _print(diagnosis, show_all=show_all)
+    raise typer.Exit(0 if diagnosis.is_sound else 1)
+
+
+def _checked(order_id: str | None) -> str | None:
+    from ingest.domain.order import InvalidOrderId, parse_order_id
+
+    try:
+        return None if order_id is None else parse_order_id(order_id)
+    except InvalidOrderId as error:
+        raise typer.BadParameter(str(error), param_hint="'--order-id'") from None
+
+
+def _counts(diagnosis: "Diagnosis") -> dict[str, int]:
+    from ingest.operations.doctor import Level
+
+    return {level.value: diagnosis.count(level) for level in Level}
+
+
+def _report(diagnosis: "Diagnosis") -> dict[str, object]:
+    return {
+        "sound": diagnosis.is_sound,
+        **_counts(diagnosis),
+        "findings": [asdict(each) for each in diagnosis.findings],
+    }
+
+
+def _print(diagnosis: "Diagnosis", *, show_all: bool) -> None:
+    from ingest.cli.terminal import width_of
+
+    # The one command that writes colours itself: only on a terminal that wants them.
+    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for finding in diagnosis.findings:
+        if show_all or finding.level != "good":
+            for line in _lines(finding, width_of(sys.stdout), is_coloured=is_coloured):
+                typer.echo(line)
+    typer.echo(_summary(diagnosis))
+
+
+def _lines(finding: "Finding", width: int, *, is_coloured: bool) -> Iterator[str]:
+    """The finding, and below it what to do, both as wide as the output."""
+    head, level = f"{finding.level:<9}{finding.area:<10}", str(finding.level)
+    first, *rest = _wrapped(finding.what, width - len(head)) or [""]
+    shown = typer.style(level, fg=_COLOURS[level]) + head[len(level) :] if is_coloured else head
+    yield shown + first
+    indent = " " * len(head)
+    yield from (indent + line for line in rest)
+    if finding.advice:
+        first, *rest = _wrapped(finding.advice, width - len(head) - 3)
+        yield f"{indent}-> {first}"
+        yield from (f"{indent}   {line}" for line in rest)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    one_line = printable(" ".join(text.split()), 1_000)
+    return textwrap.wrap(one_line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+
+
+def _summary(diagnosis: "Diagnosis") -> str:
+    counts = _counts(diagnosis)
+    good = counted(counts["good"], "check")
+    if not counts["fault"] and not counts["warning"]:
+        return f"no faults, no warnings: {good} passed"
+    return f"{counted(counts['fault'], 'fault')}, {counted(counts['warning'], 'warning')}, {good} passed"

@@ -1,0 +1,28 @@
+"""Examines a set-up before workers are started: Redis, PostgreSQL, the external API, and the settings together.
+
+It writes nothing that stays, needs no more rights than a worker, and says of each fault what to do. `examine` runs all checks; each
+area has a module that turns what was found (`ingest.queue.inspection`, `ingest.store.inspection`, `ingest.upstream.inspection`) into
+findings.
+"""
+
+from ingest.operations.doctor.examine import Subject, examine
+from ingest.operations.doctor.finding import Area, Diagnosis, Finding, Level
+from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.redis import CONNECTIONS_OF_A_PROCESS, RedisNeeds
+from ingest.operations.doctor.settings import Configured
+from ingest.operations.doctor.upstream import Api, UpstreamSubject
+
+__all__ = [
+    "CONNECTIONS_OF_A_PROCESS",
+    "Api",
+    "Area",
+    "Configured",
+    "Diagnosis",
+    "Finding",
+    "Host",
+    "Level",
+    "RedisNeeds",
+    "Subject",
+    "UpstreamSubject",
+    "examine",
+]

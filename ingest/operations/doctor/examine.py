@@ -1,0 +1,98 @@
+"""Runs all checks at once, each area on its own, so that a server that is unavailable hides nothing about the others."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable
+from ingest.operations.backends import Backends
+from ingest.operations.doctor import postgres, redis, settings, upstream
+from ingest.operations.doctor.finding import Diagnosis, Finding
+from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.redis import RedisNeeds
+from ingest.operations.doctor.settings import Configured
+from ingest.operations.doctor.upstream import UpstreamSubject
+from ingest.queue import inspection as queue_inspection
+from ingest.queue.inspection import RedisFacts
+from ingest.store import inspection as store_inspection
+from ingest.store.inspection import PostgresFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A set-up to examine.
+
+    Attributes:
+        backends: Redis and PostgreSQL.
+        quota: the name of the quota of the external API.
+        redis: what the settings ask of Redis.
+        upstream: the external API.
+        configured: the settings.
+        unknown: a line for each variable that looks like a setting and is none.
+        host: where the workers will run.
+    """
+
+    backends: Backends
+    quota: str
+    redis: RedisNeeds
+    upstream: UpstreamSubject
+    configured: Configured
+    unknown: Sequence[str]
+    host: Host
+
+
+async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
+    """Check everything; `within` is the time limit, in seconds, of what each server is asked.
+
+    Raises:
+        ConfigError: a setting cannot be used at all.
+    """
+    asking_redis = asyncio.create_task(_redis(subject, within))
+    asking_postgres = asyncio.create_task(_postgres(subject, within))
+
+    async def known_order() -> str | None:
+        queue, store = await asyncio.gather(asking_redis, asking_postgres)
+        queued = queue.newest if isinstance(queue, RedisFacts) else None
+        return queued or (store.some_order if isinstance(store, PostgresFacts) else None)
+
+    asking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
+    await _all_done(asking_redis, asking_postgres, asking_upstream)
+    queue, store = asking_redis.result(), asking_postgres.result()
+    processes = subject.configured.processes
+    return Diagnosis(
+        [
+            *([queue] if isinstance(queue, Finding) else redis.findings(queue, subject.redis)),
+            *([store] if isinstance(store, Finding) else postgres.findings(store, processes)),
+            *asking_upstream.result(),
+            *settings.findings(subject.configured, subject.unknown, subject.host),
+        ]
+    )
+
+
+async def _redis(subject: Subject, within: float) -> RedisFacts | Finding:
+    backends = subject.backends
+    try:
+        async with asyncio.timeout(within):
+            return await queue_inspection.inspect(backends.redis_url, backends.stream, backends.group, subject.quota)
+    except QueueUnavailable as error:
+        return redis.unusable(error)
+    except TimeoutError:
+        return redis.unusable(QueueUnavailable(f"no answer within {within:g} s"))
+
+
+async def _postgres(subject: Subject, within: float) -> PostgresFacts | Finding:
+    try:
+        async with asyncio.timeout(within):
+            return await store_inspection.inspect(subject.backends.postgres_dsn)
+    except StoreUnavailable as error:
+        return postgres.unusable(error)
+    except TimeoutError:
+        return postgres.unusable(StoreUnavailable(f"no answer within {within:g} s"))
+
+
+async def _all_done(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until all have ended; then raise what the first of them has raised."""
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome

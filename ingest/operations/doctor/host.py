@@ -1,0 +1,55 @@
+"""What this machine, or the container that we run in, offers."""
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+# Version 2 of control groups, and version 1.
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What processes here may use.
+
+    Attributes:
+        memory: bytes; None if unknown.
+        open_files: of one process; None for no limit.
+        cores: that they may run on.
+    """
+
+    memory: int | None
+    open_files: int | None
+    cores: int
+
+    @classmethod
+    def here(cls) -> Self:
+        """This machine, by its limits for us."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        return cls(_memory(), None if files == resource.RLIM_INFINITY else files, _cores())
+
+
+def _memory() -> int | None:
+    try:
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    return min([physical, *filter(None, map(_limit, _LIMITS))])
+
+
+def _limit(path: Path) -> int | None:
+    """The limit in a control group's file, which has a word or a very large number for none."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(text) if text.isdigit() and int(text) else None
+
+
+def _cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1

@@ -1,0 +1,129 @@
+"""Checks PostgreSQL: reachable, supported, writable, with the schema and the rights that workers need, and set to lose nothing."""
+
+from collections.abc import Iterator
+
+from ingest.domain.errors import StoreUnavailable
+from ingest.operations.doctor.finding import Area, Checks, Finding
+from ingest.operations.doctor.redis import clock_finding
+from ingest.store.connection import StoreRefused
+from ingest.store.inspection import PostgresFacts
+
+_OF = Checks(Area.POSTGRES)
+
+_OLDEST = 150_000
+_SLOW = 0.05
+# Values of synchronous_commit with which a commit is on the disk when it is confirmed.
+_CONFIRMED_ON_DISK = {"on", "local", "remote_write", "remote_apply"}
+
+
+def unusable(error: StoreUnavailable) -> Finding:
+    """PostgreSQL cannot be asked at all."""
+    if isinstance(error, StoreRefused):
+        return _OF.fault(str(error), "check user, password and database in INGEST_POSTGRES_DSN")
+    return _OF.fault(f"unavailable: {error}", "start it, or check INGEST_POSTGRES_DSN and the network between")
+
+
+def findings(facts: PostgresFacts, connections: int) -> Iterator[Finding]:
+    """What these facts mean for the service.
+
+    Args:
+        facts: of the server.
+        connections: that one `ingest worker` opens.
+    """
+    yield _version(facts)
+    yield _speed(facts)
+    yield _role(facts)
+    yield from _writes(facts)
+    yield from _durability(facts)
+    yield clock_finding(_OF, "PostgreSQL", facts.clock_ahead)
+    yield _connections(facts, connections)
+    yield from _schema(facts)
+
+
+def _version(facts: PostgresFacts) -> Finding:
+    if facts.version_number < _OLDEST:
+        return _OF.fault(f"PostgreSQL {facts.version} is too old", "use PostgreSQL 15 or newer")
+    if facts.is_pooled:
+        return _OF.good(f"PostgreSQL {facts.version} behind a pooler, which is recognized")
+    return _OF.good(f"PostgreSQL {facts.version}")
+
+
+def _speed(facts: PostgresFacts) -> Finding:
+    if facts.round_trip > _SLOW:
+        return _OF.warning(
+            f"a round trip takes {facts.round_trip * 1000:.0f} ms", "run the workers near PostgreSQL, or check its load"
+        )
+    return _OF.good(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
+
+
+def _role(facts: PostgresFacts) -> Finding:
+    if facts.is_superuser:
+        return _OF.warning(
+            f"the role {facts.role} is a superuser",
+            "run workers as a role that owns nothing: ingest migrate --runtime-role ROLE",
+        )
+    return _OF.good(f"the role {facts.role} is no superuser")
+
+
+def _writes(facts: PostgresFacts) -> Iterator[Finding]:
+    if facts.is_standby:
+        yield _OF.fault(
+            "is a standby, which takes no writes",
+            "give INGEST_POSTGRES_DSN the primary, or all hosts: postgresql://user@host1,host2/database",
+        )
+    elif facts.is_read_only:
+        yield _OF.fault(
+            "transactions are read-only here", "set default_transaction_read_only to off for this role and database"
+        )
+    if facts.encoding != "UTF8":
+        yield _OF.fault(
+            f"the database's encoding is {facts.encoding}: orders with other characters cannot be stored",
+            "create the database with the encoding UTF8",
+        )
+
+
+def _durability(facts: PostgresFacts) -> Iterator[Finding]:
+    if not facts.fsync:
+        yield _OF.fault("fsync is off: a crash of its machine can destroy the database", "set fsync to on")
+    if facts.synchronous_commit not in _CONFIRMED_ON_DISK:
+        yield _OF.warning(
+            f"synchronous_commit is {facts.synchronous_commit}: a crash loses orders that were stored and acked",
+            "set synchronous_commit to on for this role",
+        )
+    elif facts.fsync:
+        yield _OF.good("a commit is on the disk when it is confirmed")
+
+
+def _connections(facts: PostgresFacts, needed: int) -> Finding:
+    if facts.is_pooled:
+        return _OF.good("connections are the pooler's concern")
+    what = f"{facts.used_connections:,} of {facts.most_connections:,} connections are in use, a worker needs {needed:,}"
+    if facts.used_connections + needed > facts.most_connections:
+        return _OF.fault(
+            what, "raise max_connections (or the role's or database's limit), use PgBouncer, or lower INGEST_PROCESSES"
+        )
+    return _OF.good(what)
+
+
+def _schema(facts: PostgresFacts) -> Iterator[Finding]:
+    if facts.mismatch:
+        what, colon, advice = facts.mismatch.rpartition(": ")
+        yield _OF.fault(what if colon else advice, advice if colon else "run `ingest migrate` of this release")
+        return
+    if facts.missing:
+        yield _OF.fault(
+            f"the role {facts.role} lacks {', '.join(facts.missing)}",
+            f"as the owner of the tables: ingest migrate --runtime-role {facts.role}",
+        )
+    if facts.required:
+        yield _OF.fault(
+            f"the table orders has columns that need a value: {', '.join(facts.required)}",
+            "give each of them a default",
+        )
+    if facts.not_planned:
+        yield _OF.fault(
+            f"orders cannot be stored: {facts.not_planned}",
+            "undo what was changed in the tables, or restore them; ingest migrate makes them from nothing",
+        )
+    elif not facts.missing and not facts.required:
+        yield _OF.good("the schema is this release's, and the role may store orders")

@@ -1,0 +1,229 @@
+"""Checks Redis: reachable, supported, writable, with the commands and keys that workers need, and set to lose nothing."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import QueueUnavailable
+from ingest.operations.doctor.finding import Area, Checks, Finding
+from ingest.queue.connection import QueueRefused
+from ingest.queue.inspection import RedisFacts
+
+_OF = Checks(Area.REDIS)
+
+# A worker process has at most this many connections; see docs/explanation/performance.md, "Cost of the queue in Redis".
+CONNECTIONS_OF_A_PROCESS = 6
+# Leases and heartbeats are compared by one clock, so a difference harms nobody by itself; it misleads whoever reads times.
+LARGEST_CLOCK_DIFFERENCE = 5.0
+_SLOW = 0.05
+_FULL = 0.8
+_OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
+_RIGHTS = "give its user the rights in deploy/redis/users.acl"
+
+
+@dataclass(frozen=True, slots=True)
+class RedisNeeds:
+    """What the settings ask of Redis.
+
+    Attributes:
+        connections: of one `ingest worker`.
+        durability: what is certain when the HTTP API confirms orders.
+        replicas: how many have the orders then, if they are replicated.
+        stream: the queue.
+        has_quota: whether processes share a quota.
+    """
+
+    connections: int
+    durability: Durability
+    replicas: int
+    stream: str
+    has_quota: bool
+
+
+def unusable(error: QueueUnavailable) -> Finding:
+    """Redis cannot be asked at all."""
+    if isinstance(error, QueueRefused):
+        return _OF.fault(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
+    return _OF.fault(f"unavailable: {error}", "start it, or check INGEST_REDIS_URL and the network between")
+
+
+def findings(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+    """What these facts mean for the service."""
+    yield from _version(facts)
+    yield _speed(facts)
+    if facts.no_writes:
+        yield _no_writes(facts)
+    else:
+        yield from _commands(facts)
+    yield from _keys(facts, needs)
+    yield _clock(facts)
+    if facts.info:
+        yield from _policy(facts)
+        yield from _persistence(facts, needs)
+        yield from _memory(facts)
+        yield from _replication(facts, needs)
+        yield from _connections(facts, needs)
+    else:
+        yield _OF.warning(
+            "INFO is refused: version, persistence, policy and memory are unknown", "grant INFO, and check again"
+        )
+
+
+def _version(facts: RedisFacts) -> Iterator[Finding]:
+    product = "valkey" if "valkey_version" in facts.info else "redis"
+    text = str(facts.info.get(f"{product}_version", ""))
+    try:
+        version = tuple(int(part) for part in text.split(".")[:2])
+    except ValueError:
+        version = ()
+    if not version:
+        return
+    name, oldest = product.capitalize(), _OLDEST[product]
+    if version < oldest:
+        needed = ".".join(map(str, oldest))
+        yield _OF.fault(f"{name} {text} is too old", f"use {name} {needed} or newer")
+    else:
+        yield _OF.good(f"{name} {text}")
+
+
+def _speed(facts: RedisFacts) -> Finding:
+    if facts.round_trip > _SLOW:
+        return _OF.warning(
+            f"a round trip takes {facts.round_trip * 1000:.0f} ms",
+            "run the workers near Redis: an order without a backlog takes several round trips",
+        )
+    return _OF.good(f"a round trip takes {facts.round_trip * 1000:.1f} ms")
+
+
+def _no_writes(facts: RedisFacts) -> Finding:
+    words = facts.no_writes
+    advice = "see Redis' log; it has to take writes"
+    if facts.info.get("role") == "slave" or "read only replica" in words.lower():
+        advice = "give INGEST_REDIS_URL an address that always leads to the primary"
+    elif "maxmemory" in words:
+        advice = "give it more memory (maxmemory), or let workers process the backlog; until then, producers wait"
+    elif "RDB" in words or "AOF" in words or "disk" in words.lower():
+        advice = "free space on its disk, or repair it: Redis cannot save what it has"
+    elif "replicas" in words.lower():
+        advice = "bring its replicas back, or lower min-replicas-to-write"
+    elif "MOVED" in words or facts.info.get("cluster_enabled"):
+        advice = "give the URL of a Redis without cluster mode"
+    return _OF.fault(f"takes no writes: {words}", advice)
+
+
+def _commands(facts: RedisFacts) -> Iterator[Finding]:
+    if facts.refused:
+        yield _OF.fault(f"the user may not send {', '.join(facts.refused)}", _RIGHTS)
+    if facts.unknown:
+        yield _OF.fault(
+            f"the server does not have {', '.join(facts.unknown)}", "use Redis 7.0 or newer, or Valkey 8 or newer"
+        )
+    if not facts.refused and not facts.unknown:
+        yield _OF.good("all commands of a worker are accepted")
+    if (newer := facts.capabilities) is not None:
+        names = {
+            "XACKDEL": newer.acks_and_deletes,
+            "XREADGROUP CLAIM": newer.claims_as_it_reads,
+            "XADD IDMP": newer.adds_idempotently,
+            "XNACK": newer.releases,
+        }
+        found = ", ".join(name for name, is_there in names.items() if is_there)
+        yield _OF.good(f"newer commands in use: {found or 'none, each has a substitute'}")
+
+
+def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+    for key in facts.closed_keys:
+        if ":{quota:" not in key:
+            yield _OF.fault(f"the user may not use the key {key}", f"{_RIGHTS}, with the name of your queue")
+        elif needs.has_quota:
+            yield _OF.fault(f"the user may not use the key {key} of the quota", _RIGHTS)
+        else:
+            yield _OF.warning(f"the user may not use {key}: processes cannot share a pause of the API", _RIGHTS)
+    for key in facts.other_types:
+        yield _OF.fault(
+            f"the key {key} holds something else", f"remove that key, or choose another queue than {needs.stream}"
+        )
+
+
+def _clock(facts: RedisFacts) -> Finding:
+    return clock_finding(_OF, "Redis", facts.clock_ahead)
+
+
+def clock_finding(of: Checks, server: str, ahead: float | None) -> Finding:
+    """What it means that a server's clock is ahead of ours by these seconds."""
+    if ahead is None:
+        return of.warning(f"the clock of {server} may not be asked", "grant the right to ask for the time")
+    if abs(ahead) <= LARGEST_CLOCK_DIFFERENCE:
+        return of.good(f"its clock differs by {abs(ahead) * 1000:.0f} ms from this machine's")
+    direction = "ahead of" if ahead > 0 else "behind"
+    return of.warning(
+        f"its clock is {abs(ahead):,.0f} s {direction} this machine's",
+        "synchronize both by NTP: due times, ages and versions of orders follow these clocks",
+    )
+
+
+def _policy(facts: RedisFacts) -> Iterator[Finding]:
+    policy = str(facts.info.get("maxmemory_policy", ""))
+    advice = "set maxmemory-policy to noeviction"
+    if policy.startswith("allkeys"):
+        yield _OF.fault(f"maxmemory-policy is {policy}: Redis may delete the queue itself", advice)
+    elif policy.startswith("volatile"):
+        yield _OF.warning(
+            f"maxmemory-policy is {policy}: Redis may forget what was announced already, and accept it twice", advice
+        )
+    elif policy:
+        yield _OF.good(f"maxmemory-policy is {policy}")
+
+
+def _persistence(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+    info = facts.info
+    if not info.get("aof_enabled"):
+        lost = "appendonly is off: what it has accepted since its last snapshot is lost when it restarts"
+        if needs.durability is Durability.FSYNC:
+            yield _OF.fault(f"{lost}, and INGEST_DURABILITY=fsync cannot be kept", "set appendonly to yes")
+        else:
+            yield _OF.warning(lost, "set appendonly to yes")
+    elif info.get("aof_last_write_status", "ok") != "ok":
+        yield _OF.fault("its last write to the append-only file has failed", "free space on its disk, or repair it")
+    else:
+        yield _OF.good("the append-only file is on")
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        yield _OF.warning("its last snapshot has failed", "see Redis' log: often its disk or its memory is full")
+
+
+def _memory(facts: RedisFacts) -> Iterator[Finding]:
+    used, limit = int(facts.info.get("used_memory", 0)), int(facts.info.get("maxmemory", 0))
+    total = int(facts.info.get("total_system_memory", 0))
+    of_what, most = ("maxmemory", limit) if limit else ("its machine's memory", total)
+    if not most:
+        return
+    what = f"{used / 1e6:,.0f} MB of {most / 1e6:,.0f} MB ({of_what}) are used"
+    if used >= _FULL * most:
+        yield _OF.warning(what, "give it more, or process the backlog: when it is full, nothing more is accepted")
+    else:
+        yield _OF.good(what)
+
+
+def _replication(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+    if facts.info.get("role") == "slave" and not facts.no_writes:
+        yield _OF.fault(
+            "is a replica that takes writes: they are lost",
+            "give INGEST_REDIS_URL an address that always leads to the primary",
+        )
+    replicas = int(facts.info.get("connected_slaves", 0))
+    if needs.durability is Durability.REPLICATED and replicas < needs.replicas:
+        yield _OF.fault(
+            f"has {replicas} replicas, and INGEST_DURABILITY=replicated waits for {needs.replicas}",
+            "connect replicas, or lower INGEST_DURABILITY_REPLICAS",
+        )
+
+
+def _connections(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
+    limit, now = int(facts.info.get("maxclients", 0)), int(facts.info.get("connected_clients", 0))
+    if not limit:
+        return
+    what = f"{now:,} of {limit:,} connections are in use, and a worker needs up to {needs.connections:,}"
+    if now + needs.connections > limit:
+        yield _OF.fault(what, "raise maxclients, or lower INGEST_PROCESSES")
+    else:
+        yield _OF.good(what)

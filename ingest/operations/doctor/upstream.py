@@ -1,0 +1,229 @@
+"""Checks the external API: its host, its certificate, our credential, and one order by the mapping."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Protocol
+
+from ingest.domain.delivery import DeadReason
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TokenFault,
+    TokenRefused,
+)
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import InvalidDocument, Order
+from ingest.operations.doctor.finding import Area, Checks, Finding, Level
+from ingest.upstream.endpoint import Endpoint
+from ingest.upstream.inspection import Host, Reached, Unreachable, reach
+from ingest.upstream.tls import TlsFiles
+
+_OF = Checks(Area.UPSTREAM)
+
+_EXPIRES_SOON = 14 * 86_400.0
+_CREDENTIAL = "check INGEST_UPSTREAM_AUTH and the settings that it names; the API's operator knows what it accepts"
+_NETWORK = "check the host's name and port, and the firewalls between; HTTPS_PROXY, if there has to be a proxy"
+
+
+class Api(Protocol):
+    """The external API, as workers use it."""
+
+    async def authenticate(self) -> None:
+        """Obtain the credential, without asking for an order; raises `Fault`."""
+
+    async def fetch(self, request: FetchRequest) -> bytes:
+        """The document of an order; raises `Fault`."""
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """What a worker would store of it; raises `InvalidDocument`."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSubject:
+    """What is checked.
+
+    Attributes:
+        endpoint: where it is, and what identifies us.
+        open_api: opens it; raises `ConfigError`.
+        order_id: the order to ask for; None for one that is known.
+        has_mapping: whether documents become orders by a mapping.
+        timeout: INGEST_UPSTREAM_TIMEOUT.
+    """
+
+    endpoint: Endpoint
+    open_api: Callable[[], AbstractAsyncContextManager[Api]]
+    order_id: str | None
+    has_mapping: bool
+    timeout: float
+
+
+async def findings(
+    subject: UpstreamSubject, known_order: Callable[[], Awaitable[str | None]], within: float
+) -> list[Finding]:
+    """Check the way to the API, then ask it for one order.
+
+    Args:
+        subject: the API.
+        known_order: finds an order in the queue, or among those that are stored.
+        within: seconds for each step.
+    """
+    ways = [await _way(host, files, what, within) for host, files, what in _hosts(subject.endpoint)]
+    found = [*_encryption(subject.endpoint), *ways]
+    if any(finding.level is Level.FAULT for finding in ways):
+        return found
+    order_id = subject.order_id or await known_order()
+    async with subject.open_api() as api:
+        if order_id is None:
+            return [*found, await _credential(api, subject.endpoint, within)]
+        return [*found, *await _order(api, order_id, subject, within)]
+
+
+def _hosts(endpoint: Endpoint) -> list[tuple[Host, TlsFiles, str]]:
+    """Whatever requests connect to first: the proxy, where there is one."""
+    tls, oauth2 = endpoint.access.tls, endpoint.access.oauth2
+    way = (endpoint.proxy, endpoint.url, "the external API")
+    ways = [way] if oauth2 is None else [way, (oauth2.proxy, oauth2.url, "the authorization server")]
+    return [
+        (Host.of(proxy), TlsFiles(), f"the proxy to {what}") if proxy else (Host.of(url), tls, what)
+        for proxy, url, what in ways
+    ]
+
+
+def _encryption(endpoint: Endpoint) -> list[Finding]:
+    host = Host.of(endpoint.url)
+    has_credential = endpoint.access.kind != "none" or "@" in endpoint.url.partition("?")[0]
+    if host.is_tls or _is_local(host.name) or not has_credential:
+        return []
+    return [
+        _OF.warning(
+            f"the credential goes to {host} unencrypted", "give INGEST_UPSTREAM_URL with https://, if the API offers it"
+        )
+    ]
+
+
+def _is_local(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+async def _way(host: Host, files: TlsFiles, what: str, within: float) -> Finding:
+    try:
+        reached = await reach(host, files, within)
+    except Unreachable as error:
+        return _unreachable(host, what, error)
+    return _certificate(host, what, reached)
+
+
+def _unreachable(host: Host, what: str, error: Unreachable) -> Finding:
+    match error.step:
+        case "name":
+            return _OF.fault(f"{what}: the name {host.name} cannot be resolved: {error}", _NETWORK)
+        case "connection":
+            return _OF.fault(f"{what}: {host} cannot be reached: {error}", _NETWORK)
+        case "certificate":
+            return _OF.fault(
+                f"{what}: the certificate of {host} is not accepted: {error}",
+                "its operator has to renew or correct it; for a private authority, set INGEST_UPSTREAM_CA_FILE",
+            )
+        case "tls":
+            return _OF.fault(
+                f"{what}: {host} does not speak TLS with us: {error}",
+                "check the port and whether it is https; if it asks for a certificate, set INGEST_UPSTREAM_CERT_FILE",
+            )
+
+
+def _certificate(host: Host, what: str, reached: Reached) -> Finding:
+    answers = f"{what}: {host} answers in {reached.seconds * 1000:.0f} ms"
+    if reached.expires_at is None:
+        return _OF.good(answers)
+    left = reached.expires_at - time.time()
+    expiry = f"its certificate expires in {left / 86_400:.0f} days"
+    if left < _EXPIRES_SOON:
+        return _OF.warning(f"{answers}, but {expiry}", "its operator has to renew it before")
+    return _OF.good(f"{answers} by {reached.tls}, {expiry}")
+
+
+async def _credential(api: Api, endpoint: Endpoint, within: float) -> Finding:
+    try:
+        async with asyncio.timeout(within):
+            await api.authenticate()
+    except Fault as fault:
+        return _of_fault(fault, "no order")
+    except TimeoutError:
+        return _late("a token was not obtained", within)
+    known = "a token was obtained" if endpoint.access.oauth2 else "the credential was not tried"
+    return _OF.good(f"no order is known to ask for: {known}; --order-id names one")
+
+
+async def _order(api: Api, order_id: str, subject: UpstreamSubject, within: float) -> list[Finding]:
+    request, started = FetchRequest(order_id), time.monotonic()
+    try:
+        async with asyncio.timeout(max(within, subject.timeout)):
+            body = await api.fetch(request)
+    except Fault as fault:
+        return [_of_fault(fault, f"order {order_id}")]
+    except TimeoutError:
+        return [_late(f"order {order_id} was not answered", within)]
+    return [
+        _latency(order_id, time.monotonic() - started, subject),
+        await _document(api, body, request, has_mapping=subject.has_mapping),
+    ]
+
+
+def _late(what: str, within: float) -> Finding:
+    return _OF.fault(f"{what} within {within:g} s", "ask the API's operator; INGEST_UPSTREAM_TIMEOUT limits the wait")
+
+
+def _latency(order_id: str, seconds: float, subject: UpstreamSubject) -> Finding:
+    if seconds > subject.timeout / 2:
+        return _OF.warning(
+            f"order {order_id} took {seconds:.1f} s, over half of INGEST_UPSTREAM_TIMEOUT ({subject.timeout:g} s)",
+            "set INGEST_UPSTREAM_TIMEOUT to two or three times the slowest acceptable answer",
+        )
+    accepted = "" if subject.endpoint.access.kind == "none" else "; the credential is accepted"
+    return _OF.good(f"order {order_id} took {seconds * 1000:.0f} ms, with a new connection{accepted}")
+
+
+async def _document(api: Api, body: bytes, request: FetchRequest, *, has_mapping: bool) -> Finding:
+    try:
+        await api.decode(body, request)
+    except InvalidDocument as error:
+        advice = "correct the mapping (INGEST_MAPPING)" if has_mapping else "set a mapping (INGEST_MAPPING)"
+        return _OF.fault(
+            f"the document of order {request.order_id} does not fit: {error}",
+            f"{advice}; `ingest mapping check --id {request.order_id} --mapping FILE` tries one",
+        )
+    return _OF.good(f"the document of order {request.order_id} fits ({len(body):,} bytes)")
+
+
+def _of_fault(fault: Fault, order: str) -> Finding:
+    match fault:
+        case TokenFault() | TokenRefused():
+            return _OF.fault(f"no access token: {fault}", "check the INGEST_UPSTREAM_OAUTH2_… settings")
+        case CredentialFault():
+            return _OF.fault(f"{order}: {fault}", _CREDENTIAL)
+        case ThrottledFault():
+            return _OF.warning(f"{order}: the API asks to wait: {fault}", "check again later; see INGEST_UPSTREAM_RATE")
+        case PostponedFault():
+            return _OF.good(f"{order}: {fault}, which INGEST_UPSTREAM_STATUS says is not ready yet")
+        case PermanentFault(reason=DeadReason.NOT_FOUND):
+            return _OF.warning(
+                f"{order} is unknown to the API: {fault}",
+                "name one that exists: --order-id; or check INGEST_UPSTREAM_URL",
+            )
+        case PermanentFault():
+            return _OF.fault(
+                f"{order} would be dead-lettered: {fault}",
+                "check INGEST_UPSTREAM_URL, _METHOD, _HEADERS and _BODY_LIMIT; INGEST_UPSTREAM_STATUS if it means something else",
+            )
+        case _:
+            return _OF.fault(f"{order}: {fault}", "ask the API's operator; workers wait until it answers")

@@ -1,0 +1,164 @@
+"""What a PostgreSQL is like, and what our role may do there; changes nothing.
+
+All of it is read on one connection, in one read-only transaction. The statement that stores a batch is planned and not run: so a
+missing column, key or privilege shows, whoever has changed the table.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.columns import COLUMNS
+from ingest.store.connection import StoreRefused, connect, translated
+from ingest.store.orders import plan_upsert
+from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema, migrations
+
+_CLOCKS = 3
+_SETTINGS = """
+SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,
+       current_setting('fsync')::boolean AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
+       pg_is_in_recovery() AS is_standby, current_user AS role, usesuper AS is_superuser,
+       current_setting('server_encoding') AS encoding, pg_backend_pid() AS pid
+FROM pg_user WHERE usename = current_user
+"""
+# The transaction itself is read-only, which is not the server's setting.
+_DEFAULT_READ_ONLY = "SELECT current_setting('default_transaction_read_only')::boolean"
+_CONNECTIONS = """
+SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
+             nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) AS most,
+       (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used
+FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
+"""
+_REQUIRED = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = to_regclass('orders') AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
+  AND attidentity = '' AND attgenerated = '' AND attname <> ALL ($1::text[])
+"""
+# The greatest ID, found by the primary key: of growing numbers of one length, the newest.
+_SOME_ORDER = "SELECT order_id FROM orders ORDER BY order_id DESC LIMIT 1"
+
+
+@dataclass(slots=True, kw_only=True)
+class PostgresFacts:
+    """What is known of a server and of our rights there.
+
+    Attributes:
+        is_pooled: whether a pooler, such as PgBouncer, assigns transactions to server processes.
+        clock_ahead: seconds by which its clock is ahead of this machine's.
+        is_standby: whether it follows another server, and takes no writes.
+        is_read_only: whether transactions are read-only by default.
+        most_connections: that our role may open in this database.
+        used_connections: of all roles, in all databases.
+        mismatch: what is wrong with the schema's version, and what to do.
+        missing: privileges that our role lacks, as `INSERT on orders`.
+        required: columns of `orders` that are not ours and need a value.
+        not_planned: why the statement that stores orders cannot be run, if neither of these says so.
+        some_order: one that is stored.
+    """
+
+    version: str
+    version_number: int
+    is_pooled: bool
+    clock_ahead: float
+    round_trip: float
+    is_standby: bool
+    is_read_only: bool
+    fsync: bool
+    synchronous_commit: str
+    role: str
+    is_superuser: bool
+    encoding: str
+    most_connections: int
+    used_connections: int
+    mismatch: str = ""
+    missing: Sequence[str] = ()
+    required: Sequence[str] = ()
+    not_planned: str = ""
+    some_order: str | None = None
+
+
+async def inspect(dsn: str) -> PostgresFacts:
+    """Look at the server, and at the schema.
+
+    Raises:
+        StoreUnavailable: if it cannot be reached.
+        StoreRefused: if it refuses us.
+        ConfigError: if the DSN cannot be understood.
+    """
+    async with connect(dsn) as connection:
+        with translated():
+            async with connection.transaction(readonly=True):
+                facts = await _server(connection)
+    try:
+        await check_schema(dsn, migrations())
+    except SchemaMismatch as error:
+        facts.mismatch = str(error)
+        return facts
+    except StoreRefused as error:
+        facts.not_planned = str(error)
+    async with connect(dsn) as connection:
+        await _schema(connection, facts)
+    return facts
+
+
+async def _server(connection: asyncpg.Connection) -> PostgresFacts:
+    is_read_only = await connection.fetchval(_DEFAULT_READ_ONLY)
+    row = await connection.fetchrow(_SETTINGS)
+    limits = await connection.fetchrow(_CONNECTIONS)
+    took, ahead = min([await _clock(connection) for _ in range(_CLOCKS)])
+    assert row is not None  # noqa: S101  a role that is logged in exists
+    assert limits is not None  # noqa: S101  as above
+    return PostgresFacts(
+        version=row["version"],
+        version_number=row["version_number"],
+        is_pooled=row["pid"] != connection.get_server_pid(),
+        clock_ahead=ahead,
+        round_trip=took,
+        is_standby=row["is_standby"],
+        is_read_only=is_read_only and not row["is_standby"],
+        fsync=row["fsync"],
+        synchronous_commit=row["synchronous_commit"],
+        role=row["role"],
+        is_superuser=row["is_superuser"],
+        encoding=row["encoding"],
+        most_connections=limits["most"],
+        used_connections=limits["used"] or 0,
+    )
+
+
+async def _clock(connection: asyncpg.Connection) -> tuple[float, float]:
+    """The seconds that a round trip takes, and those by which the server's clock is ahead of ours."""
+    started, began = time.monotonic(), time.time()
+    clock = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+    took = time.monotonic() - started
+    return took, clock - (began + took / 2)
+
+
+async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
+    """What our role may do with the tables, and whether the statement of a batch can be run."""
+    with translated():
+        async with connection.transaction(readonly=True):
+            facts.missing = [
+                f"{privilege} on {table}"
+                for privileges, table in RUNTIME_PRIVILEGES
+                for privilege in privileges.split(", ")
+                if not await _may(connection, table, privilege)
+            ]
+            ours = [column.name for column in COLUMNS]
+            facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
+    if facts.missing:
+        return
+    try:
+        with translated():
+            async with connection.transaction(readonly=True):
+                await plan_upsert(connection)
+                facts.some_order = await connection.fetchval(_SOME_ORDER)
+    except StoreUnavailable as error:
+        facts.not_planned = str(error)
+
+
+async def _may(connection: asyncpg.Connection, table: str, privilege: str) -> bool:
+    return bool(await connection.fetchval("SELECT has_table_privilege(to_regclass($1), $2)", table, privilege))

@@ -1,0 +1,129 @@
+"""Reaches the external API's host step by step, so that a failure tells which step it was: name, connection, certificate.
+
+No request is sent.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from ingest.upstream.tls import TlsFiles, context_of
+
+Step = Literal["name", "connection", "certificate", "tls"]
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of a URL."""
+
+    name: str
+    port: int
+    is_tls: bool
+
+    @classmethod
+    def of(cls, url: str) -> "Host":
+        """The host of an http or https URL."""
+        parts = urlsplit(url)
+        scheme = parts.scheme.lower()
+        return cls(parts.hostname or "", parts.port or _PORTS.get(scheme, 80), scheme == "https")
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A host that answers.
+
+    Attributes:
+        seconds: until a connection was open, name and TLS included.
+        tls: the version of TLS; empty without.
+        expires_at: when its certificate does, Unix time; None without TLS.
+    """
+
+    seconds: float
+    tls: str = ""
+    expires_at: float | None = None
+
+
+class Unreachable(Exception):
+    """A host that cannot be reached.
+
+    Attributes:
+        step: which one failed.
+    """
+
+    def __init__(self, step: Step, reason: str) -> None:
+        super().__init__(reason)
+        self.step = step
+
+
+async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
+    """Open a connection as requests do, and close it.
+
+    Args:
+        host: where to.
+        files: certificates for TLS.
+        within: seconds for each step.
+
+    Raises:
+        Unreachable: it says at which step and why.
+        UnusableFile: a certificate of ours cannot be used.
+    """
+    started = time.monotonic()
+    context = context_of(files.read()) if host.is_tls else None
+    await _resolved(host, within)
+    try:
+        async with asyncio.timeout(within):
+            _, writer = await asyncio.open_connection(
+                host.name, host.port, ssl=context, server_hostname=host.name if context else None
+            )
+    except ssl.SSLCertVerificationError as error:
+        raise Unreachable("certificate", error.verify_message or str(error)) from None
+    except ssl.SSLError as error:
+        raise Unreachable("tls", (error.reason or "TLS failure").replace("_", " ").lower()) from None
+    except TimeoutError:
+        raise Unreachable("connection", f"no connection within {within:g} s") from None
+    except OSError as error:
+        raise Unreachable("connection", _reason(error)) from None
+    try:
+        return _reached(writer, time.monotonic() - started)
+    finally:
+        writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await writer.wait_closed()
+
+
+async def _resolved(host: Host, within: float) -> None:
+    try:
+        async with asyncio.timeout(within):
+            await asyncio.get_running_loop().getaddrinfo(host.name, host.port, type=socket.SOCK_STREAM)
+    except TimeoutError:
+        raise Unreachable("name", f"no answer from DNS within {within:g} s") from None
+    except (OSError, UnicodeError) as error:
+        raise Unreachable("name", _reason(error)) from None
+
+
+def _reached(writer: asyncio.StreamWriter, seconds: float) -> Reached:
+    session: Any = writer.get_extra_info("ssl_object")
+    if session is None:
+        return Reached(seconds)
+    certificate = writer.get_extra_info("peercert") or {}
+    expires = certificate.get("notAfter")
+    return Reached(seconds, str(session.version()), ssl.cert_time_to_seconds(expires) if expires else None)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    text = getattr(error, "strerror", None)
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno is not None:
+        # asyncio's own texts name addresses, of several attempts at once.
+        return os.strerror(error.errno)
+    return str(text or "it is not valid")
