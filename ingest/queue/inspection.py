@@ -117,7 +117,7 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
         with translated():
             await _look_at_keys(client, keys, quota_key(quota), facts)
             await _try_commands(client, keys.probe, facts)
-        if not facts.no_writes:
+        if not facts.no_writes and not facts.closed_keys:
             facts.capabilities = await probe(client, keys.probe)
     return facts
 

@@ -1,7 +1,7 @@
 """What a PostgreSQL is like, and what our role may do there; changes nothing.
 
 All of it is read on one connection, in one read-only transaction. The statement that stores a batch is planned and not run: so a
-missing column, key or privilege shows, whoever has changed the table.
+missing column, key or privilege shows, also after others have changed the table.
 """
 
 import time

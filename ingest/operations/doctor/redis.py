@@ -13,7 +13,7 @@ _OF = Checks(Area.REDIS)
 
 # A worker process has at most this many connections; see docs/explanation/performance.md, "Cost of the queue in Redis".
 CONNECTIONS_OF_A_PROCESS = 6
-# Leases and heartbeats are compared by one clock, so a difference harms nobody by itself; it misleads whoever reads times.
+# Leases and heartbeats are compared by one clock, so a difference harms nobody by itself; it misleads people who read times.
 LARGEST_CLOCK_DIFFERENCE = 5.0
 _SLOW = 0.05
 _FULL = 0.8

@@ -1,0 +1,141 @@
+"""`ingest doctor` as a user runs it: quiet on a sound set-up, one line and an advice for each fault, and its exit codes."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from set_ups import database, role
+from support import Cli, closing_cli
+
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.store.schema import migrate, migrations
+
+CLOSED = {
+    "INGEST_REDIS_URL": "redis://:s3cr3t@127.0.0.1:1/0",
+    "INGEST_POSTGRES_DSN": "postgresql://x:s3cr3t@127.0.0.1:1/x",
+}
+
+
+@pytest.fixture(scope="module")
+def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
+    with database(own_servers) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def sound(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[Cli]:
+    """Commands on servers that lose nothing, with a role that owns nothing."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
+    async with SimulatedApi(Behaviour(any_id=True)) as api, role(dsn) as limited:
+        await migrate(dsn, migrations(), runtime_role=limited.partition("://")[2].partition(":")[0])
+        settings = {
+            "INGEST_REDIS_URL": own_servers.redis_url,
+            "INGEST_POSTGRES_DSN": limited,
+            "INGEST_STREAM": queue_name,
+            "INGEST_UPSTREAM_URL": api.url_template,
+        }
+        with closing_cli({**inherited, **settings}) as cli:
+            yield cli
+
+
+async def run(cli: Cli, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return await asyncio.to_thread(cli.run, "doctor", *options, env=env)
+
+
+async def test_on_a_sound_set_up_it_is_quiet_but_for_the_summary(sound: Cli) -> None:
+    done = await run(sound, "--order-id", "536365")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no faults, no warnings: ")
+    assert done.stdout.count("\n") == 1
+
+
+async def test_all_findings_fit_a_terminal_of_80_columns(sound: Cli) -> None:
+    done = await run(sound, "--all", "--order-id", "536365", COLUMNS="80")
+
+    lines = done.stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert {line.split()[1] for line in lines if line.startswith("good")} == {
+        "redis",
+        "postgres",
+        "upstream",
+        "settings",
+    }
+    assert "\x1b" not in done.stdout
+
+
+async def test_findings_as_json_have_all_levels(sound: Cli) -> None:
+    done = await run(sound, "--json", "--order-id", "536365", INGEST_HEARTBEET_TTL="3")
+
+    report = json.loads(done.stdout)
+    (warning,) = [finding for finding in report["findings"] if finding["level"] == "warning"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (report["sound"], report["warning"], report["fault"]) == (True, 1, 0)
+    assert warning == {
+        "area": "settings",
+        "level": "warning",
+        "what": "INGEST_HEARTBEET_TTL: unknown setting; did you mean INGEST_HEARTBEAT_TTL?",
+        "advice": "correct or remove it; it has no effect",
+    }
+    assert report["good"] == len(report["findings"]) - 1
+
+
+async def test_servers_that_are_down_are_faults_beside_what_is_good(sound: Cli) -> None:
+    done = await run(sound, "--all", **CLOSED)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("fault")] == ["redis", "postgres"]
+    assert "s3cr3t" not in done.stdout
+    assert "\ngood     upstream  " in done.stdout
+    assert "\n                   -> start it, or check INGEST_REDIS_URL" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [
+        ({"INGEST_PROCESSES": "none"}, "INGEST_PROCESSES"),
+        ({"INGEST_POSTGRES_DSN": "postgresql://x:s3cr3t@127.0.0.1:1/x?sslmode=what"}, "INGEST_POSTGRES_DSN: `sslmode`"),
+        ({"INGEST_UPSTREAM_AUTH": "bearer"}, "INGEST_UPSTREAM_TOKEN is missing"),
+        ({"INGEST_MAPPING": "shoppify"}, "INGEST_MAPPING: no mapping is called 'shoppify'"),
+        ({"INGEST_TRANSFORM": "nowhere:function"}, "INGEST_TRANSFORM: nowhere:function cannot be used"),
+    ],
+)
+async def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
+    sound: Cli, env: dict[str, str], named: str
+) -> None:
+    done = await run(sound, **env)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert named in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+async def test_an_order_id_that_is_none_is_wrong_use(sound: Cli) -> None:
+    done = await run(sound, "--order-id", "a b")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'--order-id'" in done.stderr
+
+
+def test_too_few_open_files_are_a_fault(tmp_path: Path) -> None:
+    command = f"ulimit -n 100; exec {sys.executable} -m ingest doctor --timeout 2"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("INGEST_")}
+
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env={**inherited, **CLOSED},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 1, done.stderr
+    assert "a process may open 100 files, and needs up to 228" in done.stdout

@@ -1,0 +1,144 @@
+"""`ingest doctor` names each fault of a PostgreSQL, on a real one that has it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from set_ups import SetUp, database, role
+from support import connected
+
+from ingest.lab.servers import EmbeddedServers
+from ingest.lab.upstream import Behaviour, SimulatedApi
+from ingest.operations.doctor import Area
+from ingest.store.schema import migrate, migrations
+
+
+@pytest.fixture
+def dsn(own_servers: EmbeddedServers) -> Iterator[str]:
+    with database(own_servers) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def set_up(own_servers: EmbeddedServers, dsn: str, queue_name: str) -> AsyncIterator[SetUp]:
+    async with SimulatedApi(Behaviour(any_id=True)) as api:
+        yield SetUp(
+            {
+                "redis_url": own_servers.redis_url,
+                "postgres_dsn": dsn,
+                "stream": queue_name,
+                "upstream_url": api.url_template,
+            }
+        )
+
+
+async def execute(dsn: str, *statements: str) -> None:
+    async with connected(dsn) as sql:
+        for statement in statements:
+            await sql.execute(statement)
+
+
+async def test_a_role_with_a_workers_rights_is_sound_and_a_superuser_a_warning(set_up: SetUp, dsn: str) -> None:
+    async with role(dsn) as limited:
+        await migrate(dsn, migrations(), runtime_role=limited.partition("://")[2].partition(":")[0])
+        sound = await set_up.warnings(Area.POSTGRES, postgres_dsn=limited)
+    (warning,) = await set_up.warnings(Area.POSTGRES)
+
+    assert sound == []
+    assert warning == "the role ingest is a superuser"
+
+
+async def test_a_server_that_is_down_a_wrong_password_and_a_missing_database_are_faults(
+    set_up: SetUp, dsn: str
+) -> None:
+    (down,) = await set_up.faults(Area.POSTGRES, postgres_dsn="postgresql://x:s3cr3t@127.0.0.1:1/x")
+    async with role(dsn) as limited:
+        (refused,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited.replace("s3cr3t", "wr0ng"))
+    (missing,) = await set_up.faults(Area.POSTGRES, postgres_dsn=f"{dsn}_gone")
+
+    assert "unavailable" in down
+    assert "password authentication failed" in refused
+    assert "does not exist" in missing
+    assert not any(word in text for word in ("s3cr3t", "wr0ng") for text in (down, refused, missing))
+
+
+async def test_a_database_without_tables_or_of_a_newer_release_is_a_fault(set_up: SetUp, dsn: str) -> None:
+    await execute(dsn, "INSERT INTO schema_migrations (version, name) VALUES (9999, 'later')")
+    (newer,) = await set_up.faults(Area.POSTGRES)
+    await execute(dsn, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    (empty,) = await set_up.faults(Area.POSTGRES)
+
+    assert "has schema version 9999" in newer
+    assert "has schema version 0" in empty
+
+
+async def test_privileges_that_the_role_lacks_are_named(set_up: SetUp, dsn: str) -> None:
+    async with role(dsn) as limited:
+        name = limited.partition("://")[2].partition(":")[0]
+        await execute(dsn, f"GRANT SELECT ON schema_migrations, orders, order_lines TO {name}")
+        (some,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited)
+        await execute(dsn, f"REVOKE SELECT ON schema_migrations FROM {name}")
+        without = await set_up.faults(Area.POSTGRES, postgres_dsn=limited)
+
+    assert some == f"the role {name} lacks INSERT on orders, UPDATE on orders, SELECT on erased_orders"
+    assert any("SELECT on schema_migrations" in fault for fault in without)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("ALTER TABLE orders DROP COLUMN attributes", 'column "attributes" of relation "orders" does not exist'),
+        ("ALTER TABLE orders DROP CONSTRAINT orders_pkey", "ON CONFLICT"),
+        ("ALTER TABLE orders ALTER COLUMN attempts TYPE jsonb USING '1'", '"attempts" is of type jsonb'),
+        ("ALTER TABLE orders ADD COLUMN theirs text NOT NULL", "columns that need a value: theirs"),
+    ],
+)
+async def test_what_somebody_has_changed_in_the_table_is_named(
+    set_up: SetUp, dsn: str, change: str, named: str
+) -> None:
+    await execute(dsn, "DROP VIEW order_lines", change, "CREATE VIEW order_lines AS SELECT 1")
+
+    (fault,) = await set_up.faults(Area.POSTGRES)
+
+    assert named in fault
+
+
+async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: str) -> None:
+    await execute(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET default_transaction_read_only = on")
+
+    (fault,) = await set_up.faults(Area.POSTGRES)
+
+    assert fault == "transactions are read-only here"
+
+
+def test_a_database_of_another_encoding_is_a_fault(own_servers: EmbeddedServers) -> None:
+    async def examined(dsn: str) -> list[str]:
+        async with SimulatedApi(Behaviour(any_id=True)) as api:
+            settings = {"redis_url": own_servers.redis_url, "postgres_dsn": dsn, "upstream_url": api.url_template}
+            return await SetUp(settings).faults(Area.POSTGRES)
+
+    with database(own_servers, options="ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'") as dsn:
+        (fault,) = asyncio.run(examined(dsn))
+
+    assert "encoding is LATIN1" in fault
+
+
+async def test_commits_that_a_crash_loses_are_a_warning_and_a_database_that_it_destroys_a_fault(
+    set_up: SetUp, servers: EmbeddedServers, dsn: str
+) -> None:
+    await execute(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET synchronous_commit = off")
+    warnings = await set_up.warnings(Area.POSTGRES)
+    faults = await set_up.faults(
+        Area.POSTGRES, postgres_dsn=f"{servers.postgres_dsn.rpartition('/')[0]}/template_ingest"
+    )
+
+    assert any("synchronous_commit is off" in warning for warning in warnings)
+    assert any("fsync is off" in fault for fault in faults)
+
+
+async def test_too_few_connections_for_the_workers_are_a_fault(set_up: SetUp, dsn: str) -> None:
+    async with role(dsn, "CONNECTION LIMIT 4") as limited:
+        await migrate(dsn, migrations(), runtime_role=limited.partition("://")[2].partition(":")[0])
+        (fault,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited, processes=8)
+
+    assert "of 4 connections are in use, a worker needs 8" in fault

@@ -1,0 +1,77 @@
+"""A sound set-up on durable servers, for tests that break one thing of it and examine it."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+from support import connected, with_database
+
+from ingest.cli.set_up import subject_of
+from ingest.lab.servers import EmbeddedServers
+from ingest.operations.doctor import Area, Finding, Level, examine
+from ingest.settings import load_settings
+from ingest.store.schema import migrate, migrations
+
+
+@contextmanager
+def database(servers: EmbeddedServers, *, migrated: bool = True, options: str = "") -> Iterator[str]:
+    """The DSN of a new database."""
+    name = f"set_up_{secrets.token_hex(4)}"
+
+    async def execute(statement: str) -> None:
+        async with connected(servers.postgres_dsn) as sql:
+            await sql.execute(statement)
+
+    asyncio.run(execute(f"CREATE DATABASE {name} {options}"))
+    dsn = with_database(servers.postgres_dsn, name)
+    if migrated:
+        asyncio.run(migrate(dsn, migrations()))
+    try:
+        yield dsn
+    finally:
+        asyncio.run(execute(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@asynccontextmanager
+async def role(dsn: str, *options: str) -> AsyncIterator[str]:
+    """The DSN of a new role that owns nothing, and may nothing but connect."""
+    name, password = f"role_{secrets.token_hex(4)}", "s3cr3t"
+    async with connected(dsn) as sql:
+        await sql.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}' {' '.join(options)}")
+        try:
+            yield dsn.replace(dsn.partition("://")[2].partition("@")[0], f"{name}:{password}", 1)
+        finally:
+            await sql.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@dataclass
+class SetUp:
+    """Settings to examine, and how."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    within: float = 10.0
+
+    async def examined(self, order_id: str | None = None, **settings: Any) -> list[Finding]:
+        """All that is found with these settings on top."""
+        given = {**self.settings, **settings}
+        for name in ("redis_url", "postgres_dsn"):
+            given[name] = SecretStr(given[name])
+        diagnosis = await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
+        return list(diagnosis.findings)
+
+    async def faults(self, area: Area, **settings: Any) -> list[str]:
+        """What is at fault; nothing outside of the area is."""
+        found = [finding for finding in await self.examined(**settings) if finding.level is Level.FAULT]
+        assert all(finding.area is area and finding.advice for finding in found), found
+        return [finding.what for finding in found]
+
+    async def warnings(self, area: Area, **settings: Any) -> list[str]:
+        """What is a warning in the area; nothing at all is at fault."""
+        found = await self.examined(**settings)
+        assert not [finding for finding in found if finding.level is Level.FAULT], found
+        return [finding.what for finding in found if finding.level is Level.WARNING and finding.area is area]

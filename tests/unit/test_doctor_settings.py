@@ -1,0 +1,74 @@
+"""What `ingest doctor` finds in settings that are valid one by one, and of what this machine offers."""
+
+from dataclasses import fields
+
+import pytest
+
+from ingest.operations.doctor import Configured, Finding, Host, Level
+from ingest.operations.doctor.settings import findings
+from ingest.settings import Settings
+
+LARGE = Host(memory=16_000_000_000, open_files=None, cores=8)
+DEFAULTS = {field.name: Settings.model_fields[field.name].default for field in fields(Configured)}
+
+
+def found(host: Host = LARGE, *unknown: str, **settings: float) -> list[Finding]:
+    return list(findings(Configured(**{**DEFAULTS, **settings}), unknown, host))
+
+
+def test_the_defaults_contradict_nothing_on_a_small_machine() -> None:
+    small = Host(memory=1_000_000_000, open_files=1024, cores=1)
+
+    assert {finding.level for finding in found(small)} == {Level.GOOD}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"upstream_connect_timeout": 60.0}, "INGEST_UPSTREAM_CONNECT_TIMEOUT (60 s) is longer"),
+        ({"upstream_read_timeout": 31.0}, "INGEST_UPSTREAM_READ_TIMEOUT (31 s) is longer"),
+        ({"claim_idle": 8.0}, "INGEST_CLAIM_IDLE (8 s)"),
+        ({"loop_block_warning": 6.0}, "INGEST_LOOP_BLOCK_WARNING (6 s)"),
+        ({"upstream_burst": 10}, "INGEST_UPSTREAM_BURST has no effect"),
+        ({"batch_bytes": 1_000_000}, "is larger than INGEST_BATCH_BYTES"),
+        ({"api_metrics_port": 9464}, "INGEST_API_METRICS_PORT and INGEST_METRICS_PORT are both 9464"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_a_warning(settings: dict[str, float], named: str) -> None:
+    (finding,) = [finding for finding in found(**settings) if finding.level is not Level.GOOD]
+
+    assert finding.level is Level.WARNING
+    assert named in finding.what
+    assert finding.advice
+
+
+def test_ports_that_are_disabled_are_not_the_same() -> None:
+    assert {finding.level for finding in found(metrics_port=0, api_metrics_port=0)} == {Level.GOOD}
+
+
+def test_more_orders_in_flight_than_files_may_be_open_are_a_fault() -> None:
+    (finding,) = [finding for finding in found(Host(None, 1024, 1), concurrency=1000) if finding.level is Level.FAULT]
+
+    assert finding.what == "a process may open 1,024 files, and needs up to 1,128"
+
+
+def test_memory_that_is_exceeded_is_a_fault_and_that_may_be_exceeded_a_warning() -> None:
+    (fault,) = [finding for finding in found(Host(64_000_000, None, 1)) if finding.level is Level.FAULT]
+    (warning,) = [finding for finding in found(Host(400_000_000, None, 1)) if finding.level is Level.WARNING]
+
+    assert "with small documents, and 64 MB are there" in fault.what
+    assert "with large documents, and 400 MB are there" in warning.what
+
+
+def test_unknown_settings_are_warnings() -> None:
+    line = "INGEST_CONCURENCY: unknown setting; did you mean INGEST_CONCURRENCY?"
+
+    assert [finding.what for finding in found(LARGE, line) if finding.level is Level.WARNING] == [line]
+
+
+def test_this_machine_has_memory_and_cores() -> None:
+    here = Host.here()
+
+    assert here.memory is not None
+    assert here.memory > 10_000_000
+    assert here.cores >= 1
