@@ -35,7 +35,7 @@ class Host:
         return cls(parts.hostname or "", parts.port or _PORTS.get(scheme, 80), scheme == "https")
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.port}"
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
