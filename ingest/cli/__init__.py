@@ -35,6 +35,7 @@ COMMANDS: tuple[str, ...] = (
     "exporter",
     "health",
     "doctor",
+    "capacity",
     "status",
     "order",
     "dead",

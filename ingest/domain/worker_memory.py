@@ -1,17 +1,22 @@
-"""How much memory one `ingest worker` uses, by its settings: what its processes share is counted once."""
+"""How much memory one `ingest worker` uses, by its settings: what its processes share is counted once.
+
+The constants are the peaks (`peak_pss_mb`) of runs of `ingest bench pipeline` with 1 to 4 processes and 20 to 2,000 orders in flight; see
+docs/how-to/plan-capacity.md.
+"""
 
 from dataclasses import dataclass
 from typing import Self
 
-# By `ingest bench pipeline --json` (`peak_pss_mb`); see docs/how-to/plan-capacity.md for the runs.
-COMMAND = 45_000_000
+COMMAND = 54_000_000
 """The supervisor, the process that serves /metrics, and what all processes share."""
-PROCESS = 25_000_000
+PROCESS = 18_000_000
 """A worker process without orders."""
-ORDER = 50_000
-"""An order in flight: its connection, buffers and state."""
+ORDER = 30_000
+"""An order that waits for the external API: its connection, without TLS, and its state."""
 DOCUMENTS = 3
 """How many times its size a document takes between fetch and commit."""
+BATCH_ROWS = 500
+"""Documents between fetch and commit in each process, at most: the default of INGEST_BATCH_ROWS."""
 TYPICAL_DOCUMENT = 4_000
 
 
@@ -22,7 +27,7 @@ class WorkerMemory:
     Attributes:
         typical: with as many orders in flight as the settings allow, of a few kilobytes.
         with_full_batches: if as much waits to be stored as may.
-        worst: if all documents in flight, too, are as large as they may be.
+        worst: if, besides, all documents in flight are as large as they may be.
     """
 
     typical: int
@@ -32,15 +37,12 @@ class WorkerMemory:
     @classmethod
     def of(cls, processes: int, concurrency: int, batch_bytes: int, body_limit: int) -> Self:
         """By the settings of the worker, of which each process has its own orders and batches."""
-        empty = worker_memory(processes, processes * concurrency, 0)
-        batches = processes * DOCUMENTS * batch_bytes
-        return cls(
-            typical=worker_memory(processes, processes * concurrency, TYPICAL_DOCUMENT),
-            with_full_batches=empty + batches,
-            worst=empty + batches + processes * concurrency * body_limit,
-        )
+        in_flight = processes * concurrency
+        full = worker_memory(processes, in_flight, 0) + processes * DOCUMENTS * batch_bytes
+        return cls(worker_memory(processes, in_flight, TYPICAL_DOCUMENT), full, full + in_flight * body_limit)
 
 
 def worker_memory(processes: int, in_flight: int, order_bytes: int) -> int:
-    """Bytes of one `ingest worker`, with these orders in flight in all its processes together."""
-    return COMMAND + processes * PROCESS + in_flight * (ORDER + DOCUMENTS * order_bytes)
+    """Bytes of one `ingest worker` with these orders in flight, in all its processes together."""
+    documents = min(processes * BATCH_ROWS, in_flight) * DOCUMENTS * order_bytes
+    return COMMAND + processes * PROCESS + in_flight * ORDER + documents

@@ -1,0 +1,142 @@
+"""`ingest capacity`: what a rate of orders takes, and what limits it first."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ingest.domain.capacity_plan import CapacityPlan, Demand
+
+EPILOG = """
+Examples:
+
+`ingest capacity --rate 2000 --latency 0.3` shows processes, orders in flight, connections and memory for 2,000 orders per second.
+
+`ingest capacity --rate 50 --latency 0.8 --latency-p99 4 --quota 40` takes into account that the API permits 40 requests per second.
+
+`ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
+
+The formula, and the measurements behind it: docs/how-to/plan-capacity.md.
+"""
+_LABEL = 25
+
+
+def capacity(  # noqa: PLR0913  each parameter is one option
+    *,
+    rate: Annotated[float, typer.Option(help="Orders per second, in the busiest minute.", min=0.001, max=1e6)],
+    latency: Annotated[float, typer.Option(help="Of the external API: the mean, in seconds.", min=0.0001, max=3600)],
+    latency_p99: Annotated[
+        float | None, typer.Option(help="The 99th percentile of it.", min=0.0001, max=3600, show_default=False)
+    ] = None,
+    order_bytes: Annotated[int, typer.Option(help="Mean length of a document.", min=1, max=67_108_864)] = 1_000,
+    client: Annotated[str, typer.Option(help="INGEST_UPSTREAM_CLIENT.", metavar="NAME")] = "aiohttp",
+    bulk: Annotated[int, typer.Option(help="Orders in one request.", min=1, max=1_000)] = 1,
+    announced: Annotated[int, typer.Option(help="Orders announced at a time.", min=1, max=100_000)] = 1,
+    quota: Annotated[float, typer.Option(help="Requests per second that the API permits; 0: any.", min=0)] = 0.0,
+    quota_concurrency: Annotated[int, typer.Option(help="Requests at a time that the API permits; 0: any.", min=0)] = 0,
+    outage: Annotated[
+        float, typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0)
+    ] = 3_600.0,
+    processes_per_host: Annotated[int, typer.Option(help="Worker processes of each host.", min=1, max=256)] = 2,
+    postgres_connections: Annotated[
+        int, typer.Option(help="Connections to PostgreSQL that workers may open.", min=1)
+    ] = 90,
+    speed: Annotated[
+        float, typer.Option(help="Of your machine, compared with that of the measurements.", min=0.01, max=100)
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compute what a rate of orders takes: processes, orders in flight, connections and memory, and what limits it first.
+
+    The formula is made of measurements, which `ingest bench pipeline` repeats on your machine. No server is asked.
+
+    The exit code is 1 if the rate cannot be reached.
+    """
+    from ingest.domain.capacity_plan import CLIENTS, Demand, plan
+
+    if client not in CLIENTS:
+        raise typer.BadParameter(f"choose {' or '.join(CLIENTS)}", param_hint="'--client'")
+    demand = Demand(
+        rate=rate,
+        latency=latency,
+        latency_p99=latency_p99,
+        order_bytes=order_bytes,
+        client=client,
+        bulk=bulk,
+        announced=announced,
+        quota=quota,
+        quota_concurrency=quota_concurrency,
+        outage=outage,
+        processes_per_host=processes_per_host,
+        postgres_connections=postgres_connections,
+        speed=speed,
+    )
+    found = plan(demand)
+    if as_json:
+        typer.echo(json.dumps({"demand": asdict(demand), "reached": found.rate >= rate, **asdict(found)}))
+    else:
+        _print(demand, found)
+    raise typer.Exit(0 if found.rate >= rate else 1)
+
+
+def _print(demand: "Demand", found: "CapacityPlan") -> None:
+    from ingest.cli.terminal import width_of
+
+    width = width_of(sys.stdout)
+    for label, value in (*_facts(demand, found), *_limits(demand, found)):
+        typer.echo(
+            textwrap.fill(
+                f"{label:<{_LABEL}}{value}", width, subsequent_indent=" " * _LABEL, break_long_words=False
+            ).rstrip()
+        )
+
+
+def _facts(demand: "Demand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
+    yield "orders in flight", f"{found.in_flight:,.0f} on average, {found.slots:,} to allow"
+    yield "", ""
+    yield "INGEST_PROCESSES", f"{min(found.processes, demand.processes_per_host)} on each host"
+    yield "INGEST_CONCURRENCY", f"{found.concurrency:,}"
+    yield "INGEST_UPSTREAM_TIMEOUT", f"{found.timeout:g}"
+    yield "", ""
+    yield "workers", f"{found.processes:,} processes on {_counted(found.hosts, 'host')}, {found.worker_cores:.2g} cores"
+    yield "memory of a host", f"{_bytes(found.host_memory)}, at most"
+    yield "open files", f"{found.open_files:,} of one process"
+    yield "external API", f"{_counted(found.api_connections, 'connection')}"
+    redis, sql = _counted(found.redis_connections, "connection"), _counted(found.postgres_connections, "connection")
+    held = f"{_bytes(found.redis_memory)} with the orders of {demand.outage:,.0f} s; maxmemory twice that"
+    yield "Redis", f"{redis}, {found.redis_cores:.2g} of its core, {held}"
+    rows = f"{_bytes(found.postgres_bytes_a_day)} of new rows a day"
+    yield "PostgreSQL", f"{sql} with {_bytes(found.postgres_memory)}, {found.postgres_cores:.2g} cores, {rows}"
+    yield "", ""
+
+
+def _limits(demand: "Demand", found: "CapacityPlan") -> Iterator[tuple[str, str]]:
+    label = "limits"
+    for limit in found.limits:
+        yield label, f"{_rate(limit.orders_per_s)} orders/s: {limit.what}"
+        label = ""
+    if (missing := demand.rate - found.rate) > 0:
+        what = f"{_rate(found.rate)} orders/s are stored, for which all of this is, and the queue grows by {_rate(missing)} a second"
+        yield "not reached", what
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _counted(count: int, noun: str) -> str:
+    from ingest.cli.text import counted
+
+    return counted(count, noun)
+
+
+def _bytes(size: float) -> str:
+    for unit, length in (("TB", 1e12), ("GB", 1e9)):
+        if size >= length:
+            return f"{size / length:.3g} {unit}"
+    return f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,256 @@
+"""What a rate of orders takes: orders in flight, processes, connections, memory; and what limits it first.
+
+Everything follows from a few measured constants, for the machine of docs/explanation/performance.md; each has its command. Another
+machine differs by a factor, which `speed` is: run the command of `CLIENTS` there, and divide.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ingest.domain.worker_memory import worker_memory
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCost:
+    """CPU time of an order in a worker process, with one HTTP client.
+
+    It falls with the rate of the process, as reads, statements and acks are then for more orders at a time: by a power that fits the three
+    measurements "without a backlog", "at a slow API" and "at a fast API".
+
+    Attributes:
+        least: seconds at the highest rate.
+        fastest: orders per second of one process, then.
+        power: by which it rises as the rate falls.
+        most: seconds, without any other order.
+    """
+
+    least: float
+    fastest: float
+    power: float
+    most: float
+
+    def of(self, rate: float) -> float:
+        """CPU seconds of one order in a process with this rate."""
+        if rate <= 0:
+            return self.most
+        return min(self.most, self.least * math.pow(self.fastest / min(rate, self.fastest), self.power))
+
+
+CLIENTS: Mapping[str, ClientCost] = {
+    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1
+    "aiohttp": ClientCost(120e-6, 7_845.0, 0.45, 1_526e-6),
+    # the same with --client curl
+    "curl": ClientCost(70e-6, 11_162.0, 0.48, 1_526e-6),
+}
+# Share of a core that a process may use: the rest is for peaks, and for reclaiming after a failure.
+_BUSY = 0.7
+# A process with more orders in flight spends its core on them: ingest bench pipeline --sweep in-flight=...
+_MOST_IN_FLIGHT = 1_000
+# Orders arrive independently of each other: whatever the distribution of the latency, the number in flight is then Poisson distributed
+# (an M/G/infinity queue), with the square root of its mean as its standard deviation.
+_DEVIATIONS = 3.0
+# Redis: make fleet, with orders announced one by one and in lists.
+_REDIS_ORDER, _REDIS_ANNOUNCEMENT = 15e-6, 115e-6
+# PostgreSQL, at a slow API: three quarters of what it and Redis take together in ingest bench pipeline --runs 5.
+_POSTGRES_ORDER = 57e-6
+_QUEUED_BYTES, _PENDING_BYTES = 34, 200
+_REDIS_BYTES = 8_000_000
+_REDIS_CONNECTIONS = 6
+_POSTGRES_CONNECTION_BYTES = 12_000_000
+# Above this, PostgreSQL compresses a row (TOAST): stored sizes of documents from 0.5 to 20 KB.
+_COMPRESSED = 1_900
+_OTHER_FILES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is asked for, and what is given.
+
+    Attributes:
+        rate: orders per second.
+        latency: of the external API, the mean, in seconds.
+        latency_p99: the 99th percentile, if known.
+        order_bytes: of a document, the mean.
+        client: INGEST_UPSTREAM_CLIENT.
+        bulk: orders in one request.
+        announced: orders announced at a time.
+        quota: requests per second that the API permits; 0 for any number.
+        quota_concurrency: requests at a time that it permits; 0 for any number.
+        outage: seconds for which Redis is to hold what is announced while nothing is stored.
+        processes_per_host: worker processes of one host.
+        postgres_connections: that workers may open.
+        speed: of this machine, compared with that of the measurements.
+    """
+
+    rate: float
+    latency: float
+    latency_p99: float | None = None
+    order_bytes: int = 1_000
+    client: str = "aiohttp"
+    bulk: int = 1
+    announced: int = 1
+    quota: float = 0.0
+    quota_concurrency: int = 0
+    outage: float = 3_600.0
+    processes_per_host: int = 2
+    postgres_connections: int = 90
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that ends the growth.
+
+    Attributes:
+        what: it is.
+        orders_per_s: that it lets through.
+    """
+
+    what: str
+    orders_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """What the demand takes. Memory in bytes, CPU in cores.
+
+    Attributes:
+        rate: orders per second that can be reached: those asked for, or as many as the first limit lets through.
+        in_flight: orders in flight on average.
+        slots: orders in flight that all processes together have to allow.
+        processes: over all hosts.
+        concurrency: INGEST_CONCURRENCY, orders in flight of each process.
+        timeout: INGEST_UPSTREAM_TIMEOUT, seconds.
+        hosts: with the given number of processes.
+        api_connections: to the external API, at a time.
+        redis_connections: of all workers.
+        postgres_connections: of all workers.
+        open_files: of one process.
+        worker_cores: of all workers.
+        host_memory: of one host's worker.
+        redis_cores: of its one thread.
+        redis_memory: with everything queued that is announced during the outage.
+        postgres_cores: on average.
+        postgres_memory: of the workers' connections.
+        postgres_bytes_a_day: that the orders of a day take.
+        limits: the lowest first.
+    """
+
+    rate: float
+    in_flight: float
+    slots: int
+    processes: int
+    concurrency: int
+    timeout: float
+    hosts: int
+    api_connections: int
+    redis_connections: int
+    postgres_connections: int
+    open_files: int
+    worker_cores: float
+    host_memory: int
+    redis_cores: float
+    redis_memory: int
+    postgres_cores: float
+    postgres_memory: int
+    postgres_bytes_a_day: int
+    limits: Sequence[Limit]
+
+
+def plan(demand: Demand) -> CapacityPlan:
+    """What this demand takes, as far as nothing limits it."""
+    limits = sorted(_limits(demand), key=lambda limit: limit.orders_per_s)
+    rate = min([demand.rate, *(limit.orders_per_s for limit in limits)])
+    slots = slots_for(rate, demand.latency)
+    if demand.quota_concurrency:
+        slots = min(slots, demand.quota_concurrency * demand.bulk)
+    processes = _processes(rate, slots, demand)
+    concurrency = max(math.ceil(slots / processes), demand.bulk)
+    in_host = min(processes, demand.processes_per_host)
+    backlog = demand.rate * demand.outage
+    return CapacityPlan(
+        rate=rate,
+        in_flight=rate * demand.latency,
+        slots=slots,
+        processes=processes,
+        concurrency=concurrency,
+        timeout=_timeout(demand),
+        hosts=math.ceil(processes / demand.processes_per_host),
+        api_connections=math.ceil(processes * concurrency / demand.bulk),
+        redis_connections=processes * _REDIS_CONNECTIONS,
+        postgres_connections=processes,
+        open_files=concurrency + _OTHER_FILES,
+        worker_cores=rate * CLIENTS[demand.client].of(rate / processes / demand.speed) / demand.speed,
+        host_memory=worker_memory(in_host, in_host * concurrency, demand.order_bytes),
+        redis_cores=rate * _redis_order(demand),
+        redis_memory=round(_REDIS_BYTES + backlog * _QUEUED_BYTES + slots * _PENDING_BYTES),
+        postgres_cores=rate * _POSTGRES_ORDER / demand.speed,
+        postgres_memory=processes * _POSTGRES_CONNECTION_BYTES,
+        postgres_bytes_a_day=round(rate * _DAY * stored_bytes(demand.order_bytes)),
+        limits=limits,
+    )
+
+
+def throughput(in_flight: int, latency: float) -> float:
+    """Orders per second with these in flight without a pause (Little's law)."""
+    return in_flight / latency
+
+
+def slots_for(rate: float, latency: float) -> int:
+    """Orders in flight to allow, so that hardly any order that arrives at random times waits for another."""
+    mean = rate * latency
+    return max(1, math.ceil(mean + _DEVIATIONS * math.sqrt(mean)))
+
+
+def stored_bytes(order_bytes: int) -> float:
+    """Bytes of an order in PostgreSQL, its index included."""
+    return 250 + 1.1 * order_bytes if order_bytes < _COMPRESSED else 200 + 0.5 * order_bytes
+
+
+def process_rate(client: str, speed: float = 1.0) -> float:
+    """Orders per second of one process that uses its share of a core."""
+    cost = CLIENTS[client]
+    # rate * cost(rate) = share, solved for the rate
+    fixed = cost.least * math.pow(cost.fastest, cost.power)
+    return speed * min(cost.fastest, math.pow(_BUSY / fixed, 1 / (1 - cost.power)))
+
+
+def _processes(rate: float, slots: int, demand: Demand) -> int:
+    by_cpu = math.ceil(rate / process_rate(demand.client, demand.speed))
+    # Two at least, so that work continues while one is restarted.
+    return max(2, by_cpu, math.ceil(slots / _MOST_IN_FLIGHT))
+
+
+def _timeout(demand: Demand) -> float:
+    slowest = demand.latency_p99 if demand.latency_p99 is not None else 3 * demand.latency
+    return max(5.0, float(math.ceil(3 * slowest)))
+
+
+def _redis_order(demand: Demand) -> float:
+    return (_REDIS_ORDER + _REDIS_ANNOUNCEMENT / demand.announced) / demand.speed
+
+
+def _limits(demand: Demand) -> list[Limit]:
+    at_a_time = f"{demand.announced:,} at a time" if demand.announced > 1 else "one by one"
+    limits = [
+        Limit(f"Redis' one core, with orders announced {at_a_time}", _BUSY / _redis_order(demand)),
+        Limit(
+            f"{demand.postgres_connections:,} connections to PostgreSQL, one for each process",
+            demand.postgres_connections * _process_limit(demand),
+        ),
+    ]
+    if demand.quota:
+        limits.append(Limit("the API's requests per second", demand.quota * demand.bulk))
+    if demand.quota_concurrency:
+        limits.append(
+            Limit("the API's requests at a time", throughput(demand.quota_concurrency, demand.latency) * demand.bulk)
+        )
+    return limits
+
+
+def _process_limit(demand: Demand) -> float:
+    by_latency = throughput(_MOST_IN_FLIGHT, demand.latency)
+    return min(process_rate(demand.client, demand.speed), by_latency)

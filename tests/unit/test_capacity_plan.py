@@ -1,0 +1,90 @@
+"""The formula of `ingest capacity`: what follows from a rate, and that it agrees with what was measured."""
+
+import pytest
+
+from ingest.domain.capacity_plan import CLIENTS, Demand, plan, process_rate, slots_for, stored_bytes, throughput
+from ingest.domain.worker_memory import worker_memory
+
+
+def test_a_rate_takes_as_many_orders_in_flight_as_arrive_within_the_latency_and_some_to_spare() -> None:
+    found = plan(Demand(rate=2000, latency=0.3))
+
+    assert found.in_flight == 600
+    assert found.slots == 674
+    assert found.processes * found.concurrency >= found.slots
+    assert found.api_connections == found.processes * found.concurrency
+    assert found.open_files == found.concurrency + 128
+
+
+@pytest.mark.parametrize(("client", "rate", "measured"), [
+    ("aiohttp", 200, 640e-6), ("aiohttp", 1550, 251e-6), ("aiohttp", 7845, 120e-6), ("curl", 1550, 180e-6), ("curl", 11_162, 70e-6),
+])  # fmt: skip
+def test_the_cost_of_an_order_is_what_the_performance_page_says(client: str, rate: float, measured: float) -> None:
+    assert CLIENTS[client].of(rate) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize(("processes", "in_flight", "measured"), [
+    (1, 20, 70.0e6), (1, 500, 85.0e6), (2, 500, 100.5e6), (4, 200, 119.1e6), (2, 2000, 131.5e6), (4, 400, 151e6),
+])  # fmt: skip
+def test_the_memory_of_a_worker_is_what_was_measured(processes: int, in_flight: int, measured: float) -> None:
+    assert worker_memory(processes, in_flight, 1_000) == pytest.approx(measured, rel=0.25)
+
+
+@pytest.mark.parametrize(("size", "measured"), [(528, 741), (1053, 1425), (2081, 1298), (4046, 2044), (20_046, 8520)])
+def test_the_size_of_a_stored_order_is_what_was_measured(size: int, measured: float) -> None:
+    assert stored_bytes(size) == pytest.approx(measured, rel=0.25)
+
+
+def test_what_the_api_permits_limits_first_and_the_plan_is_for_the_rate_that_is_left() -> None:
+    by_rate = plan(Demand(rate=50, latency=0.8, quota=40))
+    at_once = plan(Demand(rate=1000, latency=0.5, quota_concurrency=100))
+    in_lists = plan(Demand(rate=1000, latency=0.5, quota=40, bulk=50))
+
+    assert (by_rate.rate, by_rate.limits[0].what) == (40, "the API's requests per second")
+    assert (at_once.rate, at_once.slots, at_once.limits[0].what) == (200, 100, "the API's requests at a time")
+    assert in_lists.rate == 1000
+    assert in_lists.api_connections < 50
+
+
+def test_orders_announced_in_lists_let_redis_carry_more() -> None:
+    def limit(announced: int) -> float:
+        limits = plan(Demand(rate=1, latency=0.1, announced=announced)).limits
+        return next(limit.orders_per_s for limit in limits if limit.what.startswith("Redis"))
+
+    assert limit(100) > 5 * limit(1)
+
+
+def test_more_processes_than_two_are_for_rates_that_keep_two_cores_busy() -> None:
+    one = process_rate("aiohttp")
+
+    assert plan(Demand(rate=one / 100, latency=0.1)).processes == 2
+    assert plan(Demand(rate=4 * one - 1, latency=0.01, announced=100)).processes == 4
+    assert plan(Demand(rate=one, latency=0.01, speed=0.25, announced=100)).processes == 4
+    assert plan(Demand(rate=1000, latency=6)).processes > 6, "by orders in flight"
+
+
+def test_redis_holds_what_is_announced_during_an_outage() -> None:
+    hour, none = (plan(Demand(rate=1000, latency=0.1, outage=seconds)).redis_memory for seconds in (3600, 0))
+
+    assert hour - none == 3_600_000 * 34
+
+
+def test_a_tiny_rate_and_a_huge_one_have_a_plan() -> None:
+    tiny = plan(Demand(rate=0.001, latency=0.0001))
+    huge = plan(Demand(rate=1e6, latency=3600, order_bytes=64 * 1024 * 1024, bulk=1000, announced=100_000))
+
+    assert (tiny.slots, tiny.processes, tiny.concurrency) == (1, 2, 1)
+    assert 0 < huge.rate < 1e6
+    assert huge.concurrency <= 10_000
+
+
+def test_the_timeout_is_several_times_the_slowest_usual_answer() -> None:
+    assert plan(Demand(rate=1, latency=0.1)).timeout == 5
+    assert plan(Demand(rate=1, latency=0.8, latency_p99=4)).timeout == 12
+
+
+def test_slots_and_throughput_are_each_others_inverse_but_for_what_is_spare() -> None:
+    slots = slots_for(1000, 0.25)
+
+    assert 250 < slots < 300
+    assert throughput(slots, 0.25) > 1000
