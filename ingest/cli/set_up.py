@@ -1,6 +1,5 @@
 """The set-up that `ingest doctor` examines, as the settings describe it."""
 
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
@@ -78,6 +77,6 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
             endpoint_of(settings, environ), open_api, order_id, has_mapping, settings.upstream_timeout
         ),
         configured=configured,
-        unknown=unknown_settings(os.environ, names_in_dot_env()),
+        unknown=unknown_settings(environ, names_in_dot_env()),
         host=Host.here(),
     )

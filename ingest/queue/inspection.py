@@ -1,9 +1,9 @@
 """What a Redis is like, and which of the commands that workers send it accepts; changes nothing.
 
-Commands are tried on a key that does not exist, in a form that does not create it: Redis checks the user's rights first. They are tried
-one after the other, until the server says that it takes no writes at all; the others would be answered alike.
+Commands are tried on a key that does not exist, in a form that does not create it: Redis checks the user's rights first.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +111,7 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
         QueueRefused: if it refuses us, or is no Redis.
     """
     keys, facts = Keys.of(queue, group), RedisFacts()
-    async with control_client(url, 1) as client:
+    async with control_client(url) as client:
         await _measure(client, facts)
         facts.info = await _info(client)
         with translated():
@@ -185,25 +185,32 @@ async def _newest(client: Redis, keys: Keys) -> str | None:
 
 
 async def _try_commands(client: Redis, key: str, facts: RedisFacts) -> None:
-    calls = [
-        *_WITHOUT_KEY,
-        *((name, key, *rest) for name, *rest in (*_READING, *_WRITING)),
-        ("XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "STREAMS", key, ">"),
-    ]
-    for call in calls:
-        try:
-            await client.execute_command(*call)  # type: ignore[no-untyped-call]  # redis-py leaves it so
-        except (LostConnection, ResponseError) as error:
-            _note(str(call[0]), error, facts)
-        if facts.no_writes:
-            return
+    """The first writing command alone: where the server takes no writes, the others would be answered alike."""
+    (first, *writing), read = _WRITING, ("XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "STREAMS", key, ">")
+    calls = [*_WITHOUT_KEY, *((name, key, *rest) for name, *rest in (*_READING, *writing)), read]
+    await _try(client, [(first[0], key, *first[1:])], facts)
+    if not facts.no_writes:
+        await _try(client, calls, facts)
+
+
+async def _try(client: Redis, calls: Sequence[tuple[Any, ...]], facts: RedisFacts) -> None:
+    """Try these at once, on as many connections as the client has."""
+    sent = (client.execute_command(*call) for call in calls)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    for call, outcome in zip(calls, outcomes, strict=True):
+        if isinstance(outcome, LostConnection | ResponseError):
+            _note(str(call[0]), outcome, facts)
+        elif isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _note(command: str, error: RedisError, facts: RedisFacts) -> None:
     """What an error reply means; most say that there is no such key or group, and so that the command is accepted."""
     text = str(error)
     if isinstance(error, ResponseError) and (code_of(error) in _NO_WRITES or is_out_of_memory(error)):
-        facts.no_writes = text
+        # redis-py cuts the code from some of them.
+        code = code_of(error)
+        facts.no_writes = text if not code.isupper() or code in text else f"{code} {text}"
     elif isinstance(error, LostConnection):
         # Also what redis-py makes of LOADING and MASTERDOWN.
         raise QueueUnavailable(text) from error

@@ -87,18 +87,17 @@ async def test_a_worker_user_on_each_kind_of_server_is_sound_refused_nothing_and
 
 
 async def test_a_server_that_is_down_or_silent_hides_nothing_about_the_others(set_up: SetUp) -> None:
-    set_up.within = 1.0
-
     async def say_nothing(reader: StreamReader, _: StreamWriter) -> None:
         await reader.read()
 
+    (down,) = await set_up.faults(Area.REDIS, redis_url="redis://127.0.0.1:1/0")
+    set_up.within = 1.0
     async with foreign.listening(say_nothing) as port:
         silent = await set_up.examined(
             redis_url=f"redis://127.0.0.1:{port}/0",
             postgres_dsn=f"postgresql://x@127.0.0.1:{port}/x",
             upstream_url=f"https://127.0.0.1:{port}/{{order_id}}",
         )
-    (down,) = await set_up.faults(Area.REDIS, redis_url="redis://127.0.0.1:1/0")
 
     faults = [each for each in silent if each.level is Level.FAULT]
     assert [each.area for each in faults] == [Area.REDIS, Area.POSTGRES, Area.UPSTREAM]
@@ -108,7 +107,6 @@ async def test_a_server_that_is_down_or_silent_hides_nothing_about_the_others(se
 
 @pytest.mark.parametrize("answer", [foreign.http, foreign.echo, foreign.ones, foreign.words, foreign.greeting])
 async def test_what_is_no_redis_is_a_fault(set_up: SetUp, answer: foreign.Answer) -> None:
-    set_up.within = 2.0
     async with foreign.listening(answer) as port:
         faults = await set_up.faults(Area.REDIS, redis_url=f"redis://127.0.0.1:{port}/0")
 
@@ -161,7 +159,7 @@ async def test_a_replica_is_a_fault(set_up: SetUp, redis: Redis) -> None:
         await redis.execute_command("REPLICAOF", "NO", "ONE")  # type: ignore[no-untyped-call]
 
     (fault,) = faults_of(found)
-    assert "takes no writes: You can't write against a read only replica" in fault.what
+    assert "You can't write against a read only replica" in fault.what
     assert "the primary" in fault.advice
 
 
@@ -181,6 +179,14 @@ async def test_replicas_that_writes_have_to_wait_for_and_are_not_there_are_a_fau
 
     assert "NOREPLICAS" in fault.what or "replicas" in fault.what
     assert "min-replicas-to-write" in fault.advice
+
+
+async def test_a_server_of_a_cluster_is_a_fault(set_up: SetUp, tmp_path: Path) -> None:
+    with KINDS[0].server(tmp_path / "server", appendonly="yes", cluster_enabled="yes") as server:
+        (fault,) = faults_of(await set_up.examined(redis_url=server.url))
+
+    assert "CLUSTERDOWN" in fault.what
+    assert fault.advice == "give the URL of a Redis without cluster mode"
 
 
 async def test_too_few_connections_are_a_fault(set_up: SetUp, redis: Redis) -> None:

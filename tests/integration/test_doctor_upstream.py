@@ -193,13 +193,13 @@ async def test_what_an_answer_without_an_order_means(
 
 
 async def test_a_slow_answer_is_a_warning(set_up: SetUp, api: SimulatedApi) -> None:
-    api.behave(latency="0.6")
+    api.behave(latency="2.2")
 
     (warning,) = await set_up.warnings(
-        Area.UPSTREAM, upstream_timeout=1.0, upstream_read_timeout=1.0, upstream_connect_timeout=1.0
+        Area.UPSTREAM, upstream_timeout=4.0, upstream_read_timeout=4.0, upstream_connect_timeout=4.0
     )
 
-    assert "over half of INGEST_UPSTREAM_TIMEOUT (1 s)" in warning
+    assert "over half of INGEST_UPSTREAM_TIMEOUT (4 s)" in warning
 
 
 async def test_bulk_requests_are_used_where_workers_use_them(set_up: SetUp, api: SimulatedApi) -> None:

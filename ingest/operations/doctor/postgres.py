@@ -11,7 +11,7 @@ from ingest.store.inspection import PostgresFacts
 _OF = Checks(Area.POSTGRES)
 
 _OLDEST = 150_000
-_SLOW = 0.05
+_SLOW = 0.1
 # Values of synchronous_commit with which a commit is on the disk when it is confirmed.
 _CONFIRMED_ON_DISK = {"on", "local", "remote_write", "remote_apply"}
 

@@ -15,7 +15,7 @@ _OF = Checks(Area.REDIS)
 CONNECTIONS_OF_A_PROCESS = 6
 # Leases and heartbeats are compared by one clock, so a difference harms nobody by itself; it misleads people who read times.
 LARGEST_CLOCK_DIFFERENCE = 5.0
-_SLOW = 0.05
+_SLOW = 0.1
 _FULL = 0.8
 _OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
 _RIGHTS = "give its user the rights in deploy/redis/users.acl"
@@ -100,14 +100,14 @@ def _no_writes(facts: RedisFacts) -> Finding:
     advice = "see Redis' log; it has to take writes"
     if facts.info.get("role") == "slave" or "read only replica" in words.lower():
         advice = "give INGEST_REDIS_URL an address that always leads to the primary"
+    elif "MOVED" in words or facts.info.get("cluster_enabled"):
+        advice = "give the URL of a Redis without cluster mode"
     elif "maxmemory" in words:
         advice = "give it more memory (maxmemory), or let workers process the backlog; until then, producers wait"
     elif "RDB" in words or "AOF" in words or "disk" in words.lower():
         advice = "free space on its disk, or repair it: Redis cannot save what it has"
     elif "replicas" in words.lower():
         advice = "bring its replicas back, or lower min-replicas-to-write"
-    elif "MOVED" in words or facts.info.get("cluster_enabled"):
-        advice = "give the URL of a Redis without cluster mode"
     return _OF.fault(f"takes no writes: {words}", advice)
 
 
