@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from acceptance.dead_lettering import on_a_terminal
 from set_ups import database, role
 from support import Cli, closing_cli
 
@@ -68,6 +69,16 @@ async def test_all_findings_fit_a_terminal_of_80_columns(sound: Cli) -> None:
         "settings",
     }
     assert "\x1b" not in done.stdout
+
+
+async def test_on_a_terminal_levels_have_colours_unless_they_are_not_wanted(sound: Cli) -> None:
+    coloured = {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": ""}
+
+    _, shown = await asyncio.to_thread(on_a_terminal, sound, "doctor", "--all", env=coloured)
+    _, plain = await asyncio.to_thread(on_a_terminal, sound, "doctor", "--all", env={**coloured, "NO_COLOR": "1"})
+
+    assert "\x1b[32mgood\x1b[0m     redis     " in shown
+    assert "\x1b" not in plain
 
 
 async def test_findings_as_json_have_all_levels(sound: Cli) -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from servers.standby import StandbyServer
 from set_ups import SetUp, database, role
-from support import connected
+from support import connected, with_database
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
@@ -109,6 +112,20 @@ async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: st
     (fault,) = await set_up.faults(Area.POSTGRES)
 
     assert fault == "transactions are read-only here"
+
+
+def test_a_standby_is_a_fault(own_servers: EmbeddedServers, dsn: str) -> None:
+    async def examined(standby: str) -> list[str]:
+        async with SimulatedApi(Behaviour(any_id=True)) as api:
+            settings = {"redis_url": own_servers.redis_url, "postgres_dsn": standby, "upstream_url": api.url_template}
+            return await SetUp(settings).faults(Area.POSTGRES)
+
+    with TemporaryDirectory(prefix="ingest-") as folder:
+        Path(folder).chmod(0o755)
+        with StandbyServer(Path(folder) / "standby", own_servers.postgres) as standby:
+            (fault,) = asyncio.run(examined(with_database(standby.dsn, dsn.rpartition("/")[2])))
+
+    assert fault == "is a standby, which takes no writes"
 
 
 def test_a_database_of_another_encoding_is_a_fault(own_servers: EmbeddedServers) -> None:

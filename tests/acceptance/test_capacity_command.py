@@ -1,0 +1,56 @@
+"""`ingest capacity`: what it prints, and its exit codes. It needs neither servers nor settings."""
+
+import json
+import os
+
+import pytest
+from support import Cli
+
+
+@pytest.fixture
+def plain() -> Cli:
+    return Cli({name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))})
+
+
+def test_the_plan_fits_80_columns_and_names_the_settings_and_what_limits_first(plain: Cli) -> None:
+    done = plain.run("capacity", "--rate", "2000", "--latency", "0.3", env={"COLUMNS": "80"})
+
+    lines = done.stdout.splitlines()
+    shown = {" ".join(line.split()) for line in lines}
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, lines)) <= 80
+    assert {
+        "orders in flight 600 on average, 674 to allow",
+        "INGEST_CONCURRENCY 337",
+        "open files 465 of one process",
+    } <= shown
+    assert next(line for line in lines if line.startswith("limits")).endswith("one core, with orders announced")
+
+
+def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) -> None:
+    given = ("capacity", "--rate", "50", "--latency", "0.8", "--latency-p99", "4", "--quota", "40")
+
+    said, as_json = plain.run(*given), plain.run(*given, "--json")
+
+    found = json.loads(as_json.stdout)
+    assert (said.returncode, as_json.returncode) == (1, 1)
+    assert "not reached              40 orders/s are stored" in said.stdout
+    assert (found["reached"], found["rate"], found["timeout"]) == (False, 40, 12)
+    assert found["limits"][0] == {"what": "the API's requests per second", "orders_per_s": 40}
+    assert found["demand"]["rate"] == 50
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (("--rate", "100"), "--latency"),
+        (("--rate", "0", "--latency", "0.1"), "--rate"),
+        (("--rate", "inf", "--latency", "0.1"), "--rate"),
+        (("--rate", "1", "--latency", "0.1", "--client", "wget"), "choose aiohttp or curl"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(plain: Cli, given: tuple[str, ...], named: str) -> None:
+    done = plain.run("capacity", *given)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert named in done.stderr
