@@ -1,6 +1,7 @@
 """`ingest doctor` names each fault of a Redis, on a real one that has it."""
 
 import re
+import shutil
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from acceptance.accounts import PASSWORD, QUEUE, create_user
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 from set_ups import SetUp, database
+from support import eventually
 
 import ingest.queue
 from ingest.lab.servers import EmbeddedServers
@@ -179,6 +181,27 @@ async def test_replicas_that_writes_have_to_wait_for_and_are_not_there_are_a_fau
 
     assert "NOREPLICAS" in fault.what or "replicas" in fault.what
     assert "min-replicas-to-write" in fault.advice
+
+
+async def test_a_server_that_cannot_save_is_a_fault(set_up: SetUp, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    with KINDS[0].server(folder, save="3600 1", stop_writes_on_bgsave_error="yes") as server:
+        async with Redis.from_url(server.url) as redis:
+
+            async def has_failed() -> bool:
+                return bool((await redis.info("persistence"))["rdb_last_bgsave_status"] == "err")
+
+            shutil.rmtree(folder)
+            folder.mkdir()  # another one: the server's own is gone
+            await redis.bgsave()
+            await eventually(has_failed)
+            found = await set_up.examined(redis_url=server.url)
+            await redis.config_set("save", "")  # or it would refuse to end
+
+    (fault,) = faults_of(found)
+    assert "takes no writes: MISCONF" in fault.what
+    assert "free space on its disk" in fault.advice
+    assert any(each.what == "its last snapshot has failed" for each in found)
 
 
 async def test_a_server_of_a_cluster_is_a_fault(set_up: SetUp, tmp_path: Path) -> None:
