@@ -32,12 +32,15 @@ def migrate(
     from ingest.cli.common import start
     from ingest.store import schema
 
-    settings = start()
+    dsn = start().postgres_dsn.get_secret_value()
     known = schema.migrations()
-    applied = asyncio.run(schema.migrate(settings.postgres_dsn.get_secret_value(), known, runtime_role, api_role))
+    applied = asyncio.run(schema.migrate(dsn, known, runtime_role, api_role))
     for migration in applied:
         typer.echo(f"applied {migration.version:04} {migration.name}")
-    typer.echo(f"schema is at version {known[-1].version}")
+    version, newest = asyncio.run(schema.check_schema(dsn, known)), known[-1].version
+    typer.echo(f"schema is at version {version}")
+    if version > newest:
+        typer.echo(f"a newer release has migrated it; this one knows up to {newest} and can work with it")
     if runtime_role is not None:
         typer.echo(f"{runtime_role} may read and write orders")
     if api_role is not None:

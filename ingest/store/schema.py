@@ -2,6 +2,10 @@
 
 All pending files are applied in one transaction under an advisory lock. A second process waits, then finds nothing left
 to do; a crash in between leaves the schema as it was.
+
+A migration that only expands the schema says so in its first line, `-- compatible with: N`: releases whose last migration is N
+or later can work with the result. The database keeps that, so that a release can tell whether a schema which is
+newer than itself is fit for it. A migration without that line is for its own release and later ones.
 """
 
 import re
@@ -32,6 +36,13 @@ API_PRIVILEGES = (
     ("SELECT", "schema_migrations"),
 )
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_COMPATIBLE = re.compile(r"-- compatible with: (\d+)\n")
+# A table that an earlier release has created lacks the column `compatible_with`; read in this way, it need not be there.
+_STATE = """
+SELECT coalesce(max(version), 0) AS version,
+       coalesce(max(coalesce((to_jsonb(migration) ->> 'compatible_with')::integer, version)), 0) AS compatible_with
+FROM schema_migrations AS migration
+"""
 
 
 class SchemaMismatch(UserError):
@@ -40,11 +51,25 @@ class SchemaMismatch(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered step of the schema."""
+    """One numbered step of the schema.
+
+    Attributes:
+        compatible_with: releases with this migration as their last one, and later releases, can work with the schema after
+            this step; None: only those that know this step.
+    """
 
     version: int
     name: str
     sql: str
+    compatible_with: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The schema of a database: its version, and the oldest version whose releases can work with it."""
+
+    version: int
+    compatible_with: int
 
 
 def migrations() -> list[Migration]:
@@ -53,7 +78,9 @@ def migrations() -> list[Migration]:
     for file in (files(__package__) / "migrations").iterdir():
         match = _FILE.fullmatch(file.name)
         if match:
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+            sql = file.read_text(encoding="utf-8")
+            compatible = _COMPATIBLE.match(sql)
+            found.append(Migration(int(match[1]), match[2], sql, int(compatible[1]) if compatible else None))
     return sorted(found, key=lambda migration: migration.version)
 
 
@@ -62,6 +89,8 @@ async def migrate(
 ) -> list[Migration]:
     """Bring the schema up to date; return the migrations that this call applied.
 
+    A newer schema that this release can work with stays as it is; the roles get their rights all the same.
+
     Args:
         dsn: with a role that owns the tables, or may create them.
         known: all migrations of this release, in order.
@@ -69,7 +98,7 @@ async def migrate(
         api_role: a role to be granted what the HTTP API needs, and nothing more.
 
     Raises:
-        SchemaMismatch: if the database is newer than `known`, or a migration fails.
+        SchemaMismatch: if the database is too new for this release, or a migration fails.
         StoreRefused: if there is no such role, or the DSN's role may not grant rights on the tables.
         StoreUnavailable: if PostgreSQL cannot be reached.
     """
@@ -78,19 +107,31 @@ async def migrate(
             async with connection.transaction():
                 # Waiting for another migration may take longer than any command should.
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
-                await connection.execute(
-                    "CREATE TABLE IF NOT EXISTS schema_migrations"
-                    " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
-                )
-                current = await _current(connection)
-                _refuse_newer(current, known)
-                pending = [migration for migration in known if migration.version > current]
+                await _prepare_record(connection)
+                state = await _state(connection)
+                _refuse_too_new(state, known)
+                pending = [migration for migration in known if migration.version > state.version]
                 for migration in pending:
                     await _apply(connection, migration)
                 for role, privileges in ((runtime_role, RUNTIME_PRIVILEGES), (api_role, API_PRIVILEGES)):
                     if role is not None:
                         await _grant(connection, role, privileges)
     return pending
+
+
+async def _prepare_record(connection: asyncpg.Connection) -> None:
+    await connection.execute(
+        "CREATE TABLE IF NOT EXISTS schema_migrations"
+        " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(),"
+        " compatible_with integer)"
+    )
+    # Asked first: ALTER TABLE would wait for everybody who reads the table, even where it has nothing to add.
+    has_column = await connection.fetchval(
+        "SELECT count(*) FROM pg_attribute"
+        " WHERE attrelid = 'schema_migrations'::regclass AND attname = 'compatible_with' AND NOT attisdropped"
+    )
+    if not has_column:
+        await connection.execute("ALTER TABLE schema_migrations ADD COLUMN compatible_with integer")
 
 
 async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
@@ -106,7 +147,10 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
     try:
         await connection.execute(migration.sql, timeout=3600)
         await connection.execute(
-            "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
+            "INSERT INTO schema_migrations (version, name, compatible_with) VALUES ($1, $2, $3)",
+            migration.version,
+            migration.name,
+            migration.compatible_with,
         )
     except asyncpg.PostgresError as error:
         # Connection lost, out of resources, stopped by an operator, deadlock: not the migration's fault.
@@ -117,8 +161,8 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
         ) from error
 
 
-async def check_schema(dsn: str, known: Sequence[Migration]) -> None:
-    """Check that the database has this release's schema.
+async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
+    """Check that this release can work with the database's schema; return the schema's version.
 
     Raises:
         SchemaMismatch: the message says what to do.
@@ -127,22 +171,27 @@ async def check_schema(dsn: str, known: Sequence[Migration]) -> None:
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction():
-                current = await _current(connection)
-    _refuse_newer(current, known)
-    if current < known[-1].version:
+                state = await _state(connection)
+    _refuse_too_new(state, known)
+    if state.version < known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {current}, this release needs {known[-1].version}: run `ingest migrate`"
+            f"the database has schema version {state.version}, this release needs {known[-1].version}:"
+            " run `ingest migrate`"
         )
+    return state.version
 
 
-async def _current(connection: asyncpg.Connection) -> int:
-    exists = await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL")
-    return int(await connection.fetchval("SELECT max(version) FROM schema_migrations") or 0) if exists else 0
+async def _state(connection: asyncpg.Connection) -> _State:
+    if not await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL"):
+        return _State(0, 0)
+    [record] = await connection.fetch(_STATE)
+    return _State(record["version"], record["compatible_with"])
 
 
-def _refuse_newer(current: int, known: Sequence[Migration]) -> None:
-    if current > known[-1].version:
+def _refuse_too_new(state: _State, known: Sequence[Migration]) -> None:
+    if state.compatible_with > known[-1].version:
         raise SchemaMismatch(
-            f"the database has schema version {current}, but this release knows only up to {known[-1].version}:"
+            f"the database has schema version {state.version}, which needs a release that knows version"
+            f" {state.compatible_with}, but this release knows only up to {known[-1].version}:"
             " use a newer release of order-ingest"
         )

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit, urlunsplit
@@ -29,6 +29,9 @@ from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate
 
 KNOWN = migrations()
 NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")
+EXPANDED = replace(NEXT, compatible_with=KNOWN[-1].version)
+# The schema of the first release.
+_FIRST_RELEASE = 3
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 
 
@@ -120,6 +123,56 @@ async def test_a_newer_schema_is_refused_and_left_alone(dsn: str) -> None:
     for call in (migrate, check_schema):
         with pytest.raises(SchemaMismatch, match="newer release"):
             await call(dsn, KNOWN)
+
+
+async def test_a_newer_schema_that_is_only_expanded_is_accepted_and_left_alone(dsn: str) -> None:
+    await migrate(dsn, [*KNOWN, EXPANDED])
+    before = await tables(dsn)
+
+    assert await check_schema(dsn, KNOWN) == EXPANDED.version
+    assert await migrate(dsn, KNOWN) == []
+    assert await tables(dsn) == before
+    assert await check_schema(dsn, [*KNOWN, EXPANDED]) == EXPANDED.version
+
+
+async def test_of_several_newer_migrations_one_that_is_not_compatible_is_enough_to_be_refused(dsn: str) -> None:
+    contracted = Migration(EXPANDED.version + 1, "contracted", "SELECT 1", compatible_with=EXPANDED.version)
+    expanded_again = Migration(contracted.version + 1, "expanded_again", "SELECT 1", compatible_with=KNOWN[-1].version)
+    await migrate(dsn, [*KNOWN, EXPANDED, contracted, expanded_again])
+
+    with pytest.raises(SchemaMismatch, match=f"version {expanded_again.version}, .* knows version {EXPANDED.version}"):
+        await check_schema(dsn, KNOWN)
+
+    assert await check_schema(dsn, [*KNOWN, EXPANDED]) == expanded_again.version
+
+
+async def test_a_record_of_migrations_without_the_newest_column_is_read_and_completed(empty_dsn: str) -> None:
+    async with connected(empty_dsn) as sql:
+        await sql.execute(
+            "CREATE TABLE schema_migrations"
+            " (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
+        )
+        for migration in KNOWN[:-1]:
+            await sql.execute(migration.sql)
+            await sql.execute(
+                "INSERT INTO schema_migrations (version, name) VALUES ($1, $2)", migration.version, migration.name
+            )
+
+    with pytest.raises(SchemaMismatch, match="ingest migrate"):
+        await check_schema(empty_dsn, KNOWN)
+    assert await migrate(empty_dsn, [*KNOWN, EXPANDED]) == [KNOWN[-1], EXPANDED]
+
+    assert await check_schema(empty_dsn, KNOWN) == EXPANDED.version
+
+
+def test_a_file_tells_which_releases_can_work_with_its_result() -> None:
+    assert {migration.compatible_with for migration in KNOWN[:_FIRST_RELEASE]} == {None}, "nothing older was released"
+    for migration in KNOWN[_FIRST_RELEASE:]:
+        oldest = migration.compatible_with
+        assert oldest is not None, (
+            f"{migration.name}: begin it with `-- compatible with: N`, see docs/how-to/upgrade.md"
+        )
+        assert _FIRST_RELEASE <= oldest <= migration.version
 
 
 async def test_an_older_schema_is_told_what_to_run(empty_dsn: str, dsn: str) -> None:
