@@ -123,6 +123,10 @@ pictures:  ## write the pictures of docs/explanation/architecture from their tex
 		echo "dot $$source"; dot -Tsvg "$$source" >"$${source%.dot}.svg.new" && mv "$${source%.dot}.svg.new" "$${source%.dot}.svg" || exit 1; \
 	done
 
+.PHONY: release
+release: .venv/ready  ## check tag, version and changelog; build sdist, wheel, image and SBOM into dist; ARGS=--rehearse
+	@exec .venv/bin/python tools/release.py $(ARGS)
+
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones
 	$(compile) --extra embedded --extra bench --extra curl --extra ed25519 --group dev --output-file requirements-dev.lock $(ARGS) pyproject.toml
@@ -160,7 +164,7 @@ lint_steps = \
 	step 'systemd units' .venv/bin/python tests/deploy/check_units.py; \
 	step 'kubernetes' .venv/bin/python tests/deploy/kubernetes/check.py --if-at-hand; \
 	step 'compose schema' .venv/bin/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml; \
-	step 'workflow schema' .venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	step 'workflow schema' .venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 pytest = -m pytest -q -n $(JOBS) --dist worksteal --durations=10
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+DIST_INFO = f"order_ingest-{VERSION}.dist-info"
 PAGE = ROOT / "docs" / "how-to" / "announce-orders.md"
 UV = Path(sys.executable).with_name("uv")
 # Nothing of the checkout, and none of the settings of whoever runs the tests.
@@ -72,7 +75,7 @@ def test_it_carries_what_the_service_needs_and_nothing_else(wheel: Path) -> None
     carried = {name for name in names if not name.endswith(".py") and ".dist-info/" not in name}
     written = [path for path in (ROOT / "ingest").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
-    assert {name.partition("/")[0] for name in names} == {"ingest", "order_ingest-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"ingest", DIST_INFO}
     assert sorted(name for name in names if name.startswith("ingest/")) == sorted(
         str(path.relative_to(ROOT)) for path in written
     )
@@ -87,12 +90,12 @@ def test_it_carries_what_the_service_needs_and_nothing_else(wheel: Path) -> None
         ".gz",
         ".md",
     } | bare_loop_in_go
-    assert "order_ingest-0.1.0.dist-info/licenses/LICENSE" in names
+    assert f"{DIST_INFO}/licenses/LICENSE" in names
 
 
 def test_its_metadata_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        told = email.message_from_bytes(archive.read("order_ingest-0.1.0.dist-info/METADATA"))
+        told = email.message_from_bytes(archive.read(f"{DIST_INFO}/METADATA"))
 
     assert told["Name"] == "order-ingest"
     assert told["Author"] == "The order-ingest contributors"
