@@ -1,0 +1,25 @@
+"""The last release, from its archive beside this file, so that its commands run as they were released."""
+
+import tarfile
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+def archive() -> Path:
+    """The one release that is kept."""
+    [found] = FOLDER.glob("order_ingest-*.tar.xz")
+    return found
+
+
+def version() -> str:
+    """The version of that release."""
+    return archive().name.removeprefix("order_ingest-").removesuffix(".tar.xz")
+
+
+def unpack(folder: Path) -> dict[str, str]:
+    """Unpack the release; return the variables with which `python -m ingest` runs it instead of the checkout."""
+    with tarfile.open(archive()) as kept:
+        kept.extractall(folder, filter="data")
+    # The working directory would come first.
+    return {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
