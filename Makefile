@@ -108,6 +108,10 @@ scale: .venv/ready servers  ## the cost of each call in a Redis with 5,000,000 q
 fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis; ARGS="--rate 5000 --processes 100"
 	@cd tests && exec ../.venv/bin/python -m scale.measure $(ARGS)
 
+.PHONY: rolling
+rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
+	@cd tests && exec ../.venv/bin/python -m scale.rolling $(ARGS)
+
 .PHONY: dashboards
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/generate.py

@@ -1,0 +1,14 @@
+"""A small run of `make rolling`: what it says is true; how fast it goes is for a machine with nothing else to do."""
+
+import pytest
+from scale.rolling import Options, run, table
+
+
+@pytest.mark.long
+def test_all_workers_are_replaced_under_load_and_nothing_is_lost() -> None:
+    found = run(Options(workers=2, concurrency=5, latency=(0.2, 0.4), calm=2.0, pause=0.0, allowance=5.0))
+
+    assert (found.lost, found.wrong, list(found.exit_codes)) == (0, 0, [0] * 4)
+    assert set(found.by_release) == {"last", "this"}
+    assert found.seconds
+    assert len(table(found).splitlines()) == len(found.seconds) + 3
