@@ -1,0 +1,73 @@
+"""What this release does not know of an entry, a newer release or somebody's producer may: it is carried through every move."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from contract.beating import GROUP, LIFETIME, NOW, beats, falls_silent
+from redis.asyncio import Redis
+
+from ingest.domain.dead_letter import Selection
+from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.retry_selection import RetrySelection
+from ingest.queue.consumer import Consumer
+from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.keys import Keys
+from ingest.queue.retries import Retries
+
+# The names are of no release: a version of the format, a field of a later one, one that is not text, one without a value.
+UNKNOWN = {b"version": b"7", b"ingest_later": "größe".encode(), b"\xff\x00": bytes(range(256)), b"empty": b""}
+EVERYTHING = Selection(everything=True)
+
+Move = Callable[[Consumer, Delivery, Redis, str], Awaitable[object]]
+
+
+async def retry(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
+    del redis, queue
+    assert await one.reschedule(held, 0.0, 2)
+    assert await one.move_due(1) == 1
+
+
+async def dead_letter(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
+    assert await one.dead_letter(held, DeadReason.INVALID_MESSAGE, "no")
+    [(_, dead)] = await redis.xrange(Keys.of(queue).dead)
+    assert UNKNOWN.items() <= dead.items()
+    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+
+
+async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
+    assert await one.reschedule(held, 3_600.0, 2)
+    assert await Retries(redis, queue, GROUP).dead_letter(RetrySelection(everything=True), "cli:me") == 1
+    assert (await DeadLetters(redis, queue).replay(EVERYTHING)).done == 1
+
+
+async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
+    await beats(redis, Keys.of(queue), one)
+    assert await one.release([held]) == 1
+
+
+async def crash(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
+    """Claimed from a dead consumer, as a suspect is as well."""
+    del held
+    await one.heartbeat(LIFETIME)
+    await falls_silent(redis, Keys.of(queue), "one")
+
+
+@pytest.mark.parametrize(
+    "move", [retry, dead_letter, dead_letter_by_hand, release, crash], ids=lambda move: move.__name__
+)
+@pytest.mark.parametrize("groups", ["one group", "two groups"])
+async def test_unknown_fields_and_newer_versions_are_carried(
+    one: Consumer, two: Consumer, redis: Redis, queue_name: str, keys: Keys, move: Move, groups: str
+) -> None:
+    if groups == "two groups":
+        await redis.xgroup_create(keys.stream, "theirs", "0", mkstream=True)
+    await redis.xadd(keys.stream, {b"order_id": b"a", **UNKNOWN})
+    [held] = await one.read(1, NOW)
+
+    await move(one, held, redis, queue_name)
+
+    await beats(redis, keys, two)
+    found = await two.claim_abandoned(10)
+    again = [*found.released, *found.dead, *await two.read(1, NOW)]
+    assert [delivery.order_id for delivery in again] == ["a"]
+    assert UNKNOWN.items() <= again[0].fields.items()
