@@ -242,7 +242,10 @@ def _environment(source: Source) -> Mapping[str, str]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Refused(f"git cannot be run: {error}") from error
     if done.returncode != 0:
         raise Refused(f"git {arguments[0]}: {done.stderr.strip()}")
     return done.stdout

@@ -20,6 +20,8 @@ from ingest.store.connection import connect, translated
 
 # Any constant will do; this one is "ingest" in ASCII.
 _LOCK = 0x696E67657374
+# Workers that write to a table wait behind a migration that waits for it: less long than a batch may take.
+_LOCK_SECONDS = 8.0
 # What a runtime role may do. It owns nothing, so it cannot change the schema.
 RUNTIME_PRIVILEGES = (
     ("SELECT, INSERT, UPDATE", "orders"),
@@ -85,7 +87,11 @@ def migrations() -> list[Migration]:
 
 
 async def migrate(
-    dsn: str, known: Sequence[Migration], runtime_role: str | None = None, api_role: str | None = None
+    dsn: str,
+    known: Sequence[Migration],
+    runtime_role: str | None = None,
+    api_role: str | None = None,
+    lock_seconds: float = _LOCK_SECONDS,
 ) -> list[Migration]:
     """Bring the schema up to date; return the migrations that this call applied.
 
@@ -96,6 +102,7 @@ async def migrate(
         known: all migrations of this release, in order.
         runtime_role: a role to be granted what the workers and `ingest status` need, and nothing more.
         api_role: a role to be granted what the HTTP API needs, and nothing more.
+        lock_seconds: how long a migration may wait for a table that another transaction uses.
 
     Raises:
         SchemaMismatch: if the database is too new for this release, or a migration fails.
@@ -111,6 +118,7 @@ async def migrate(
                 state = await _state(connection)
                 _refuse_too_new(state, known)
                 pending = [migration for migration in known if migration.version > state.version]
+                await connection.execute(f"SET LOCAL lock_timeout = {int(lock_seconds * 1000)}")
                 for migration in pending:
                     await _apply(connection, migration)
                 for role, privileges in ((runtime_role, RUNTIME_PRIVILEGES), (api_role, API_PRIVILEGES)):
@@ -152,6 +160,11 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
             migration.name,
             migration.compatible_with,
         )
+    except asyncpg.LockNotAvailableError as error:
+        raise SchemaMismatch(
+            f"migration {migration.version:04} {migration.name}: another transaction uses a table that it changes,"
+            " nothing was changed; run `ingest migrate` again when that has ended"
+        ) from error
     except asyncpg.PostgresError as error:
         # Connection lost, out of resources, stopped by an operator, deadlock: not the migration's fault.
         if str(error.sqlstate)[:2] in {"08", "53", "57", "40"}:

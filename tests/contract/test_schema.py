@@ -205,6 +205,17 @@ async def test_a_migration_that_fails_changes_nothing_and_is_named(dsn: str, sql
     await check_schema(dsn, KNOWN)
 
 
+async def test_a_migration_does_not_wait_long_for_a_table_in_use_as_workers_would_wait_behind_it(dsn: str) -> None:
+    change = Migration(NEXT.version, "waiting", "ALTER TABLE orders ADD COLUMN later text")
+    async with connected(dsn) as reader, reader.transaction():
+        await reader.fetch("SELECT FROM orders")
+
+        with pytest.raises(SchemaMismatch, match=r"another transaction uses a table .* nothing was changed"):
+            await migrate(dsn, [*KNOWN, change], lock_seconds=0.2)
+
+    assert await migrate(dsn, [*KNOWN, change]) == [change]
+
+
 async def test_of_several_migrations_one_that_fails_takes_the_others_back(empty_dsn: str) -> None:
     with pytest.raises(SchemaMismatch):
         await migrate(empty_dsn, [*KNOWN, Migration(NEXT.version, "broken", "SELECT 1 / 0")])
