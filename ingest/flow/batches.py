@@ -18,7 +18,7 @@ from ingest.flow.writing import Writer
 
 # With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
 _GATHER = 0.04
-# So many rows are worth a batch at once.
+# This many rows are worth a batch at once.
 _ENOUGH = 250
 
 
