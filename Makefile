@@ -67,7 +67,7 @@ kubernetes: .venv/ready  ## check deploy/kubernetes for each release of Kubernet
 	@tools=$$(tests/deploy/kubernetes/get.sh) && PATH="$$tools:$$PATH" .venv/bin/python tests/deploy/kubernetes/check.py
 
 .PHONY: kubernetes-apiserver
-kubernetes-apiserver: .venv/ready  ## apply deploy/kubernetes to a real API server, which is built once (10 minutes, 3 GB); root on Debian
+kubernetes-apiserver: .venv/ready  ## apply deploy/kubernetes to a real API server, which is built once, in some minutes; root on Debian
 	@tools=$$(tests/deploy/kubernetes/get.sh apiserver) && PATH="$$tools:$$PATH" .venv/bin/python tests/deploy/kubernetes/apply.py
 
 .PHONY: kubernetes-rules
