@@ -20,7 +20,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         lines: a JSON array.
         attributes: a JSON object; None if there are none.
         fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
-        attempts: at the order, until it was fetched; None for one.
+        attempts: at the order, until it was fetched.
         enqueued_at: Unix seconds.
         document: what the order was decoded from, if it is to be kept; JSON.
     """
@@ -36,7 +36,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     lines: str
     attributes: str | None
     fetched_at: datetime
-    attempts: int | None
+    attempts: int
     enqueued_at: float
     document: str | None
 
@@ -57,7 +57,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             order.lines_json().decode(),
             order.attributes_json().decode() if order.attributes else None,
             fetched_at,
-            attempts if attempts > 1 else None,
+            attempts,
             enqueued_at,
             None if document is None else document.decode(),
         )

@@ -33,7 +33,8 @@ class Column:
         expression: SQL that makes the column of the arguments; by default, the argument of its name.
         update: when an existing row takes the new value.
         is_content: whether two versions of an order with another value here differ.
-        is_optional: whether it is not sent with a batch in which no row has a value.
+        is_optional: whether it is not sent with a batch in which all rows have the usual value.
+        usual: that value.
         cast: the SQL type that the arguments are converted to before expressions use them.
     """
 
@@ -43,6 +44,7 @@ class Column:
     update: Update = Update.ALWAYS
     is_content: bool = False
     is_optional: bool = False
+    usual: int | None = None
     cast: str = ""
 
 
@@ -60,7 +62,7 @@ COLUMNS = (
     Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb"),
     Column("version", "", "coalesce(updated_at, fetched_at)"),
     Column("fetched_at", "timestamptz"),
-    Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True),
+    Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True, usual=1),
     Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS),
     Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS),
     Column(
@@ -113,7 +115,9 @@ def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[list[Any]]
     """The columns that are sent with these rows, and the rows' values in each."""
     columns, values = SENT, list(arguments(rows))
     empty = [
-        index for index, column in enumerate(SENT) if column.is_optional and values[index].count(None) == len(rows)
+        index
+        for index, column in enumerate(SENT)
+        if column.is_optional and values[index].count(column.usual) == len(rows)
     ]
     if empty:
         columns = tuple(column for index, column in enumerate(SENT) if index not in empty)

@@ -78,4 +78,4 @@ class MemoryStore:
 
 
 def _content(row: OrderRow) -> OrderRow:
-    return msgspec.structs.replace(row, fetched_at=_ANY_TIME, attempts=None, enqueued_at=0.0)
+    return msgspec.structs.replace(row, fetched_at=_ANY_TIME, attempts=0, enqueued_at=0.0)

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from ingest.bench.pipeline.go_build import built_program
 from ingest.bench.pipeline.limits import limit_notes
-from ingest.bench.pipeline.plan import GO, SERVICE, Plan
+from ingest.bench.pipeline.plan import GO, GO_JSON, SERVICE, Plan
 from ingest.bench.pipeline.session import Case, session
 from ingest.bench.pipeline.sweep import Sweep, sweep_chart, sweep_notes, sweep_table
 from ingest.bench.pipeline.tables import comparison_chart, notes, tables
@@ -22,7 +22,7 @@ def compare(plan: Plan, rivals: Sequence[str], *, runs: int, servers: Servers) -
         runs: of each.
         servers: where.
     """
-    if GO in rivals:
+    if {GO, GO_JSON} & {*rivals}:
         built_program()  # before anything is started, and any time is measured
     with session(servers) as on:
         done, rows = on.run([Case(name, plan) for name in (SERVICE, *rivals)], runs)

@@ -9,7 +9,8 @@ from ingest.domain.errors import ConfigError
 SERVICE = "service"
 BARE = "bare"
 GO = "go"
-RIVALS = (BARE, GO)
+GO_JSON = "go-json"
+RIVALS = (BARE, GO, GO_JSON)
 """What the service can be compared with."""
 
 Kill = Literal["worker", "command"]

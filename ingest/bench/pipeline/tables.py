@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ingest.bench.panels import OTHER, OURS, PALETTE, Bars, Chart, Series
 from ingest.bench.pipeline.figures import Figures, worst
-from ingest.bench.pipeline.plan import BARE, GO, SERVICE, Plan
+from ingest.bench.pipeline.plan import BARE, GO, GO_JSON, SERVICE, Plan
 from ingest.bench.report import Cell, Column, Table
 
 _CONTENDER = Column("contender", "contender")
@@ -38,7 +38,7 @@ _KILL = (
     Column("lost", "lost"),
     Column("duplicate_fetches", "duplicate fetches"),
 )
-_TITLES = {SERVICE: "service", BARE: "bare loop", GO: "bare loop in Go"}
+_TITLES = {SERVICE: "service", BARE: "bare loop", GO: "bare loop in Go", GO_JSON: "bare loop in Go, go-json"}
 _COST_PARTS = (
     ("own_cpu_us_per_order_without_startup", PALETTE[3], "own"),
     ("redis_cpu_us_per_order", PALETTE[1], "Redis"),

@@ -101,7 +101,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     """
     from ingest.bench.pipeline.compare import compare, run_sweep
     from ingest.bench.pipeline.go_build import check_toolchain
-    from ingest.bench.pipeline.plan import GO, RIVALS, Plan
+    from ingest.bench.pipeline.plan import GO, GO_JSON, RIVALS, Plan
     from ingest.bench.pipeline.sweep import Sweep
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
@@ -118,7 +118,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     ):
         if is_wrong:
             raise ConfigError(problem)
-    if GO in rivals:
+    if {GO, GO_JSON} & {*rivals}:
         check_toolchain()
     plan = Plan(
         orders=orders,

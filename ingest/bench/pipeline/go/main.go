@@ -7,7 +7,8 @@
 //	bare STREAM_KEY IN_FLIGHT
 //
 // The environment says where everything is: INGEST_REDIS_URL, INGEST_POSTGRES_DSN, INGEST_UPSTREAM_URL, for HTTPS
-// INGEST_UPSTREAM_CA_FILE, and in BENCH_UPSERT the statement that stores a batch.
+// INGEST_UPSTREAM_CA_FILE, in BENCH_UPSERT the statement that stores a batch, and in BENCH_JSON "go-json" for that decoder
+// instead of encoding/json.
 package main
 
 import (

@@ -1,12 +1,29 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"time"
 
-	"github.com/goccy/go-json"
+	fast "github.com/goccy/go-json"
 	"github.com/govalues/decimal"
 )
+
+// codec decodes documents and encodes lines: the standard library's, or go-json's where BENCH_JSON says so.
+var codec = struct {
+	decode func(document []byte, into any) error
+	encode func(value any) ([]byte, error)
+}{json.Unmarshal, json.Marshal}
+
+func init() {
+	if os.Getenv("BENCH_JSON") == "go-json" {
+		codec.decode = func(document []byte, into any) error { return fast.Unmarshal(document, into) }
+		codec.encode = func(value any) ([]byte, error) {
+			return fast.MarshalWithOption(value, fast.DisableHTMLEscape())
+		}
+	}
+}
 
 // An order as the external API describes it; amounts are exact.
 type order struct {
@@ -45,7 +62,7 @@ func newRow(of entry, askedAt time.Time, document []byte) (row, error) {
 	if made.addedAt, err = of.addedAt(); err != nil {
 		return row{}, err
 	}
-	if err := json.Unmarshal(document, &made.order); err != nil {
+	if err := codec.decode(document, &made.order); err != nil {
 		return row{}, fmt.Errorf("order %s: %w", of.orderID, err)
 	}
 	if made.order.ID != of.orderID {
@@ -54,7 +71,7 @@ func newRow(of entry, askedAt time.Time, document []byte) (row, error) {
 	if made.total, err = total(made.order.Lines); err != nil {
 		return row{}, fmt.Errorf("order %s: %w", of.orderID, err)
 	}
-	lines, err := json.MarshalWithOption(made.order.Lines, json.DisableHTMLEscape())
+	lines, err := codec.encode(made.order.Lines)
 	if err != nil {
 		return row{}, err
 	}
