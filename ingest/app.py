@@ -6,6 +6,7 @@ import secrets
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ingest.assembly import decode_of, open_worker
 from ingest.endpoint import check_endpoint
@@ -17,7 +18,6 @@ from ingest.processes import allow_connections, done_unless_stopped, listen, run
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor
-from ingest.settings import Settings
 from ingest.starting import answering_while_waiting
 from ingest.store.schema import check_schema, migrations
 from ingest.supervisor import Child, Supervisor
@@ -28,10 +28,13 @@ from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_met
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import require
 
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
 _log = get_logger("app")
 
 
-def run_worker(settings: Settings) -> int:
+def run_worker(settings: "Settings") -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
     # Whatever is wrong with these is said now, by one line, and not by each process.
     require(settings.upstream_client)
@@ -68,12 +71,12 @@ def run_worker(settings: Settings) -> int:
     return code
 
 
-async def _prepare_and_answer(settings: Settings, listener: socket.socket | None) -> None:
+async def _prepare_and_answer(settings: "Settings", listener: socket.socket | None) -> None:
     async with answering_while_waiting(listener):
         await prepare(settings)
 
 
-async def prepare(settings: Settings) -> None:
+async def prepare(settings: "Settings") -> None:
     """Wait until Redis and PostgreSQL answer, and see that both are ready for the workers.
 
     Raises:
@@ -92,7 +95,7 @@ async def prepare(settings: Settings) -> None:
             _log.warning("redis_configuration", problem=trap)
 
 
-def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
+def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
@@ -110,7 +113,9 @@ def _worker_process(settings: Settings, shared_metrics: SharedMetrics, slot: int
     return run_to_the_end(main)
 
 
-def _metrics_process(settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket, lifeline: int) -> int:
+def _metrics_process(
+    settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket, lifeline: int
+) -> int:
     # The workers, which share the parent's memory, need no HTTP server.
     from ingest.exposition import serving_workers  # noqa: PLC0415
 

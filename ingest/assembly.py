@@ -42,7 +42,6 @@ from ingest.mapping.functions import load_function
 from ingest.mapping.process_pool import ProcessPool
 from ingest.mapping.transform import InLoop, Runner, Transform
 from ingest.queue.consumer import Consumer
-from ingest.settings import Settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import Histogram
@@ -52,6 +51,7 @@ from ingest.upstream.quota import FleetQuota
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled import CompiledMapping
+    from ingest.settings import Settings
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
@@ -100,7 +100,7 @@ class Classes:
 
 
 def build_worker(
-    settings: Settings,
+    settings: "Settings",
     ports: Ports,
     metrics: WorkerMetrics,
     *,
@@ -185,7 +185,7 @@ def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Calla
 
 @asynccontextmanager
 async def open_ports(
-    settings: Settings,
+    settings: "Settings",
     metrics: WorkerMetrics,
     name: str,
     classes: Classes | None = None,
@@ -249,7 +249,7 @@ async def open_ports(
 
 
 @asynccontextmanager
-async def open_decode(settings: Settings, transform_seconds: Histogram) -> AsyncIterator[Decode]:
+async def open_decode(settings: "Settings", transform_seconds: Histogram) -> AsyncIterator[Decode]:
     """What makes orders of documents, by the settings.
 
     Raises:
@@ -264,7 +264,7 @@ async def open_decode(settings: Settings, transform_seconds: Histogram) -> Async
 
 
 @asynccontextmanager
-async def _open_runner(settings: Settings, function: str) -> AsyncIterator[Runner]:
+async def _open_runner(settings: "Settings", function: str) -> AsyncIterator[Runner]:
     if not settings.transform_processes:
         yield InLoop(load_function(function), settings.transform_timeout)
         return
@@ -276,7 +276,7 @@ async def _open_runner(settings: Settings, function: str) -> AsyncIterator[Runne
 
 @asynccontextmanager
 async def open_worker(
-    settings: Settings,
+    settings: "Settings",
     metrics: WorkerMetrics,
     name: str,
     classes: Classes | None = None,
@@ -287,7 +287,7 @@ async def open_worker(
         yield build_worker(settings, ports, metrics)
 
 
-def identify_of(settings: Settings) -> Callable[[bytes], str | None]:
+def identify_of(settings: "Settings") -> Callable[[bytes], str | None]:
     """What tells of which announced order a document is; None if it does not say.
 
     Raises:
@@ -297,7 +297,7 @@ def identify_of(settings: Settings) -> Callable[[bytes], str | None]:
     return document_id if mapping is None else mapping.identify
 
 
-def decode_of(settings: Settings) -> Decode:
+def decode_of(settings: "Settings") -> Decode:
     """What makes orders of documents, by the settings.
 
     Raises:
@@ -307,7 +307,7 @@ def decode_of(settings: Settings) -> Decode:
     return OrderDecoder() if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
 
 
-def with_parts(upstream: Upstream, client: UpstreamClient, settings: Settings) -> Upstream:
+def with_parts(upstream: Upstream, client: UpstreamClient, settings: "Settings") -> Upstream:
     """What fetches orders, and where the mapping says that they come in parts, puts them together.
 
     Args:
@@ -327,7 +327,7 @@ def with_parts(upstream: Upstream, client: UpstreamClient, settings: Settings) -
     return PartsClient(upstream, client.fetch_at, mapping.parts, join, settings.upstream_body_limit)
 
 
-def mapping_of(settings: Settings) -> "CompiledMapping | None":
+def mapping_of(settings: "Settings") -> "CompiledMapping | None":
     """The mapping that the settings name; None for our own documents.
 
     Raises:

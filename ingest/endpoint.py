@@ -2,18 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from ingest.bulk_requests import answer_limit, requested_url
 from ingest.domain.errors import ConfigError
 from ingest.domain.request_headers import check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
-from ingest.settings import PREFIX, Settings
+from ingest.settings.prefix import PREFIX
 from ingest.upstream.credential import AuthKind
 from ingest.upstream.endpoint import Access, Endpoint, OAuth2, Secret
 from ingest.upstream.proxy import proxy_for
 from ingest.upstream.tls import TlsFiles, UnusableFile
 from ingest.upstream.transport import UpstreamLimits
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
 
 # The settings that each kind of credential needs, by role.
 _NEEDED: Mapping[AuthKind, Mapping[str, str]] = {
@@ -44,7 +48,7 @@ def _check_headers(text: str) -> str:
 _CHECKS: Mapping[str, Callable[[str], str]] = {"token": check_token, "headers": _check_headers}
 
 
-def endpoint_of(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
+def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     """Return the external API with the proxies that the environment names.
 
     Raises:
@@ -63,7 +67,7 @@ def endpoint_of(settings: Settings, environ: Mapping[str, str]) -> Endpoint:
     )
 
 
-def check_endpoint(settings: Settings, environ: Mapping[str, str]) -> None:
+def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> None:
     """Check what can be checked without a request, before processes are started.
 
     Raises:
@@ -76,7 +80,7 @@ def check_endpoint(settings: Settings, environ: Mapping[str, str]) -> None:
         raise ConfigError(str(error)) from None
 
 
-def limits_of(settings: Settings) -> UpstreamLimits:
+def limits_of(settings: "Settings") -> UpstreamLimits:
     """Return the limits of one request."""
     return UpstreamLimits(
         connect=settings.upstream_connect_timeout,
@@ -87,7 +91,7 @@ def limits_of(settings: Settings) -> UpstreamLimits:
     )
 
 
-def _access(settings: Settings, environ: Mapping[str, str]) -> Access:
+def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
     kind = _kind(settings)
     needed = _NEEDED[kind]
     for name in [*needed.values(), *(["upstream_oauth2_url"] if kind == "oauth2" else [])]:
@@ -105,13 +109,13 @@ def _access(settings: Settings, environ: Mapping[str, str]) -> Access:
     return access
 
 
-def _kind(settings: Settings) -> AuthKind:
+def _kind(settings: "Settings") -> AuthKind:
     # Before there was a choice, a token alone meant bearer.
     is_bearer = settings.upstream_auth == "none" and settings.upstream_token is not None
     return "bearer" if is_bearer else settings.upstream_auth
 
 
-def _secret(settings: Settings, role: str, name: str) -> Secret:
+def _secret(settings: "Settings", role: str, name: str) -> Secret:
     value = getattr(settings, name).get_secret_value()
     check = _CHECKS.get(role, check_secret)
     return Secret(f"{PREFIX}{name.upper()}", value, settings.file_of(name), check)
@@ -129,7 +133,7 @@ def _check_authorization(access: Access, url: str) -> None:
         )
 
 
-def _oauth2(settings: Settings, kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
+def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
     if kind != "oauth2" or settings.upstream_oauth2_url is None:
         return None
     return OAuth2(
@@ -141,7 +145,7 @@ def _oauth2(settings: Settings, kind: AuthKind, environ: Mapping[str, str]) -> O
     )
 
 
-def _tls(settings: Settings) -> TlsFiles:
+def _tls(settings: "Settings") -> TlsFiles:
     ca, cert, key = settings.upstream_ca_file, settings.upstream_cert_file, settings.upstream_key_file
     if key and not cert:
         raise ConfigError(f"{PREFIX}UPSTREAM_KEY_FILE is set without {PREFIX}UPSTREAM_CERT_FILE")

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -14,11 +15,13 @@ from prometheus_client.registry import Collector
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
-from ingest.settings import Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import SharedMetrics
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
 
 _log = get_logger("exposition")
 
@@ -28,7 +31,7 @@ Collectors = Callable[[], Awaitable[Sequence[Collector]]]
 
 @asynccontextmanager
 async def serving_workers(
-    settings: Settings, shared_metrics: SharedMetrics, listener: socket.socket
+    settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket
 ) -> AsyncIterator[None]:
     """Serve the metrics of `ingest worker` on `listener` while the block runs."""
     async with reading_queue(settings) as queue:

@@ -3,27 +3,30 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingest.domain.quota import QuotaLimits
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import steady
 from ingest.queue.quota import FleetQuotaClient
-from ingest.settings import Settings
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.quota import FleetQuota
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
 
 # Of a second's requests, if no burst is set: enough to make up for short delays. The rate is less by as much, so that within any
 # second no more than the rate is granted.
 _BURST_SHARE = 0.01
 
 
-def quota_name(settings: Settings) -> str:
+def quota_name(settings: "Settings") -> str:
     """The name of the quota: as set, or the external API's host, with its port if the URL has one."""
     return settings.upstream_quota or urlsplit(settings.upstream_url).netloc.rpartition("@")[2].lower()
 
 
-def quota_limits(settings: Settings) -> QuotaLimits:
+def quota_limits(settings: "Settings") -> QuotaLimits:
     """The limits over all processes."""
     rate, burst = settings.upstream_rate, settings.upstream_burst
     if not burst:
@@ -33,7 +36,7 @@ def quota_limits(settings: Settings) -> QuotaLimits:
 
 @asynccontextmanager
 async def open_quota(
-    settings: Settings, metrics: WorkerMetrics, now: Callable[[], datetime]
+    settings: "Settings", metrics: WorkerMetrics, now: Callable[[], datetime]
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
     """The pauses of the fleet, and its quota if one is set; its lease ends when the block is left.
 

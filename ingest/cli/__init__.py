@@ -12,18 +12,19 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.main import get_command
 
-from ingest.cli.streams import CannotWrite, discard_output, secure
 from ingest.cli.terminal import wrapped
 from ingest.cli.usage import Command, Group
+from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.interrupt import ending_at_once
+from ingest.streams import CannotWrite, discard_output, secure
 
 COMMANDS: tuple[str, ...] = (
     "demo",
@@ -86,7 +87,7 @@ def _with_finite_numbers(run: Callable[..., None]) -> Callable[..., None]:
                 raise typer.BadParameter(f"{value} is not a finite number", param_hint=f"'--{name.replace('_', '-')}'")
         with ending_at_once():
             # What nearly every command imports first, and what takes the longest: Pydantic swallows exceptions meanwhile.
-            import ingest.settings  # noqa: F401
+            import ingest.settings.loading  # noqa: F401
         run(**given)
 
     return checked
@@ -170,8 +171,12 @@ def _root(
     del debug, version
 
 
-def main() -> None:
-    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
+def main(work: Work = work_here) -> None:
+    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use).
+
+    Args:
+        work: what `ingest worker` does with its settings.
+    """
     # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
@@ -179,8 +184,21 @@ def main() -> None:
         # In a container, the kernel does not deliver signals without a handler to process 1. Commands that shut down in
         # order (`worker`, `upstream`) install their own handlers.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    _end(partial(_command_line, work))
+
+
+def ended_by(error: BaseException) -> NoReturn:
+    """End the process as a command does that has raised this."""
+
+    def again() -> int:
+        raise error
+
+    _end(again)
+
+
+def _end(run: Callable[[], int]) -> NoReturn:
     try:
-        code = _run()
+        code = _run(run)
     except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped", err=True)
         with suppress(OSError, UserError):
@@ -201,18 +219,23 @@ def main() -> None:
     sys.exit(code)
 
 
-def _run() -> int:
+def _command_line(work: Work) -> int:
+    command = get_command(app)
+    # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
+    # --debug is accepted in any position, as people add it at the end after a failure.
+    arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
+    try:
+        with command.make_context("ingest", arguments, obj=work) as context:
+            command.invoke(context)
+    except typer.Exit as leave:
+        return leave.exit_code
+    return 0
+
+
+def _run(run: Callable[[], int]) -> int:
     code = 0
     try:
-        command = get_command(app)
-        # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
-        # --debug is accepted in any position, as people add it at the end after a failure.
-        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
-        try:
-            with command.make_context("ingest", arguments) as context:
-                command.invoke(context)
-        except typer.Exit as leave:
-            code = leave.exit_code
+        code = run()
         sys.stdout.flush()
     except CannotWrite as error:
         discard_output()

@@ -6,15 +6,13 @@ from typing import Any
 
 from ingest.cli.terminal import wrapped
 from ingest.settings import Settings, load_settings, names_in_dot_env, unknown_settings
-from ingest.telemetry.logs import get_logger, setup_logs
+from ingest.telemetry.logs import begin_logs
 
 
 def start(**overrides: Any) -> Settings:
     """Read the settings, with the command line's overrides, and set up the logs; warn about unknown settings."""
     settings = load_settings(**overrides)
-    setup_logs(settings.log_format, settings.log_level)
-    for line in unknown_settings(os.environ, names_in_dot_env()):
-        get_logger("settings").warning("unknown_setting", problem=line)
+    begin_logs(settings.log_format, settings.log_level, unknown_settings(os.environ, names_in_dot_env()))
     return settings
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ingest.cli.streams import CannotWrite
+from ingest.streams import CannotWrite
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.masking import MASK, PLACEHOLDER, mask_url
 from ingest.settings.api import ApiSettings
 from ingest.settings.connections import ConnectionSettings
+from ingest.settings.prefix import PREFIX
 from ingest.settings.processing import ProcessingSettings
 from ingest.settings.quota import QuotaSettings
-from ingest.settings.sources import DOT_ENV, PREFIX, NamedFiles, files_of
+from ingest.settings.sources import DOT_ENV, NamedFiles, files_of
 from ingest.settings.telemetry import TelemetrySettings
 from ingest.settings.upstream import UpstreamSettings
 from ingest.settings.urls import require_scheme

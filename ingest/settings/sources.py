@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ingest.domain.errors import ConfigError
+from ingest.settings.prefix import PREFIX
 
-PREFIX = "INGEST_"
 DOT_ENV = ".env"
 
 

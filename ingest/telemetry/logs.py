@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Iterable
 from typing import Any, Literal
 
 # structlog imports rich for tracebacks that are not used here; the import would take a tenth of a worker's start-up time.
@@ -43,6 +44,13 @@ def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), force=True)
+
+
+def begin_logs(log_format: Literal["json", "console"], log_level: str, unknown_settings: Iterable[str]) -> None:
+    """Configure the logs, and warn about these unknown settings."""
+    setup_logs(log_format, log_level)
+    for line in unknown_settings:
+        get_logger("settings").warning("unknown_setting", problem=line)
 
 
 def _name_library(logger: WrappedLogger, name: str, event: EventDict) -> EventDict:

@@ -1,0 +1,3 @@
+"""What the name of every setting begins with."""
+
+PREFIX = "INGEST_"
