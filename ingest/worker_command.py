@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from ingest.domain.errors import UserError
@@ -98,6 +99,8 @@ def _become_command_line(written: int) -> NoReturn:
         run(hand_over)
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else 1
+    except BaseException:  # noqa: BLE001  the outermost frame of the process: report why it ends
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

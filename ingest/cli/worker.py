@@ -1,10 +1,11 @@
 """`ingest worker`: runs the worker processes."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.work import Work
+if TYPE_CHECKING:
+    from ingest.cli.work import Work
 
 EPILOG = """
 Examples:
