@@ -1,18 +1,18 @@
 """Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.plain_http import Answer, Request, Route, serving_routes
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
@@ -44,7 +44,7 @@ async def serving_workers(
 
 
 @asynccontextmanager
-async def reading_queue(settings: Settings) -> AsyncIterator[Collectors]:
+async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
     """What reads the state of the queue at each scrape."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
         yield partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream)
@@ -67,25 +67,23 @@ async def serving(
         liveness: whether the processes live and work.
         further: what is exported beside the shared memory.
     """
-    application = web.Application()
-    application.router.add_get("/metrics", partial(_metrics, shared_metrics, further))
-    application.router.add_get("/healthz", partial(_healthz, liveness, process))
-    application.router.add_get("/readyz", partial(_readyz, liveness, process))
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    await web.SockSite(runner, listener).start()
-    yield
-    await runner.cleanup()
+    routes: Mapping[str, Route] = {
+        "/metrics": partial(_metrics, shared_metrics, further),
+        "/healthz": partial(_healthz, liveness, process),
+        "/readyz": partial(_readyz, liveness, process),
+    }
+    async with serving_routes(listener, routes):
+        yield
 
 
-async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, request: web.Request) -> web.Response:
+async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, request: Request) -> Answer:
     registry = CollectorRegistry()
     registry.register(BuildCollector())
     registry.register(SharedMetricsCollector(shared_metrics))
     for collector in await further() if further is not None else ():
         registry.register(collector)
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+    encode, content_type = choose_encoder(request.accept)
+    return Answer(encode(registry), content_type=content_type)
 
 
 async def _queue(monitor: Monitor, stream: str) -> Sequence[Collector]:
@@ -97,21 +95,21 @@ async def _queue(monitor: Monitor, stream: str) -> Sequence[Collector]:
         return []
 
 
-async def _healthz(liveness: Liveness, process: str, _: web.Request) -> web.Response:
+async def _healthz(liveness: Liveness, process: str, _: Request) -> Answer:
     # About the processes alone: one that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
         return _unwell("stalled", process, stalled)
     if stuck := liveness.stuck():
         return _unwell("stuck", process, stuck)
-    return web.Response(text="ok\n")
+    return Answer.text("ok")
 
 
-async def _readyz(liveness: Liveness, process: str, request: web.Request) -> web.Response:
+async def _readyz(liveness: Liveness, process: str, request: Request) -> Answer:
     if starting := liveness.starting():
         return _unwell("starting", process, starting)
     return await _healthz(liveness, process, request)
 
 
-def _unwell(what: str, process: str, slots: Sequence[int]) -> web.Response:
+def _unwell(what: str, process: str, slots: Sequence[int]) -> Answer:
     names = ", ".join(f"{process}-{slot}" for slot in slots)
-    return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text=f"{what}: {names}\n")
+    return Answer.text(f"{what}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)

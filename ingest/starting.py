@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 # A usual start is over before.
 _AFTER = 1.0
@@ -29,22 +30,14 @@ async def answering_while_waiting(listener: socket.socket | None) -> AsyncIterat
 
 async def _answer(listener: socket.socket) -> None:
     await asyncio.sleep(_AFTER)
-    from aiohttp import web  # noqa: PLC0415  only a start that takes long needs it
+    from ingest.plain_http import Answer, Request, serving_routes  # noqa: PLC0415  only a start that takes long needs it
 
-    async def live(_: web.Request) -> web.Response:
-        return web.Response(text="ok: waits for its servers\n")
+    async def live(_: Request) -> Answer:
+        return Answer.text("ok: waits for its servers")
 
-    async def not_ready(_: web.Request) -> web.Response:
-        return web.Response(status=503, text="waits for its servers\n")
+    async def not_ready(_: Request) -> Answer:
+        return Answer.text("waits for its servers", HTTPStatus.SERVICE_UNAVAILABLE)
 
-    application = web.Application()
-    application.router.add_get("/healthz", live)
-    application.router.add_get("/readyz", not_ready)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        # Its own descriptor, as it is closed at the end.
-        await web.SockSite(runner, listener.dup()).start()
+    # Its own descriptor, as it is closed at the end.
+    async with serving_routes(listener.dup(), {"/healthz": live, "/readyz": not_ready}):
         await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
