@@ -80,7 +80,9 @@ def _known() -> Known | int:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if data:
         return unpacked(data)
-    return code if code >= 0 else 128 - code
+    if code < 0:
+        raise UserError(f"the process that reads the settings was killed by {signal.Signals(-code).name}")
+    return code
 
 
 def _become_command_line(written: int) -> NoReturn:

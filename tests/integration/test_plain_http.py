@@ -1,0 +1,133 @@
+"""The HTTP server of /metrics and /healthz, on a real socket."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ingest.plain_http import Answer, Request, serving_routes
+
+
+async def hello(request: Request) -> Answer:
+    return Answer.text(f"hello {request.accept}")
+
+
+async def broken(_: Request) -> Answer:
+    raise ValueError("a bug")
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    async with serving_routes(listener, {"/hello": hello, "/broken": broken}):
+        yield listener.getsockname()[1]
+
+
+async def asked(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_a_request_is_answered_and_the_connection_ends() -> None:
+    async with serving() as port:
+        answer = await asked(port, b"GET /hello?x=1 HTTP/1.1\r\nHost: a\r\nACCEPT: text/plain\r\n\r\n")
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Length: 17" in head
+    assert b"Connection: close" in head
+    assert body == b"hello text/plain\n"
+
+
+async def test_a_head_request_gets_no_body() -> None:
+    async with serving() as port:
+        answer = await asked(port, b"HEAD /hello HTTP/1.0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404 Not Found"),
+        (b"POST /hello HTTP/1.1\r\nContent-Length: 1\r\n\r\nx", b"405 Method Not Allowed"),
+        (b"GET http://elsewhere/hello HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET /hello\r\n\r\n", b"400 Bad Request"),
+        (b"GET  /hello HTTP/1.1\r\n\r\n", b"400 Bad Request"),
+        (b"GET /hello HTTP/2.0\r\n\r\n", b"400 Bad Request"),
+        (b"\x16\x03\x01\x00\xff\r\n\r\n", b"400 Bad Request"),
+        (b"GET /hello HTTP/1.1\r\nA: " + b"a" * 100_000, b"431 Request Header Fields Too Large"),
+        (b"GET /broken HTTP/1.1\r\n\r\n", b"500 Internal Server Error"),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_and_others_are_served(request_head: bytes, status: bytes) -> None:
+    async with serving() as port:
+        answer = await asked(port, request_head)
+        after = await asked(port, b"GET /hello HTTP/1.1\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert after.startswith(b"HTTP/1.1 200")
+
+
+async def test_clients_that_say_nothing_or_leave_do_not_keep_others_out() -> None:
+    async with serving() as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        _, gone = await asyncio.open_connection("127.0.0.1", port)
+        gone.write(b"GET /hello HT")
+        gone.close()
+
+        answer = await asked(port, b"GET /hello HTTP/1.1\r\n\r\n")
+
+        for _, writer in silent:
+            writer.close()
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_more_connections_than_the_limit_are_closed() -> None:
+    async with serving() as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
+
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(ConnectionError):
+            await read_or_fail(reader)
+        writer.close()
+
+        for _, other in opened:
+            other.close()
+
+
+async def test_what_follows_a_request_is_not_taken_for_another() -> None:
+    async with serving() as port:
+        answer = await asked(port, b"GET /hello HTTP/1.1\r\n\r\nGET /hello HTTP/1.1\r\n\r\n")
+
+    assert answer.count(b"HTTP/1.1 200") == 1
+
+
+async def test_it_ends_while_a_client_says_nothing() -> None:
+    async with asyncio.timeout(30):
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /hel")
+            await asked(port, b"GET /hello HTTP/1.1\r\n\r\n")
+
+        assert await closed(reader)
+        writer.close()
+
+
+async def read_or_fail(reader: asyncio.StreamReader) -> None:
+    if not await reader.read():
+        raise ConnectionResetError
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    try:
+        return not await reader.read()
+    except ConnectionError:
+        return True

@@ -1,0 +1,52 @@
+"""What the processes of `ingest worker` import: each module costs start-up time and memory, in processes that run for months."""
+
+import subprocess
+import sys
+
+import pytest
+
+# By name, why a worker that uses none of it does without.
+UNNEEDED = {
+    "pydantic": "only reads and validates settings",
+    "pydantic_settings": "as above",
+    "dotenv": "as above",
+    "typer": "only parses the command line, and imports Pydantic",
+    "rich": "only prints tables and help",
+    "prometheus_client": "only the process that serves /metrics",
+    "aiohttp": "only if it is the HTTP client in use",
+    "pycurl": "as above",
+    "httptools": "as above",
+    "jmespath": "only mappings with expressions",
+    "http.server": "serves nothing",
+    "ingest.cli": "the command line",
+    "ingest.mapping.compiled": "only with a mapping",
+    "ingest.settings.loading": "reads the settings",
+    "psutil": "an extra",
+}
+WORKER = "import ingest.worker_command, ingest.app, ingest.telemetry.logs"
+METRICS = f"{WORKER}, ingest.exposition"
+
+
+def test_a_worker_imports_only_what_it_needs() -> None:
+    imported = modules_after(WORKER)
+
+    assert {name: UNNEEDED[name] for name in UNNEEDED if name in imported} == {}
+
+
+def test_the_process_of_metrics_imports_no_server_library() -> None:
+    imported = modules_after(METRICS)
+
+    assert imported.isdisjoint({"aiohttp", "pydantic", "typer", "ingest.cli"})
+
+
+@pytest.mark.parametrize("name", ["ingest", "ingest.settings"])
+def test_a_package_imports_its_parts_when_they_are_asked_for(name: str) -> None:
+    imported = modules_after(f"import {name}")
+
+    assert imported.isdisjoint({"pydantic", "redis", "asyncpg", "aiohttp"})
+
+
+def modules_after(code: str) -> set[str]:
+    listing = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
