@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from ingest.bench.pipeline.latency import check_latency, mean_of
 from ingest.domain.errors import ConfigError
+from ingest.lab.servers.server import free_port
 
 SERVICE = "service"
 BARE = "bare"
@@ -35,6 +36,7 @@ class Plan:
         api_limit: requests at a time above which the external API answers 429; 0 for never.
         api_retry_after: seconds to wait that such an answer demands.
         tls: whether the external API serves HTTPS.
+        metrics: whether the service serves /metrics, as it does by default.
         seed: of the arrivals and of the latencies.
     """
 
@@ -52,6 +54,7 @@ class Plan:
     api_limit: int = 0
     api_retry_after: int = 1
     tls: bool = False
+    metrics: bool = False
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -68,6 +71,8 @@ class Plan:
             raise ConfigError(f"--in-flight {self.in_flight} is less than one for each of {self.processes} processes")
         if self.kill == "command" and self.processes % 2:
             raise ConfigError("--kill command needs an even number of --processes, half of them in each command")
+        if self.metrics and self.commands > 1:
+            raise ConfigError("--metrics does not go with --kill command: two commands cannot serve it on one port")
 
     @property
     def commands(self) -> int:
@@ -103,4 +108,5 @@ class Plan:
             "INGEST_CONCURRENCY": self.concurrency,
             "INGEST_BATCH_ROWS": self.batch_rows,
             "INGEST_UPSTREAM_CLIENT": self.client,
+            "INGEST_METRICS_PORT": free_port() if self.metrics else None,
         }

@@ -57,6 +57,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     bulk: Annotated[
         int, _option(_CONTENDERS, "Orders in one request of the service; 0: one request for each.", min=0, max=250)
     ] = 0,
+    metrics: Annotated[
+        bool, _option(_CONTENDERS, "Let the service serve /metrics, as it does by default: one more process.")
+    ] = False,
     vs: Annotated[
         list[str] | None,
         _option(
@@ -135,6 +138,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
         api_limit=api_limit,
         api_retry_after=api_retry_after,
         tls=tls,
+        metrics=metrics,
         seed=seed,
     )
     servers = Servers(redis_url, postgres_dsn)
