@@ -1,0 +1,56 @@
+"""How `ingest worker` starts: one process reads the command line and the settings, another runs."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+RUN = "import sys; sys.argv = ['ingest', 'worker', '--metrics-port', '0']; import ingest.__main__ as m\n"
+NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}
+
+
+def test_the_process_that_runs_has_not_imported_what_reads_settings(tmp_path: Path) -> None:
+    code = f"{RUN}try: m.main()\nfinally: print(*sys.modules)"
+
+    worker = started(tmp_path, code, {})
+    assert "unavailable" in said(worker)
+    worker.send_signal(signal.SIGTERM)
+    modules = worker.communicate(timeout=60)[0].split()
+
+    assert worker.returncode == 0
+    assert "ingest.app" in modules
+    assert {"pydantic", "pydantic_settings", "typer", "ingest.cli"}.isdisjoint(modules)
+
+
+def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tmp_path: Path) -> None:
+    fifo = tmp_path / "token"
+    os.mkfifo(fifo)
+    worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_UPSTREAM_TOKEN_FILE": str(fifo)})
+
+    # It is known to read when it has opened the other end.
+    with fifo.open("wb"):
+        [reader] = psutil.Process(worker.pid).children()
+        reader.kill()
+        errors = worker.communicate(timeout=60)[1]
+
+    assert worker.returncode == 1
+    assert errors == "ingest: the process that reads the settings was killed by SIGKILL\n"
+
+
+def started(home: Path, code: str, settings: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=home,
+        env={**os.environ, **NO_SERVER, **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(worker: subprocess.Popen[str]) -> str:
+    assert worker.stderr is not None
+    return worker.stderr.readline()
