@@ -47,6 +47,8 @@ def run_worker(settings: "Settings") -> int:
     if settings.metrics_port:
         advice = "set INGEST_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
+        # Before the fork: an import changes megabytes that the processes share until then.
+        import ingest.exposition  # noqa: F401, PLC0415  without /metrics nobody needs it
     if not asyncio.run(done_unless_stopped(_prepare_and_answer(settings, listener))):
         return 0
     # An order in flight has a connection.
@@ -116,8 +118,7 @@ def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: i
 def _metrics_process(
     settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket, lifeline: int
 ) -> int:
-    # The workers, which share the parent's memory, need no HTTP server.
-    from ingest.exposition import serving_workers  # noqa: PLC0415
+    from ingest.exposition import serving_workers  # noqa: PLC0415  imported before the fork
 
     async def main() -> None:
         stopped = asyncio.Event()
