@@ -37,8 +37,8 @@ _log = get_logger("app")
 def run_worker(settings: "Settings") -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
     # Whatever is wrong with these is said now, by one line, and not by each process.
-    require(settings.upstream_client)
-    check_endpoint(settings, os.environ)
+    endpoint = check_endpoint(settings, os.environ)
+    require(endpoint.kind, has_proxy=endpoint.has_proxy)
     decode_of(settings)
     if settings.transform is not None:
         # In a process of its own: what the function's module starts, such as threads, would not survive the forks.

@@ -67,8 +67,8 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     )
 
 
-def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> None:
-    """Check what can be checked without a request, before processes are started.
+def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
+    """Check what can be checked without a request, before processes are started; returns the external API.
 
     Raises:
         ConfigError: as `endpoint_of`, or a certificate cannot be used.
@@ -78,6 +78,7 @@ def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> None:
         endpoint.access.tls.read()
     except UnusableFile as error:
         raise ConfigError(str(error)) from None
+    return endpoint
 
 
 def limits_of(settings: "Settings") -> UpstreamLimits:

@@ -34,7 +34,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
         float | None, typer.Option(help="The 99th percentile of it.", min=0.0001, max=3600, show_default=False)
     ] = None,
     order_bytes: Annotated[int, typer.Option(help="Mean length of a document.", min=1, max=67_108_864)] = 1_000,
-    client: Annotated[str, typer.Option(help="INGEST_UPSTREAM_CLIENT.", metavar="NAME")] = "aiohttp",
+    client: Annotated[str, typer.Option(help="INGEST_UPSTREAM_CLIENT.", metavar="NAME")] = "native",
     bulk: Annotated[int, typer.Option(help="Orders in one request.", min=1, max=1_000)] = 1,
     announced: Annotated[int, typer.Option(help="Orders announced at a time.", min=1, max=100_000)] = 1,
     quota: Annotated[float, typer.Option(help="Requests per second that the API permits; 0: any.", min=0)] = 0.0,
@@ -60,7 +60,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     from ingest.domain.capacity_plan import CLIENTS, Demand, plan
 
     if client not in CLIENTS:
-        raise typer.BadParameter(f"choose {' or '.join(CLIENTS)}", param_hint="'--client'")
+        raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
     demand = Demand(
         rate=rate,
         latency=latency,

@@ -40,7 +40,9 @@ class ClientCost:
 
 
 CLIENTS: Mapping[str, ClientCost] = {
-    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1
+    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1; until it is measured, as curl
+    "native": ClientCost(70e-6, 11_162.0, 0.48, 1_526e-6),
+    # the same with --client aiohttp
     "aiohttp": ClientCost(120e-6, 7_845.0, 0.45, 1_526e-6),
     # the same with --client curl
     "curl": ClientCost(70e-6, 11_162.0, 0.48, 1_526e-6),
@@ -89,7 +91,7 @@ class Demand:
     latency: float
     latency_p99: float | None = None
     order_bytes: int = 1_000
-    client: str = "aiohttp"
+    client: str = "native"
     bulk: int = 1
     announced: int = 1
     quota: float = 0.0

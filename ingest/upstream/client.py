@@ -184,13 +184,15 @@ class UpstreamClient:
         return await retrying(next_try)
 
 
-def require(kind: Kind) -> None:
-    """Import a transport before processes are forked, which then share its memory.
+def require(kind: Kind, *, has_proxy: bool = False) -> None:
+    """Import what a transport needs before processes are forked, which then share its memory.
 
     Raises:
         ConfigError: it is not installed, or does not work on this system.
     """
     transport_opener(kind)
+    if kind == "native" and has_proxy:
+        transport_opener("aiohttp")
 
 
 def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Transport]]:

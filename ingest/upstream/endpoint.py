@@ -92,6 +92,11 @@ class Endpoint:
     kind: Kind = "native"
     proxy: str | None = None
 
+    @property
+    def has_proxy(self) -> bool:
+        """Whether any request goes through a proxy."""
+        return self.proxy is not None or (self.access.oauth2 is not None and self.access.oauth2.proxy is not None)
+
 
 def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers of requests as far as they follow from the secrets, by role; an OAuth 2.0 token comes on top."""

@@ -7,22 +7,24 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 RUN = "import sys; sys.argv = ['ingest', 'worker', '--metrics-port', '0']; import ingest.__main__ as m\n"
 NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}
 
 
 def test_the_process_that_runs_has_not_imported_what_reads_settings(tmp_path: Path) -> None:
-    code = f"{RUN}try: m.main()\nfinally: print(*sys.modules)"
+    modules = modules_of_worker(tmp_path, {})
 
-    worker = started(tmp_path, code, {})
-    assert "unavailable" in said(worker)
-    worker.send_signal(signal.SIGTERM)
-    modules = worker.communicate(timeout=60)[0].split()
-
-    assert worker.returncode == 0
     assert "ingest.app" in modules
-    assert {"pydantic", "pydantic_settings", "typer", "ingest.cli"}.isdisjoint(modules)
+    assert modules.isdisjoint({"pydantic", "pydantic_settings", "typer", "ingest.cli"})
+
+
+@pytest.mark.parametrize("proxy", [{}, {"http_proxy": "http://127.0.0.1:1"}], ids=["direct", "proxy"])
+def test_what_sends_requests_through_a_proxy_is_imported_only_for_one(tmp_path: Path, proxy: dict[str, str]) -> None:
+    modules = modules_of_worker(tmp_path, {"INGEST_UPSTREAM_URL": "http://api.example/{order_id}", **proxy})
+
+    assert ("aiohttp" in modules) == bool(proxy)
 
 
 def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tmp_path: Path) -> None:
@@ -38,6 +40,16 @@ def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tm
 
     assert worker.returncode == 1
     assert errors == "ingest: the process that reads the settings was killed by SIGKILL\n"
+
+
+def modules_of_worker(home: Path, settings: dict[str, str]) -> set[str]:
+    """What a worker has imported when it waits for its servers, before it forks."""
+    worker = started(home, f"{RUN}try: m.main()\nfinally: print(*sys.modules)", settings)
+    assert "unavailable" in said(worker)
+    worker.send_signal(signal.SIGTERM)
+    modules = worker.communicate(timeout=60)[0].split()
+    assert worker.returncode == 0
+    return set(modules)
 
 
 def started(home: Path, code: str, settings: dict[str, str]) -> subprocess.Popen[str]:

@@ -55,7 +55,7 @@ def test_orders_announced_in_lists_let_redis_carry_more() -> None:
 
 
 def test_more_processes_than_two_are_for_rates_that_keep_two_cores_busy() -> None:
-    one = process_rate("aiohttp")
+    one = process_rate("native")
 
     assert plan(Demand(rate=one / 100, latency=0.1)).processes == 2
     assert plan(Demand(rate=4 * one - 1, latency=0.01, announced=100)).processes == 4

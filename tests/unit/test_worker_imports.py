@@ -13,9 +13,8 @@ UNNEEDED = {
     "typer": "only parses the command line, and imports Pydantic",
     "rich": "only prints tables and help",
     "prometheus_client": "only the process that serves /metrics",
-    "aiohttp": "only if it is the HTTP client in use",
+    "aiohttp": "only if it is the HTTP client in use, or for a proxy",
     "pycurl": "as above",
-    "httptools": "as above",
     "jmespath": "only mappings with expressions",
     "http.server": "serves nothing",
     "ingest.cli": "the command line",
@@ -23,7 +22,7 @@ UNNEEDED = {
     "ingest.settings.loading": "reads the settings",
     "psutil": "an extra",
 }
-WORKER = "import ingest.worker_command, ingest.app, ingest.telemetry.logs"
+WORKER = "import ingest.worker_command, ingest.app, ingest.telemetry.logs, ingest.upstream.native_transport"
 METRICS = f"{WORKER}, ingest.exposition"
 
 
