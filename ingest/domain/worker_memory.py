@@ -1,17 +1,17 @@
 """How much memory one `ingest worker` uses, by its settings: what its processes share is counted once.
 
-The constants are the peaks (`peak_pss_mb`) of runs of `ingest bench pipeline` with 1 to 4 processes and 20 to 2,000 orders in flight; see
+The constants are the peaks (`peak_pss_mb`) of runs of `ingest bench pipeline --metrics` with 1 to 4 processes and 20 to 2,000 orders in flight; see
 docs/how-to/plan-capacity.md.
 """
 
 from dataclasses import dataclass
 from typing import Self
 
-COMMAND = 54_000_000
+COMMAND = 46_000_000
 """The supervisor, the process that serves /metrics, and what all processes share."""
-PROCESS = 18_000_000
+PROCESS = 13_000_000
 """A worker process without orders."""
-ORDER = 30_000
+ORDER = 15_000
 """An order that waits for the external API: its connection, without TLS, and its state."""
 DOCUMENTS = 3
 """How many times its size a document takes between fetch and commit."""
