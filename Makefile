@@ -112,6 +112,18 @@ fleet: .venv/ready servers  ## the cost of 1,000 worker processes for one Redis;
 rolling: .venv/ready  ## throughput each second while all workers are replaced by another release; ARGS="--workers 10"
 	@cd tests && exec ../.venv/bin/python -m scale.rolling $(ARGS)
 
+.PHONY: rehearse-containers
+rehearse-containers: .venv/ready  ## ten workers with 0.1 CPU and 256 MiB each under load; root on Linux; ARGS="--rate 600"
+	@cd tests && exec ../.venv/bin/python -m scale.small_containers $(ARGS)
+
+.PHONY: rehearse-hosts
+rehearse-hosts: .venv/ready  ## three hosts with 15 processes each, one of them cut off for a minute; root on Linux; ARGS="--burst 5000"
+	@cd tests && exec ../.venv/bin/python -m scale.three_hosts $(ARGS)
+
+.PHONY: rehearse-autoscaling
+rehearse-autoscaling: .venv/ready  ## workers by KEDA's manifest and a real Prometheus, from none to none; root on Linux; ARGS="--speed 4"
+	@cd tests && exec ../.venv/bin/python -m scale.autoscaling $(ARGS)
+
 .PHONY: dashboards
 dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 	.venv/bin/python deploy/grafana/generate.py

@@ -131,7 +131,8 @@ def _draw_lines(axis: Any, panel: Lines) -> None:
     if panel.is_log:
         axis.set_xscale("log")
     axis.minorticks_off()
-    axis.set_xticks(positions, [text for _, text in panel.positions])
+    labelled = [(position, text) for position, text in panel.positions if text]
+    axis.set_xticks([position for position, _ in labelled], [text for _, text in labelled])
     axis.margins(x=0.06)
     axis.set_ylim(panel.limits)
     axis.set_ylabel(panel.label)

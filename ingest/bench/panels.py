@@ -73,7 +73,7 @@ class Lines:
 
     Attributes:
         label: the title of the vertical axis, with its unit.
-        positions: of the values on the horizontal axis, and what is written there.
+        positions: of the values on the horizontal axis, and what is written there; nothing for most of many.
         limits: of the vertical axis.
         is_log: whether the horizontal axis is logarithmic.
         marked: a position and what is written there.

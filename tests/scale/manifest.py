@@ -1,0 +1,35 @@
+"""Reads from deploy/kubernetes what the rehearsal of autoscaling goes by."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scale.control_groups import MIB, Limits
+from scale.scaler import Rules
+
+_DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+
+
+def rules(most: int = 0) -> Rules:
+    """What the ScaledObject says; with another number of workers at most, where one is given."""
+    manifest = _read("components/keda/scaledobject.yaml")
+    found = Rules.parse(manifest)
+    return replace(found, most=most) if most else found
+
+
+def limits_of_worker() -> Limits:
+    """What a worker's container may use."""
+    (container,) = _read("base/worker.yaml")["spec"]["template"]["spec"]["containers"]
+    limits = container["resources"]["limits"]
+    return Limits(float(limits["cpu"]), int(limits["memory"].removesuffix("Mi")) * MIB)
+
+
+def settings_of_all() -> dict[str, str]:
+    """The settings of all pods."""
+    lines = (_DEPLOY / "base/common.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and line[0] != "#")
+
+
+def _read(path: str) -> Any:
+    return next(document for document in yaml.safe_load_all((_DEPLOY / path).read_text()) if document)
