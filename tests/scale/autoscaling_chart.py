@@ -17,15 +17,13 @@ class Sample:
     Attributes:
         at: seconds since the start, of a run at normal speed.
         rate: orders announced per second.
-        queued: entries in both lanes, undelivered and pending.
-        retrying: entries that wait for a retry.
+        backlog: entries in both lanes, undelivered and pending, and those that wait for a retry.
         workers: how many run.
     """
 
     at: float
     rate: float
-    queued: int
-    retrying: int
+    backlog: int
     workers: int
 
 
@@ -39,7 +37,7 @@ def draw_samples(samples: Sequence[Sample], path: Path, title: str) -> None:
 
     rows = [
         [lines("orders announced per second", [sample.rate for sample in samples], PALETTE[1])],
-        [lines("orders in the queue", [float(sample.queued) for sample in samples], WARN)],
+        [lines("orders in the queue", [float(sample.backlog) for sample in samples], WARN)],
         [lines("workers", [float(sample.workers) for sample in samples], OURS, "seconds")],
     ]
     draw(Chart(title, rows, (9, 7), shares_rows=False), path)

@@ -24,6 +24,8 @@ from ingest.queue.producer import Producer
 
 _TICK = 0.1
 _DRAIN_SECONDS = 300.0
+# What a worker logs when an order is to be tried again, which counts as an attempt.
+_RETRIED = "retry_scheduled"
 
 
 class Announcer:
@@ -70,20 +72,24 @@ class Findings:
         if not holds:
             self.faults.append(otherwise)
 
-    def count(self, report: ReconciliationReport) -> None:
-        """Note where the orders are; any that is not stored as the API has it is a fault."""
+    async def look(self, on: Stage, accepted: Sequence[str]) -> None:
+        """Note where the orders are; any that is not stored as the API has it is a fault, as is an attempt used up."""
+        report = await _find(on, accepted)
         dead = sum(report.dead_letters.values())
+        retries = sum(log.read_text(errors="replace").count(_RETRIED) for log in on.home.glob("*.log"))
         self.figures |= {
             "accepted": report.accepted,
             "stored": report.stored,
             "lost": report.lost.count,
             "wrong": report.wrong.count,
             "dead letters": dead,
+            "attempts used up": retries,
         }
         self.require(report.accepted == report.stored, f"{report.accepted - report.stored} orders are not stored")
         self.require(not report.lost.count, f"orders are lost: {report.lost}")
         self.require(not report.wrong.count, f"orders are wrong: {report.wrong}")
         self.require(not dead, f"{dead} orders were dead-lettered")
+        self.require(not retries, f"{retries} attempts were used up")
 
     def conclude(self, output: Path | None) -> int:
         """Print everything, write it where asked to, and return the exit code."""
@@ -154,7 +160,7 @@ async def happens(condition: Callable[[], Awaitable[bool]], within: float, every
     return True
 
 
-async def find(on: Stage, accepted: Sequence[str]) -> ReconciliationReport:
+async def _find(on: Stage, accepted: Sequence[str]) -> ReconciliationReport:
     """Look for every order, and compare it with the API's."""
     usual = Catalogue(sample_orders(), Behaviour(any_id=True))
 

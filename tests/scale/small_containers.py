@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import uvloop
 from scale.control_groups import MIB, ControlGroup, Limits, Usage, control_groups
-from scale.rehearsal import Findings, Worker, drained, find, say, table
+from scale.rehearsal import Findings, Worker, drained, say, table
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.http_api import wait_until_served
@@ -118,7 +118,7 @@ async def rehearse(on: Stage, groups: Sequence[ControlGroup], options: argparse.
         "seconds from the last announcement to empty": round(time.monotonic() - began - announced, 1),
         "connections on the API": options.connections,
     }
-    findings.count(await find(on, clients.accepted))
+    await findings.look(on, clients.accepted)
     for number, (worker, group) in enumerate(zip(workers, groups, strict=True)):
         check(findings, worker, group, max(idle.cpu[number], loaded.cpu[number]))
     print(report(groups, idle, loaded))  # noqa: T201  what it is for

@@ -17,7 +17,7 @@ import uvloop
 from redis.exceptions import ResponseError
 from scale.control_groups import require_root
 from scale.hosts import HERE, Network, network
-from scale.rehearsal import Announcer, Findings, Worker, drained, find, happens, say
+from scale.rehearsal import Announcer, Findings, Worker, drained, happens, say
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit
@@ -89,7 +89,7 @@ class Rehearsal:
             await asyncio.sleep(1)
             announcing.cancel()
         self.findings.require(await drained(self._on), "the queue does not become empty")
-        self.findings.count(await find(self._on, self._announcer.accepted))
+        await self.findings.look(self._on, self._announcer.accepted)
         for worker in workers:
             self.findings.require(not worker.process.has_ended(), f"{worker.process.name} has ended")
         return self.findings
