@@ -159,7 +159,8 @@ class Rehearsal:
 
     def _title(self) -> str:
         killed = self.findings.figures["workers killed"]
-        return f"{self._options.rate:,.0f} orders/s for {_LOAD / 60:.0f} minutes, then one; {killed} workers killed"
+        speed = "" if self._options.speed == 1 else f"; {self._options.speed:g} times as fast"
+        return f"{self._options.rate:,.0f} orders/s for {_LOAD:.0f} s, then one order; {killed} workers killed{speed}"
 
     def _now(self) -> float:
         return (time.monotonic() - self._began) * self._options.speed

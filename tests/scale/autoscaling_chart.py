@@ -33,10 +33,10 @@ def draw_samples(samples: Sequence[Sample], path: Path, title: str) -> None:
 
     def lines(label: str, values: list[float], colour: str, below: str = "") -> Lines:
         series = Series(label, values, colour, marker="None")
-        return Lines(label, marks, [series], (0, max(*values, 1) * 1.1), below=below)
+        return Lines(label, marks, [series], (0, max(*values, 1) * 1.3), below=below)
 
     rows = [
-        [lines("orders announced per second", [sample.rate for sample in samples], PALETTE[1])],
+        [lines("announced, orders/s", [sample.rate for sample in samples], PALETTE[1])],
         [lines("orders in the queue", [float(sample.backlog) for sample in samples], WARN)],
         [lines("workers", [float(sample.workers) for sample in samples], OURS, "seconds")],
     ]

@@ -1,4 +1,4 @@
-"""Workers as a Deployment has them: so many, each with the limits of its container, and replaced where one ends."""
+"""Workers as a Deployment has them: N of them, each with the limits of its container, and replaced where one ends."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ class Fleet:
         return len(self._workers)
 
     def become(self, wanted: int) -> None:
-        """Start workers until there are so many, or ask those that are too many to stop."""
+        """Start workers until there are as many as wanted, or ask those that are too many to stop."""
         if len(self._workers) == wanted:
             return
         while len(self._workers) < wanted:

@@ -68,7 +68,7 @@ class Network:
 
 @contextmanager
 def network(hosts: int) -> Iterator[Network]:
-    """So many hosts, which are gone at the end; one rehearsal at a time has them."""
+    """Hosts 1 to N, which are gone at the end; one rehearsal at a time has them."""
     ip, unshare = shutil.which("ip"), shutil.which("unshare")
     if ip is None or unshare is None:
         raise SystemExit("this rehearsal needs `ip` (iproute2) and `unshare` (util-linux)")

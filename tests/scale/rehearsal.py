@@ -42,7 +42,7 @@ class Announcer:
         self._buffer = 0.0
 
     async def announce(self, producer: Producer, count: int) -> None:
-        """Announce so many orders at once."""
+        """Announce N orders at once."""
         first = len(self.accepted)
         batch = [f"REHEARSAL-{number}" for number in range(first, first + count)]
         await producer.enqueue(batch)
