@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -90,7 +91,12 @@ class ServiceContender(Contender):
         settings: of the workers, as INGEST_… variables; None for the default.
         commands: how many.
         ca_file: the authority of the API's certificate; None over plain HTTP.
+
+    Attributes:
+        environment: variables that the commands get besides those that every process needs.
     """
+
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,
@@ -109,7 +115,7 @@ class ServiceContender(Contender):
     def start(self) -> None:
         """Start the commands."""
         self._stage.commands.configure(self._settings)
-        self.parts += [self._stage.commands.start("worker") for _ in range(self._commands)]
+        self.parts += [self._stage.commands.start("worker", **self.environment) for _ in range(self._commands)]
 
     def cpu(self) -> float:
         """That of a killed command included."""

@@ -152,11 +152,11 @@ class Commands:
         file.touch(mode=0o600)  # passwords
         file.write_text("".join(f"{name}='{value}'\n" for name, value in self._settings.items()))
 
-    def start(self, *arguments: str) -> Command:
-        """Start `ingest …`, with a log of its own."""
+    def start(self, *arguments: str, **environment: str) -> Command:
+        """Start `ingest …`, with a log of its own, and with these environment variables."""
         name = arguments[0]
         self._started[name] += 1
         log = self.home / (f"{name}.log" if self._started[name] == 1 else f"{name}-{self._started[name]}.log")
-        command = Command(*arguments, home=self.home, log=log, watchdog=self.watchdog)
+        command = Command(*arguments, home=self.home, log=log, watchdog=self.watchdog, environment=environment)
         self._running.callback(command.kill)
         return command

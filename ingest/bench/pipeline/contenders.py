@@ -1,5 +1,7 @@
 """The contenders of the pipeline bench: the service by its own command, and the bare loops in Python and in Go."""
 
+from collections.abc import Callable, Mapping
+
 from ingest.bench.contender import Contender, ServiceContender
 from ingest.bench.pipeline.bare import GROUP as BARE_GROUP
 from ingest.bench.pipeline.bare import UPSERT
@@ -71,7 +73,10 @@ class BareGoJson(BareGo):
 
 
 PipelineContender = Service | Bare | BareGo
-CONTENDERS: dict[str, type[PipelineContender]] = {SERVICE: Service, BARE: Bare, GO: BareGo, GO_JSON: BareGoJson}
+Contend = Callable[[Stage, Plan, RunningApi], PipelineContender]
+"""Makes a contender."""
+
+CONTENDERS: Mapping[str, Contend] = {SERVICE: Service, BARE: Bare, GO: BareGo, GO_JSON: BareGoJson}
 
 
 def _bulk(plan: Plan, api_url: str) -> dict[str, str]:

@@ -6,12 +6,12 @@ With a rate, orders arrive only when the contender is ready.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ingest.bench.pipeline.contenders import CONTENDERS
+from ingest.bench.pipeline.contenders import CONTENDERS, Contend
 from ingest.bench.pipeline.figures import (
     Figures,
     Sent,
@@ -51,22 +51,23 @@ class Case:
 
 
 @contextmanager
-def session(servers: Servers) -> "Iterator[Session]":
-    """Start the servers, with tables."""
+def session(servers: Servers, contenders: Mapping[str, Contend] = CONTENDERS) -> "Iterator[Session]":
+    """Start the servers, with tables; `contenders` by the names that cases have."""
     if None in (servers.redis_url, servers.postgres_dsn):
         say("starting PostgreSQL and Redis ...")
     if servers.redis_url is not None:
         say(f"the queue '{FOREIGN_STREAM}' of the given Redis is emptied before each run")
     with stage(servers, postgres_settings=_POSTGRES) as on:
         on.migrate()
-        yield Session(on)
+        yield Session(on, contenders)
 
 
 class Session:
     """Servers that several runs share, one after the other."""
 
-    def __init__(self, on: Stage) -> None:
+    def __init__(self, on: Stage, contenders: Mapping[str, Contend]) -> None:
         self._stage = on
+        self._contenders = contenders
         self._documents = sample_orders()
         self._api: RunningApi | None = None
         self._api_options: tuple[list[str], bool] | None = None
@@ -91,7 +92,7 @@ class Session:
         empty = self._used_memory()
         load = self._load(plan, ids)
         queued = None if load else round((self._used_memory() - empty) / plan.orders, 1)
-        with closing(CONTENDERS[case.contender](stage, plan, api)) as running:
+        with closing(self._contenders[case.contender](stage, plan, api)) as running:
             seen = observe(plan, running, Readings(stage, running, api), load)
         meanwhile = load.answer(Announced) if load else Announced(0, 0.0)
         used = replace(seen.used, reads=seen.used.reads - meanwhile.batches)

@@ -1,6 +1,6 @@
 """`ingest bench`: measures the service, and the alternatives to it."""
 
-COMMANDS = ("pipeline", "patterns", "backpressure", "select", "adaptive", "mapping", "http")
+COMMANDS = ("pipeline", "profile", "patterns", "backpressure", "select", "adaptive", "mapping", "http")
 
 EPILOG = """
 Examples:

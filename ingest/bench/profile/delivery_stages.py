@@ -1,0 +1,70 @@
+"""Which part of the code belongs to which stage of a delivery."""
+
+from collections.abc import Sequence
+
+READ = "read"
+CLIENT = "fetch: our client"
+HTTP = "fetch: HTTP"
+DECODE = "decode"
+ROW = "row"
+BATCH = "batch"
+UPSERT = "upsert"
+ACK = "ack"
+BOOKKEEPING = "bookkeeping"
+REST = "event loop and the rest"
+
+STAGES = (READ, CLIENT, HTTP, DECODE, ROW, BATCH, UPSERT, ACK, BOOKKEEPING, REST)
+"""In the order of a delivery."""
+
+# Beginnings of `module:qualname`; of several that fit, the first counts. What has none counts for its caller: the connection to
+# Redis for the read, the ack or the heartbeat that uses it.
+_PREFIXES: dict[str, str | None] = {
+    "ingest.flow.reader:": READ,
+    "ingest.flow.reclaim:": READ,
+    "ingest.flow.slots:": READ,
+    "ingest.flow.worker:Worker._take": READ,
+    "ingest.queue.source:": READ,
+    "ingest.upstream.native_transport:": HTTP,
+    "ingest.upstream.http1_": HTTP,
+    "ingest.upstream.aiohttp_transport:": HTTP,
+    "ingest.upstream.curl_": HTTP,
+    "aiohttp.": HTTP,
+    "yarl": HTTP,
+    "ingest.upstream.": CLIENT,
+    "ingest.flow.decoding:": DECODE,
+    "ingest.mapping.": DECODE,
+    "ingest.domain.order:Order.": ROW,
+    "ingest.domain.order:_exact_total": ROW,
+    "ingest.domain.order:": DECODE,
+    "ingest.domain.order_row:": ROW,
+    "ingest.store.": UPSERT,
+    "asyncpg.": UPSERT,
+    "ingest.flow.acks:": ACK,
+    "ingest.queue.settling:": ACK,
+    "ingest.flow.batches:": BATCH,
+    "ingest.flow.buffer_limit:": BATCH,
+    "ingest.flow.items:": BATCH,
+    "ingest.flow.refused_rows:": BATCH,
+    "ingest.flow.results:": BATCH,
+    "ingest.flow.settlement:": BATCH,
+    "ingest.flow.writing:": BATCH,
+    "ingest.flow.clock:": None,
+    "ingest.flow.waiting:": None,
+    "ingest.flow.": BOOKKEEPING,
+    "ingest.telemetry.": BOOKKEEPING,
+    "ingest.queue.liveness:": BOOKKEEPING,
+    "ingest.queue.maintenance:": BOOKKEEPING,
+}
+
+
+def stage_of(names: Sequence[str]) -> str:
+    """The stage of a stack: that of the innermost function that belongs to one.
+
+    Args:
+        names: `module:qualname` of each function, from the innermost outwards.
+    """
+    return next((stage for name in names if (stage := _stage_of_function(name))), REST)
+
+
+def _stage_of_function(name: str) -> str | None:
+    return next((stage for prefix, stage in _PREFIXES.items() if name.startswith(prefix)), None)
