@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from ingest.domain.order_row import OrderRow
-from ingest.store.flat_array import array
 
 
 class Update(Enum):
@@ -108,7 +107,7 @@ def _value(column: Column, *, is_sent: bool) -> str:
 
 def arguments(rows: Sequence[OrderRow]) -> Iterator[list[Any]]:
     """The rows' values, a list for each column of `SENT`."""
-    return (array(map(value, rows)) for value in _VALUES)
+    return (list(map(value, rows)) for value in _VALUES)
 
 
 def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[list[Any]]]:

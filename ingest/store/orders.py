@@ -15,6 +15,7 @@ from ingest.domain.delivery import Effect
 from ingest.domain.order_row import OrderRow
 from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Column, Update, arguments, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.flat_array import array
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
 _ALWAYS = updated(Update.ALWAYS)
@@ -106,7 +107,7 @@ class OrderStore:
             if other is None or other.age < row.age:
                 newest[row.order_id] = row
         sent, values = batch([newest[key] for key in sorted(newest)])
-        records = await self._connection.fetch(_upsert(sent), *values)
+        records = await self._connection.fetch(_upsert(sent), *map(array, values))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]

@@ -24,7 +24,7 @@ async def test_a_worker_reports_what_blocks_its_loop_and_stops_as_usual(
         "INGEST_PROCESSES": "1",
         "INGEST_CONCURRENCY": "1",
         "INGEST_UPSTREAM_BODY_LIMIT": "100000000",
-        "INGEST_LOOP_BLOCK_WARNING": "0.1",
+        "INGEST_LOOP_BLOCK_WARNING": "0.03",
     }
     async with Scene.open(redis_url, dsn, queue_name) as scene:
         for order_id in ORDERS:

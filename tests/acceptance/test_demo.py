@@ -199,7 +199,7 @@ async def store(dsn: str, documents: dict[str, bytes]) -> None:
     """Store all; the first once more as a later fetch confirms it, and the second in another version and back."""
     fetched_at = datetime.now(UTC) - timedelta(minutes=1)
     rows = [OrderRow.of(decode_order(document, key), fetched_at, 1, 0.0) for key, document in documents.items()]
-    other = msgspec.structs.replace(rows[1], order=msgspec.structs.replace(rows[1].order, status="cancelled"))
+    other = msgspec.structs.replace(rows[1], status="cancelled")
     async with OrderStore.open(dsn) as orders:
         await orders.upsert([rows[0], other, *rows[2:]])
         confirmed = msgspec.structs.replace(rows[0], fetched_at=fetched_at + timedelta(minutes=2))
