@@ -16,6 +16,13 @@ from ingest.settings.types import MemberPath, Positive, Seconds, lower, upper
 from ingest.settings.urls import require_scheme, require_template
 
 
+def _client(value: object) -> object:
+    """Say what has become of libcurl to who still has it in the settings."""
+    if (name := lower(value)) == "curl":
+        raise ValueError("curl is no longer supported: leave it at native, which needs less CPU time")
+    return name
+
+
 class UpstreamSettings(BaseSettings):
     """Where the external API is, and how orders are requested."""
 
@@ -69,9 +76,9 @@ class UpstreamSettings(BaseSettings):
     upstream_timeout: Seconds = Field(30.0, description="Time limit for one request to the external API, in total")
     upstream_tries: Positive = Field(3, description="Immediate tries of a request within one attempt")
     upstream_body_limit: Positive = Field(4 * 1024 * 1024, description="Maximum size of an order document, in bytes")
-    upstream_client: Annotated[Literal["native", "aiohttp", "curl"], BeforeValidator(lower)] = Field(
+    upstream_client: Annotated[Literal["native", "aiohttp"], BeforeValidator(_client)] = Field(
         "native",
-        description="HTTP client for the external API: native, aiohttp (needs more CPU time), or curl (extra `curl`; HTTP/2)",
+        description="HTTP client for the external API: native, or aiohttp (needs more CPU time)",
     )
     upstream_bulk_url: str = Field(
         "",

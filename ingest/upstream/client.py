@@ -4,7 +4,6 @@ A fetch has no side effects: if it is cancelled or the process dies, nothing has
 """
 
 import random
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,7 +14,7 @@ from urllib.parse import quote
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import ConfigError, PermanentFault, TokenFault, TransientFault
+from ingest.domain.errors import PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.attempts import Attempts
@@ -185,48 +184,22 @@ class UpstreamClient:
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:
-    """Import what a transport needs before processes are forked, which then share its memory.
-
-    Raises:
-        ConfigError: it is not installed, or does not work on this system.
-    """
+    """Import what a transport needs before processes are forked, which then share its memory."""
     transport_opener(kind)
     if kind == "native" and has_proxy:
         transport_opener("aiohttp")
 
 
 def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextManager[Transport]]:
-    """Return the function that opens a transport of this kind.
-
-    Raises:
-        ConfigError: as `require`.
-    """
+    """Return the function that opens a transport of this kind."""
     match kind:
         case "aiohttp":
             from ingest.upstream.aiohttp_transport import AiohttpTransport  # noqa: PLC0415  only one of them is needed
 
             return AiohttpTransport.open
-        case "curl":
-            _require_pycurl()
-            from ingest.upstream.curl_transport import CurlTransport  # noqa: PLC0415  as above, and it is an extra
-
-            return CurlTransport.open
         case "native":
             from ingest.upstream import native_transport  # noqa: PLC0415  as above
 
             return native_transport.opened
         case _:
             assert_never(kind)
-
-
-def _require_pycurl() -> None:
-    if sys.platform != "linux":
-        raise ConfigError("INGEST_UPSTREAM_CLIENT=curl needs Linux: leave it at native")
-    try:
-        import pycurl  # noqa: F401, PLC0415  checks whether it can be imported
-    except ModuleNotFoundError as error:
-        needed = "INGEST_UPSTREAM_CLIENT=curl needs the extra 'curl': pip install '.[curl]' in the project's folder"
-        raise ConfigError(needed) from error
-    except ImportError as error:
-        # For example, it was built for another TLS library than its libcurl uses.
-        raise ConfigError(f"INGEST_UPSTREAM_CLIENT=curl: pycurl cannot be loaded: {error}") from error

@@ -83,7 +83,7 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
 def _trusting(ca: bytes | None) -> ssl.SSLContext:
     if ca is None:
         return ssl.create_default_context()
-    # Without an authority, the context would trust the system's, and libcurl would as well.
+    # Without an authority, the context would trust the system's.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with suppress(ssl.SSLError, ValueError):
         context.load_verify_locations(cadata=ca.decode("ascii"))

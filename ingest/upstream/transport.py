@@ -1,7 +1,7 @@
 """The port between the client and its HTTP transport: one request that returns a document or raises an exception.
 
-There are three implementations of the same contract, which `tests/contract/upstream` verifies for all: `native_transport`, the
-default, `aiohttp_transport`, which can use a proxy, and `curl_transport`, which needs an additional library.
+There are two implementations of the same contract, which `tests/contract/upstream` verifies for both: `native_transport`, the
+default, and `aiohttp_transport`, which can use a proxy.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from ingest.domain.masking import mask_urls
 from ingest.upstream.tls import TlsMaterial
 
-Kind = Literal["native", "aiohttp", "curl"]
+Kind = Literal["native", "aiohttp"]
 Method = Literal["GET", "POST"]
 # Called with the headers of a response that has a document.
 OnHeaders = Callable[[Mapping[str, str]], None]

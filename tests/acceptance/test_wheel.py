@@ -109,7 +109,7 @@ def test_its_metadata_is_complete(wheel: Path) -> None:
     }
     classifiers = {classifier.partition(" :: ")[0] for classifier in told.get_all("Classifier", [])}
     assert {"Development Status", "Framework", "Intended Audience", "Operating System", "Typing"} <= classifiers
-    assert {"embedded", "curl", "bench"} <= set(told.get_all("Provides-Extra", []))
+    assert {"embedded", "bench"} <= set(told.get_all("Provides-Extra", []))
 
 
 def test_its_command_and_its_public_names_work_without_the_checkout(installed: Path, folder: Path) -> None:

@@ -166,7 +166,7 @@ def workers(cli: Cli, https_scene: Scene, tmp_path: Path, parties: tuple[Party, 
         yield workers
 
 
-@pytest.mark.parametrize("client", ["native", "aiohttp", "curl"])
+@pytest.mark.parametrize("client", ["native", "aiohttp"])
 async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_restart(
     https_scene: Scene, workers: Workers, tmp_path: Path, parties: tuple[Party, Party], client: str
 ) -> None:

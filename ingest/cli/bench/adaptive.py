@@ -29,7 +29,7 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
     queue: Annotated[int, typer.Option(help="With --live: requests that may wait at the API.", min=0)] = 1_000,
     processes: Annotated[int, typer.Option(help="With --live: worker processes.", min=1, max=64)] = 2,
     client: Annotated[
-        str, typer.Option(metavar="native|aiohttp|curl", help="With --live: the workers' HTTP client.")
+        str, typer.Option(metavar="native|aiohttp", help="With --live: the workers' HTTP client.")
     ] = "aiohttp",
     fixed: Annotated[bool, typer.Option("--fixed", help="With --live: with INGEST_UPSTREAM_ADAPTIVE=off.")] = False,
     output: Output = None,

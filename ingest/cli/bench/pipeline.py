@@ -48,7 +48,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     in_flight: Annotated[int, _option(_CONTENDERS, "Orders in flight, over all processes.", min=1, max=10_000)] = 500,
     processes: Annotated[int, _option(_CONTENDERS, "Worker processes of the service.", min=1, max=64)] = 2,
     client: Annotated[
-        Literal["native", "aiohttp", "curl"] | None,
+        Literal["native", "aiohttp"] | None,
         _option(_CONTENDERS, "INGEST_UPSTREAM_CLIENT of the service.", show_default=False),
     ] = None,
     batch_rows: Annotated[

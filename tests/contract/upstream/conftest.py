@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from ingest.telemetry.metrics import worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.transport import Kind
 
-# libcurl is driven by an epoll.
-KINDS: list[Kind] = ["aiohttp", "native", "curl"] if sys.platform == "linux" else ["aiohttp", "native"]
+KINDS: list[Kind] = ["native", "aiohttp"]
 
 
 @pytest.fixture(params=KINDS)

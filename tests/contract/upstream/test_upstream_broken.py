@@ -1,11 +1,9 @@
 """A transport that fails by itself is replaced, and neither an order nor the external API is blamed for it."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
@@ -17,7 +15,7 @@ from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient, transport_opener
-from ingest.upstream.transport import Kind, Options, Transport, TransportFailed, UpstreamLimits
+from ingest.upstream.transport import Options, Transport, TransportFailed, UpstreamLimits
 
 TEMPLATE = "http://127.0.0.1:1/{order_id}"
 
@@ -72,7 +70,7 @@ def over(
     return UpstreamClient.with_opener(broken.open, TEMPLATE, limits, seconds, clock=clock)
 
 
-@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportFailed("libcurl failed"), MemoryError])
+@pytest.mark.parametrize("bug", [ZeroDivisionError, lambda: TransportFailed("it failed"), MemoryError])
 async def test_a_transport_that_fails_is_replaced_and_the_request_made_again(
     shared_metrics: SharedMetrics, bug: Callable[[], Exception]
 ) -> None:
@@ -135,36 +133,6 @@ async def test_requests_on_a_replaced_transport_may_finish(shared_metrics: Share
         gate.set()
 
         assert (await slow).body == DOCUMENT
-
-
-@pytest.mark.parametrize("kind", ["curl"], indirect=True)
-async def test_if_libcurl_cannot_watch_its_sockets_all_requests_end_and_the_next_use_a_new_transport(
-    api: SimulatedApi, shared_metrics: SharedMetrics, kind: Kind
-) -> None:
-    def epolls() -> set[int]:
-        return {int(file.name) for file in Path("/dev/fd").iterdir() if "eventpoll" in str(file.resolve())}
-
-    seconds, clock = WorkerMetrics.on(shared_metrics, 0).upstream_request, Clock()
-    before = epolls()
-    async with UpstreamClient.with_opener(
-        lambda: transport_opener(kind)(Options(LIMITS, False, None)),
-        api.url_template,
-        replace(LIMITS, tries=3),
-        seconds,
-        clock=clock,
-    ) as client:
-        (epoll,) = epolls() - before
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
-        clock.let_transport_settle()
-        # As if its number had been closed by somebody else's mistake.
-        read_end, write_end = os.pipe()
-        os.dup2(read_end, epoll)
-        os.close(read_end)
-        os.close(write_end)
-
-        fetched = await asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(20)))
-
-    assert {document.body for document in fetched} == {DOCUMENT}
 
 
 async def test_the_pauses_between_immediate_tries_have_full_jitter_and_grow(

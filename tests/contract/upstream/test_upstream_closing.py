@@ -24,7 +24,7 @@ def open_files() -> int:
 def objects_of_the_clients() -> int:
     gc.collect()
     return sum(
-        str(type(thing).__module__).startswith(("aiohttp", "httptools", "pycurl", "ingest.upstream"))
+        str(type(thing).__module__).startswith(("aiohttp", "httptools", "ingest.upstream"))
         for thing in gc.get_objects()
     )
 

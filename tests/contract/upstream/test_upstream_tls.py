@@ -1,11 +1,9 @@
-"""TLS: whom the client trusts, and HTTP/2 where it is offered."""
+"""TLS: whom the client trusts."""
 
 import asyncio
 import socket
 import ssl
-import struct
 from asyncio import StreamReader, StreamWriter
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -66,7 +64,7 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
     assert not fault.value.reached
 
 
-@pytest.mark.parametrize("kind", ["native", "curl"], indirect=True)
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
 async def test_a_document_ends_with_the_connection_only_if_tls_says_so(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
@@ -88,7 +86,6 @@ async def test_a_document_ends_with_the_connection_only_if_tls_says_so(
 
 
 async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, server_tls: ssl.SSLContext) -> None:
-    # libcurl may wait for a first connection to tell whether it can be shared by many requests.
     waiting = asyncio.Semaphore(0)
     everybody = asyncio.Event()
 
@@ -106,43 +103,3 @@ async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, 
             await asyncio.wait_for(waiting.acquire(), 15)
         everybody.set()
         await fetching
-
-
-async def answer_http_2(reader: StreamReader, writer: StreamWriter) -> None:
-    """Answer each request with the number of its stream, in the frames of RFC 9113."""
-
-    def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-        return struct.pack(">HBBBI", len(payload) >> 8, len(payload) & 255, kind, flags, stream) + payload
-
-    settings, headers, data = 4, 1, 0
-    writer.write(frame(settings, 0, 0))
-    with suppress(asyncio.IncompleteReadError, ConnectionError):
-        await reader.readexactly(24)  # the client's preface
-        while True:
-            high, low, kind, flags, stream = struct.unpack(">HBBBI", await reader.readexactly(9))
-            await reader.readexactly(high << 8 | low)
-            if kind == settings and not flags:
-                writer.write(frame(settings, 1, 0))
-            elif kind == headers:
-                status_200 = b"\x88"
-                writer.write(frame(headers, 4, stream, status_200) + frame(data, 1, stream, str(stream).encode()))
-    writer.close()
-
-
-@pytest.mark.parametrize("kind", ["curl"], indirect=True)
-async def test_libcurl_shares_an_http_2_connection(connect: Connect, server_tls: ssl.SSLContext) -> None:
-    connections: list[StreamWriter] = []
-
-    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        connections.append(writer)
-        await answer_http_2(reader, writer)
-
-    server_tls.set_alpn_protocols(["h2"])
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_tls) as server:
-        port = server.sockets[0].getsockname()[1]
-        async with connect(f"https://localhost:{port}/{{order_id}}") as client:
-            await client.fetch(FetchRequest(ORDER))
-            fetched = await asyncio.gather(*(client.fetch(FetchRequest(f"o{number}")) for number in range(50)))
-
-    assert sorted(int(document.body) for document in fetched) == list(range(3, 103, 2))
-    assert len(connections) == 1
