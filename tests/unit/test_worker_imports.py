@@ -14,7 +14,6 @@ UNNEEDED = {
     "rich": "only prints tables and help",
     "prometheus_client": "only the process that serves /metrics",
     "aiohttp": "only if it is the HTTP client in use, or for a proxy",
-    "pycurl": "as above",
     "jmespath": "only mappings with expressions",
     "http.server": "serves nothing",
     "ingest.cli": "the command line",

@@ -27,7 +27,6 @@ _PREFIXES: dict[str, str | None] = {
     "ingest.upstream.native_transport:": HTTP,
     "ingest.upstream.http1_": HTTP,
     "ingest.upstream.aiohttp_transport:": HTTP,
-    "ingest.upstream.curl_": HTTP,
     "aiohttp.": HTTP,
     "yarl": HTTP,
     "ingest.upstream.": CLIENT,

@@ -23,7 +23,7 @@ def profile(
     in_flight: Annotated[int, typer.Option(help="Orders in flight.", min=1, max=10_000)] = 200,
     tls: Annotated[bool, typer.Option("--tls/--no-tls", help="The external API over HTTPS.")] = False,
     client: Annotated[
-        Literal["native", "aiohttp", "curl"] | None,
+        Literal["native", "aiohttp"] | None,
         typer.Option(help="INGEST_UPSTREAM_CLIENT of the worker.", show_default=False),
     ] = None,
     output: Output = None,
