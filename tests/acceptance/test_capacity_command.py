@@ -46,7 +46,7 @@ def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) 
         (("--rate", "100"), "--latency"),
         (("--rate", "0", "--latency", "0.1"), "--rate"),
         (("--rate", "inf", "--latency", "0.1"), "--rate"),
-        (("--rate", "1", "--latency", "0.1", "--client", "wget"), "choose native, aiohttp, curl"),
+        (("--rate", "1", "--latency", "0.1", "--client", "wget"), "choose native, aiohttp"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(plain: Cli, given: tuple[str, ...], named: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +15,7 @@ from redis import Redis
 from support import Cli, closing_cli, connected
 
 from ingest.bench.pipeline.figures import medians
-from ingest.bench.pipeline.go_build import built_program
+from ingest.bench.pipeline.go_build import is_built
 from ingest.bench.pipeline.latency import mean_of, quantile, quantile_of
 from ingest.bench.pipeline.limits import limit_notes
 from ingest.bench.pipeline.session import in_turn
@@ -27,7 +26,8 @@ from ingest.lab.upstream.behaviour import parse_latency
 
 pytestmark = pytest.mark.long
 
-HAS_GO = shutil.which("go") is not None
+# Building it takes minutes of CPU time, once: `make bench ARGS="pipeline --vs go"` does.
+HAS_GO = is_built()
 """Whether this machine has a Go toolchain, without which the bare loop in Go is no contender."""
 COST = (
     "own_cpu_us_per_order",
@@ -85,15 +85,6 @@ def assert_all_stored(run: dict[str, Any], orders: int) -> None:
     assert run["compared"] > 0
 
 
-@pytest.fixture
-def built() -> None:
-    """The bare loop in Go, built before any time counts."""
-    if HAS_GO:
-        built_program()
-
-
-@pytest.mark.timeout(600)  # the first build downloads and compiles the modules
-@pytest.mark.usefixtures("built")
 @pytest.mark.parametrize("rivals", [("bare", "go") if HAS_GO else ("bare",)], ids=" and ".join)
 @pytest.mark.parametrize("transport", [(), ("--tls",)], ids=["http", "https"])
 def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is_accounted_for(

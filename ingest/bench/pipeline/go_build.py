@@ -43,7 +43,7 @@ def built_program() -> Path:
         BenchFailed: it cannot be built.
     """
     go = check_toolchain()
-    program = _cache() / f"bare-go-{_key(go)}"
+    program = _program(go)
     if not program.exists():
         say("building the bare loop in Go ...")
         program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,6 +52,16 @@ def built_program() -> Path:
             _run(go, "build", *_OPTIONS, "-o", f"{folder}/{program.name}", ".")
             (Path(folder) / program.name).replace(program)
     return program
+
+
+def is_built() -> bool:
+    """Return whether there is a Go toolchain, and it has built the program before."""
+    go = shutil.which("go")
+    return go is not None and _program(go).exists()
+
+
+def _program(go: str) -> Path:
+    return _cache() / f"bare-go-{_key(go)}"
 
 
 def _cache() -> Path:
