@@ -33,16 +33,16 @@ def test_prometheus_and_alertmanager_find_no_fault_with_what_they_are_given(dock
 
 
 def has_seen_requests(system: Project) -> bool:
-    """Send one more, and ask Prometheus."""
+    """Send one more, and ask Prometheus; the last point of a panel may be of some seconds ago."""
     announce(system, "ingest_none")
-    rate = quote("sum(rate(ingest_api_request_seconds_count[1m])) > 0")
+    rate = quote("sum(rate(ingest_api_request_seconds_count[1m] offset 20s)) > 0")
     return bool(system.ask_prometheus(f"query?query={rate}")["result"])
 
 
 def test_every_query_of_the_dashboard_and_the_rules_has_an_answer(system: Project, pytestconfig: pytest.Config) -> None:
     plots = pytestconfig.stash[STAGE].plots
     # Between two scrapes: of a counter that is there at the first one, Prometheus knows no rate.
-    wait_for("Prometheus has seen requests to the HTTP API", lambda: has_seen_requests(system), within=60, every=1)
+    wait_for("Prometheus has seen requests to the HTTP API", lambda: has_seen_requests(system), within=90, every=1)
 
     with saying("asked everything that the dashboard and the rules ask"):
         problems = check(system.prometheus, plots)
