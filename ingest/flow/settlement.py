@@ -46,6 +46,7 @@ class Settlement:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._buffer = buffer
         self._moves = Moves(queue, in_flight, metrics)
         writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
         acks = Acks(queue, heartbeats, in_flight, buffer)
@@ -55,7 +56,7 @@ class Settlement:
         """Apply an outcome; orders to store are stored, and their entry is acked, with their batch."""
         match outcome:
             case Store():
-                self._batches.add(delivery, outcome)
+                self._add(delivery, outcome)
             case Retry():
                 await self._moves.retry(delivery, outcome)
             case DeadLetter():
@@ -64,6 +65,14 @@ class Settlement:
                 await self._moves.release([delivery])
             case _:
                 assert_never(outcome)
+
+    def _add(self, delivery: Delivery, outcome: Store) -> None:
+        try:
+            self._batches.add(delivery, outcome)
+        except BaseException:
+            # No row can be made of it, so no commit will release its space.
+            self._buffer.release(outcome.size)
+            raise
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Apply a `Release` to several deliveries at once."""

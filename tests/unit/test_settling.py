@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import msgspec
+import pytest
 from fakes.group import MemoryGroup, Pending
 from fakes.queue import MemoryQueue
 from fakes.store import MemoryStore
@@ -470,3 +472,20 @@ async def test_at_the_end_nothing_waits_for_what_is_refused_and_it_is_released_u
 
         assert await process.settlement.release_rest() == 3
         assert {(each.owner, each.count) for each in process.group.pending.values()} == {(None, 0)}
+
+
+@virtual_time
+async def test_an_order_of_which_no_row_can_be_made_keeps_no_buffer_space() -> None:
+    process = Process()
+    (delivery,) = await process.deliver("a")
+    order = msgspec.structs.replace(decode_order(document("a"), "a"), attributes={"gift": object()})
+    process.buffer = BufferLimit(1, 10**9)
+    settlement = Settlement(
+        process.queue, process.store, process.in_flight, process.heartbeats, process.metrics, process.buffer, now=now
+    )
+    assert process.buffer.try_acquire(10)
+
+    with pytest.raises(TypeError):
+        await settlement.settle(delivery, Store((order,), AT, 10))
+
+    assert process.buffer.try_acquire(10)
