@@ -20,9 +20,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
+
+import msgspec
 
 from ingest.domain.errors import Fault, NotSent
 from ingest.domain.fetching import Fetched, FetchRequest
@@ -64,8 +65,7 @@ class ListClient(Protocol):
         """Fetch it with a single try."""
 
 
-@dataclass(frozen=True, slots=True)
-class BulkOptions:
+class BulkOptions(msgspec.Struct, frozen=True):
     """How orders are requested together.
 
     Attributes:

@@ -8,7 +8,6 @@ An answer may be as large as many documents, and malicious: what is built of it 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -34,8 +33,7 @@ _FIRST_LIST = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """What one answer contains.
 
     Attributes:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ingest.domain.request_headers import parse_headers
 from ingest.domain.status_overrides import StatusOverride
 from ingest.upstream.credential import AuthKind, basic, bearer, headers_with
@@ -32,8 +34,7 @@ class Secret:
     check: Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
-class OAuth2:
+class OAuth2(msgspec.Struct, frozen=True):
     """OAuth 2.0 client credentials (RFC 6749, section 4.4).
 
     Attributes:
@@ -51,8 +52,7 @@ class OAuth2:
     proxy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What identifies us.
 
     Attributes:
@@ -64,14 +64,13 @@ class Access:
     """
 
     kind: AuthKind = "none"
-    secrets: Mapping[str, Secret] = field(default_factory=dict)
+    secrets: Mapping[str, Secret] = msgspec.field(default_factory=dict)
     header: str = "Authorization"
     oauth2: OAuth2 | None = None
-    tls: TlsFiles = field(default_factory=TlsFiles)
+    tls: TlsFiles = msgspec.field(default_factory=TlsFiles)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """The external API.
 
     Attributes:
@@ -87,8 +86,8 @@ class Endpoint:
     url: str
     method: Method = "GET"
     body: str | None = None
-    access: Access = field(default_factory=Access)
-    statuses: Mapping[int, StatusOverride] = field(default_factory=lambda: NO_OVERRIDES)
+    access: Access = msgspec.field(default_factory=Access)
+    statuses: Mapping[int, StatusOverride] = msgspec.field(default_factory=lambda: NO_OVERRIDES)
     kind: Kind = "native"
     proxy: str | None = None
 

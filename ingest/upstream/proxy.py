@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # missing in typeshed
 
 from ingest.domain.errors import ConfigError
 
@@ -27,7 +26,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     proxy = _variable(environ, name)
     host = parts.hostname or ""
     at = f"{host}:{parts.port}" if parts.port else host
-    if not proxy or _is_local(host) or proxy_bypass_environment(at, {"no": _variable(environ, "no_proxy")}):
+    if not proxy or _is_local(host) or _is_excepted(at, environ):
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
@@ -44,6 +43,12 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
+
+
+def _is_excepted(at: str, environ: Mapping[str, str]) -> bool:
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # noqa: PLC0415  large; missing in typeshed
+
+    return bool(proxy_bypass_environment(at, {"no": _variable(environ, "no_proxy")}))
 
 
 def _is_local(host: str) -> bool:

@@ -2,11 +2,11 @@
 
 import math
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(slots=True)
-class _Times:
+class _Times(msgspec.Struct):
     """Times that are `spacing` apart.
 
     Attributes:

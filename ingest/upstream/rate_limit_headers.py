@@ -12,7 +12,8 @@ What does not follow its form exactly is ignored: a header is a hint, and never 
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 # A quota for a longer time says nothing about the next minutes.
 LONGEST = 31 * 86_400.0
@@ -28,8 +29,7 @@ _MILLISECONDS = 1e12
 _LONGEST_TEXT = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Remaining:
+class Remaining(msgspec.Struct, frozen=True):
     """What is left of a quota.
 
     Attributes:

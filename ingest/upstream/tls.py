@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 
 class UnusableFile(ValueError):
     """A file cannot be used; the message names the setting, and no content."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
+class TlsFiles(msgspec.Struct, frozen=True):
     """PEM files.
 
     Attributes:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
+
 from ingest.domain.masking import mask_urls
 from ingest.upstream.tls import TlsMaterial
 
@@ -36,8 +38,7 @@ class UpstreamLimits:
     tries: int
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Options that all requests of a transport share.
 
     Attributes:

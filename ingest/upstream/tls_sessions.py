@@ -1,0 +1,139 @@
+"""Resumes TLS sessions: most connections to a host continue the session of an earlier one.
+
+That takes about two thirds of the client's CPU time for a full handshake, and less of the server's. A resumed handshake agrees
+on new keys as a full one does (TLS 1.3 only), and proves that the server is the one whose certificate was verified; the
+certificate itself is verified again after `_LONGEST_USE` seconds at the latest.
+
+Event loops have no argument for a session, but they take the class of a connection's TLS part from the context.
+"""
+
+import asyncio
+import ssl
+from typing import Any
+
+_LONGEST_USE = 600
+# Of many connections to a host at once, this many are opened without a session; the others wait for theirs, but not for long.
+_WITHOUT_WAITING = 8
+_LONGEST_WAIT = 0.25
+
+
+class HostSession:
+    """The session of one host name.
+
+    Args:
+        longest_use: seconds after which certificates are verified again.
+        longest_wait: seconds for which connections wait for a session.
+
+    Attributes:
+        until: when that is, by the loop's clock.
+        offered: what the next connection offers to continue, or None.
+    """
+
+    def __init__(self, longest_use: float, longest_wait: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.until = loop.time() + longest_use
+        self.offered: ssl.SSLSession | None = None
+        self._begun = 0
+        self._is_decided = asyncio.Event()
+        self._is_tolerated = self._is_given_up = False
+        loop.call_later(longest_wait, self._is_decided.set)
+
+    async def turn(self) -> None:
+        """Return when a connection should be opened."""
+        self._begun += 1
+        if self._begun > _WITHOUT_WAITING:
+            await self._is_decided.wait()
+
+    def look_at(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None, *, is_last: bool) -> bool:
+        """Take the session of a connection that has had a full handshake; returns whether to look again."""
+        self._is_tolerated |= offered is not None
+        if self._is_given_up or self.offered is not offered or tls.session_reused:
+            return False
+        session = tls.session if tls.version() == "TLSv1.3" else None
+        if session is not None and session.has_ticket:
+            self.offered = session
+            self._is_decided.set()
+        elif is_last or session is None:
+            self.give_up()
+        else:
+            return True
+        return False
+
+    def connecting_failed(self) -> None:
+        """Offer none any more, unless the server is known to cope with offers."""
+        self._is_decided.set()
+        if self.offered is not None and not self._is_tolerated:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Offer none until certificates are to be verified again."""
+        self.offered = None
+        self._is_given_up = True
+        self._is_decided.set()
+
+
+class TlsSessions:
+    """The sessions of all hosts that one client has connections to.
+
+    Args:
+        context: the client's; its connections offer sessions from now on.
+        longest_use: seconds after which certificates are verified again.
+        longest_wait: seconds for which connections wait for a session.
+    """
+
+    def __init__(
+        self, context: ssl.SSLContext, longest_use: float = _LONGEST_USE, longest_wait: float = _LONGEST_WAIT
+    ) -> None:
+        self._longest_use = longest_use
+        self._longest_wait = longest_wait
+        self._hosts: dict[str, HostSession] = {}
+        self._loop = asyncio.get_running_loop()
+        context.sslobject_class = _offering(self)
+
+    def of(self, host: str) -> HostSession:
+        """Return the session of a host, by the name that its certificate is verified for."""
+        known = self._hosts.get(host)
+        if known is None or self._loop.time() >= known.until:
+            known = self._hosts[host] = HostSession(self._longest_use, self._longest_wait)
+        return known
+
+    def connecting_failed(self, host: str) -> None:
+        """No connection could be opened, maybe since the server cannot handle the offer of a session."""
+        if (known := self._hosts.get(host)) is not None:
+            known.connecting_failed()
+
+
+def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
+    """Return the class of connections that offer these sessions, and look for new ones until their first data."""
+    read = ssl.SSLObject.read
+
+    class Offering(ssl.SSLObject):
+        _host: HostSession | None = None
+        _offered: ssl.SSLSession | None = None
+        _is_watched = True
+
+        def do_handshake(self) -> None:
+            if self._host is None:
+                self._host = sessions.of(self.server_hostname or "")
+                self._offered = self._host.offered
+                if self._offered is not None:
+                    self.session = self._offered
+            super().do_handshake()
+
+        def read(self, len: int = 1024, buffer: Any = None) -> bytes:  # noqa: A002  the name in ssl.SSLObject
+            # All data comes through here: a call of `super()` would cost twice as much.
+            if not self._is_watched:
+                return read(self, len, buffer)
+            # The server's tickets come before its first data; ssl does not say when.
+            try:
+                data = read(self, len, buffer)
+            except ssl.SSLWantReadError:
+                self._is_watched = self._look(is_last=False)
+                raise
+            self._is_watched = self._look(is_last=True)
+            return data
+
+        def _look(self, *, is_last: bool) -> bool:
+            return self._host is not None and self._host.look_at(self, self._offered, is_last=is_last)
+
+    return Offering
