@@ -1,8 +1,8 @@
 """What the server can do beyond Redis 7.0, found out by trying, not by its version: forks count differently."""
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -11,8 +11,7 @@ from ingest.queue.connection import is_out_of_memory, translated
 _ABSENT = ("unknown command", "syntax error", "Invalid stream ID", "NOPERM", "no permissions")
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(msgspec.Struct, frozen=True):
     """Commands that make a move cheaper or sooner; each has a fallback that keeps every invariant.
 
     Attributes:

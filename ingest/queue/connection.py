@@ -6,8 +6,8 @@ here nothing is retried below the caller, who knows what may be. What a connecti
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
@@ -28,8 +28,6 @@ CONTROL_CONNECTIONS = 4
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
 # What a cluster says to a client that does not know where its parts are.
 _ELSEWHERE = {"MOVED", "ASK"}
-# What a reply of another shape than the command's raises where it is read.
-_MALFORMED = (TypeError, ValueError, AttributeError, LookupError)
 
 
 class QueueFull(QueueUnavailable):
@@ -72,8 +70,7 @@ async def close_idle(client: Redis) -> None:
     await cast("_ControlPool", client.connection_pool).close_idle()
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+def translated() -> AbstractContextManager[None]:
     """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
 
     So are those that a reply of the wrong shape raises in its reader: what answers is not the Redis that it should be, or
@@ -82,32 +79,50 @@ def translated() -> Iterator[None]:
     Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
     one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
     """
-    task = asyncio.current_task()
-    # One that has been asked for and not delivered yet comes at the next await: that is the one to watch.
-    cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
-    try:
-        yield
-    except (redis_errors.AuthenticationError, redis_errors.NoPermissionError) as error:
-        raise QueueRefused(f"Redis refuses: {error}") from error
-    except NoQueueThere as error:
-        raise QueueRefused(str(error)) from error
-    except redis_errors.InvalidResponse as error:
-        raise QueueRefused("what answers there is no Redis") from error
-    except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError) as error:
-        raise QueueUnavailable(str(error) or type(error).__name__) from error
-    except redis_errors.ResponseError as error:
-        raise _translate_reply(error) from error
-    except RuntimeError as error:
-        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
-        if "handler is closed" not in str(error):
-            raise
-        raise QueueUnavailable("the connection was closed") from error
-    except _MALFORMED as error:
-        close_last_answered()
-        raise QueueRefused(f"Redis has sent a reply that does not fit the command ({type(error).__name__})") from error
-    finally:
-        if task is not None and task.cancelling() > cancelled_before:
-            raise asyncio.CancelledError
+    return _Translation()
+
+
+class _Translation(AbstractContextManager[None]):
+    # A generator would cost twice as much, around each command.
+
+    __slots__ = ("_cancelled_before", "_task")
+
+    def __enter__(self) -> None:
+        self._task = task = asyncio.current_task()
+        # One that has been asked for and not delivered yet comes at the next await: that is the one to watch.
+        self._cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            if error is not None and (translation := _translation_of(error)) is not None:
+                raise translation from error
+        finally:
+            if self._task is not None and self._task.cancelling() > self._cancelled_before:
+                raise asyncio.CancelledError
+
+
+def _translation_of(error: BaseException) -> Exception | None:
+    """What to raise instead; None: the error itself."""
+    match error:
+        case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
+            return QueueRefused(f"Redis refuses: {error}")
+        case NoQueueThere():
+            return QueueRefused(str(error))
+        case redis_errors.InvalidResponse():
+            return QueueRefused("what answers there is no Redis")
+        case redis_errors.ConnectionError() | redis_errors.TimeoutError() | OSError():
+            return QueueUnavailable(str(error) or type(error).__name__)
+        case redis_errors.ResponseError():
+            return _translate_reply(error)
+        case RuntimeError() if "handler is closed" in str(error):
+            # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+            return QueueUnavailable("the connection was closed")
+        case TypeError() | ValueError() | AttributeError() | LookupError():
+            # What a reply of another shape than the command's raises where it is read.
+            close_last_answered()
+            return QueueRefused(f"Redis has sent a reply that does not fit the command ({type(error).__name__})")
+        case _:
+            return None
 
 
 def all_translated(kind: type[_T]) -> type[_T]:

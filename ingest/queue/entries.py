@@ -28,9 +28,13 @@ _PLAIN = frozenset(
 
 def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
     """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
+    name = entry_id.decode()
+    if len(fields) == 1 and ORDER_ID in fields:
+        # Nearly all: what our producers announce has no other field.
+        added_at = int(name.partition("-")[0]) / 1000
+        return Delivery(EntryRef(stream, name), _order_id(fields[ORDER_ID]), added_at, 1, count, None, fields)
     if PACKED in fields:
         fields = unpacked_fields(fields)
-    name = entry_id.decode()
     milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or int(name.partition("-")[0])
     attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
     order_id = _order_id(fields.get(ORDER_ID))
@@ -40,6 +44,8 @@ def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], cou
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """The fields of an entry as a script returns them: name, value, name, value."""
+    if len(flat) == 2:
+        return {flat[0]: flat[1]}
     parts = iter(flat)
     return dict(zip(parts, parts, strict=True))
 

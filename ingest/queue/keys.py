@@ -1,12 +1,11 @@
 """The names of a queue's keys; braces keep them in one Cluster slot."""
 
-from dataclasses import dataclass
+import msgspec
 
 DEFAULT_GROUP = "ingest"
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(msgspec.Struct, frozen=True):
     """The keys of one of the two streams of a queue.
 
     Attributes:
@@ -25,8 +24,7 @@ class Lane:
     suffix: str
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(msgspec.Struct, frozen=True):
     """The keys of one queue, and of one consumer group of it.
 
     Attributes:
@@ -51,7 +49,8 @@ class Keys:
         settled: the group's sorted set of entries of the main lane that are finished, and kept for other groups.
         express_settled: the same of the express lane.
         circuit: prefix, by consumer, of the group's keys that say why a consumer's circuit is open.
-        maintenance: hash with the consumer that leads the group's maintenance, until when, and how far its sweep has come.
+        maintenance: hash with the consumer that leads the group's maintenance, until when, how far its sweep has come, and where it
+            ends in each lane.
     """
 
     stream: str

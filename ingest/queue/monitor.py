@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.outage import Outage
@@ -143,8 +144,7 @@ class Monitor:
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
+class _Lane(msgspec.Struct, frozen=True):
     """One lane in the script's reply.
 
     Attributes:
@@ -157,8 +157,7 @@ class _Lane:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Retrying:
+class _Retrying(msgspec.Struct, frozen=True):
     """The retry set in the script's reply.
 
     Attributes:

@@ -3,8 +3,6 @@
 A key expires by itself, so that a process that dies leaves nothing behind. Nobody acts on it: it is for `ingest status`.
 """
 
-from dataclasses import asdict
-
 import msgspec
 
 from ingest.domain.outage import Outage
@@ -23,7 +21,7 @@ def report_of(outage: Outage | None, lifetime: float) -> tuple[bytes, int]:
     """What is written, and for how many milliseconds: without an outage nothing, for the shortest time."""
     if outage is None:
         return b"", _SHORTEST_MS
-    return msgspec.json.encode(asdict(outage)), max(1, int(lifetime * 1000))
+    return msgspec.json.encode(outage), max(1, int(lifetime * 1000))
 
 
 def read_report(raw: bytes | None) -> Outage | None:

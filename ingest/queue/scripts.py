@@ -1,9 +1,9 @@
 """The Lua scripts, each one atomic step, loaded from the files beside this one."""
 
-from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 
+import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
@@ -62,8 +62,7 @@ _FLAGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(msgspec.Struct, frozen=True):
     """All scripts of a consumer, bound to one client; Redis is sent a script's text only when it does not know it yet."""
 
     ack: AsyncScript
@@ -85,7 +84,7 @@ class Scripts:
     @classmethod
     def on(cls, client: Redis, capabilities: Capabilities) -> "Scripts":
         """The scripts on `client`."""
-        return cls(**{field.name: load(client, field.name, capabilities) for field in fields(cls)})
+        return cls(**{name: load(client, name, capabilities) for name in cls.__struct_fields__})
 
 
 def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable

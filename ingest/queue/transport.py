@@ -28,7 +28,7 @@ _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 _RESET = struct.pack("ii", 1, 0)
 
 # By task: the connection whose reply it read last.
-_last_answered: ContextVar["_Checking | None"] = ContextVar("_last_answered", default=None)
+_last_answered: ContextVar["CheckedConnection | None"] = ContextVar("_last_answered", default=None)
 
 
 class NoQueueThere(redis_errors.RedisError):
@@ -52,10 +52,11 @@ else:
     _Base = object
 
 
-class _Checking(_Base):
-    """Goes before one of redis-py's classes of connections."""
+class CheckedConnection(_Base):
+    """What goes before each of redis-py's classes of connections."""
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        """The next reply; one of a server that is not the one to ask closes the connection."""
         _last_answered.set(self)
         try:
             return await super().read_response(*arguments, **options)
@@ -65,6 +66,7 @@ class _Checking(_Base):
             raise
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:  # noqa: FBT001, FBT002  redis-py's own
+        """Make sure that what was connected to is a Redis that can hold a queue."""
         try:
             await super().on_connect_check_health(check_health)
             about = await self._about()
@@ -93,7 +95,7 @@ class _Checking(_Base):
             self._writer.transport.abort()
 
 
-class _CheckingTcp(_Checking, Connection):
+class _CheckingTcp(CheckedConnection, Connection):
     async def _connect(self) -> None:
         await super()._connect()  # type: ignore[no-untyped-call]
         # To a port of this machine where nobody listens, TCP may connect a socket to itself: it hears what it says, and keeps
@@ -114,7 +116,7 @@ class _CheckingTls(_CheckingTcp, SSLConnection):
     pass
 
 
-class _CheckingUnix(_Checking, UnixDomainSocketConnection):
+class _CheckingUnix(CheckedConnection, UnixDomainSocketConnection):
     pass
 
 

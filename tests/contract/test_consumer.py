@@ -179,6 +179,24 @@ async def test_thousands_of_entries_are_acked_in_one_call(consumer: Consumer, re
     assert await redis.xlen(keys.stream) == 0
 
 
+@pytest.mark.parametrize("count", [1, 2, 17, 28, 144, 199])
+async def test_of_scattered_entries_just_those_that_are_held_are_acked(
+    consumer: Consumer, redis: Redis, keys: Keys, count: int
+) -> None:
+    entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(400)))
+    await consumer.read(400, NOW)
+    asked = [entry_ids[number * 7 % 400] for number in range(count)]
+    reclaimed = asked[1::3]
+    if reclaimed:
+        await redis.xclaim(keys.stream, GROUP, "two", 0, reclaimed, justid=True)
+
+    assert await consumer.ack(refs(keys, asked)) == count - len(reclaimed)
+
+    owners = {entry_id: owner for entry_id, (owner, _) in (await pending(redis, keys)).items()}
+    assert {entry_id for entry_id, owner in owners.items() if owner == "two"} == {*reclaimed}
+    assert {entry_id for entry_id, owner in owners.items() if owner == "one"} == {*entry_ids} - {*asked}
+
+
 async def test_nothing_is_acked_by_an_empty_call(consumer: Consumer) -> None:
     assert await consumer.ack([]) == 0
     assert await consumer.renew([]) == set()

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
+from redis import exceptions as redis_errors
 from redis.asyncio import Redis
 from support import eventually
 
@@ -84,6 +85,62 @@ async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> Non
             os.kill(own_valkey.pid, signal.SIGCONT)
 
         await eventually(lambda: is_answered(line))
+
+
+async def test_each_command_has_its_own_time_however_long_the_connection_is_open(
+    own_valkey: ValkeyServer, queue_name: str
+) -> None:
+    async with DirectConnection.open(own_valkey.url, 2.0) as line:
+        await line.call("PING")
+        for _ in range(3):
+            assert await line.call("BLPOP", queue_name, 1) is None
+
+        with pytest.raises(TimeoutError, match="no reply within 2 s"):
+            await line.call("BLPOP", queue_name, 60)
+        assert await line.call("ECHO", "mine") == b"mine"
+
+
+async def test_a_server_that_hangs_while_it_is_sent_more_than_it_takes_is_an_outage(
+    own_valkey: ValkeyServer, queue_name: str
+) -> None:
+    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+        await line.call("PING")
+        os.kill(own_valkey.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(QueueUnavailable), translated():
+                await line.call("SET", queue_name, b"x" * 30_000_000)
+        finally:
+            os.kill(own_valkey.pid, signal.SIGCONT)
+
+        await eventually(lambda: is_answered(line))
+
+
+async def test_why_a_command_fails_is_not_taken_for_why_the_last_one_did(
+    own_valkey: ValkeyServer, queue_name: str
+) -> None:
+    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+        await line.call("PING")
+        with pytest.raises(TimeoutError, match="no reply"):
+            await line.call("BLPOP", queue_name, 60)
+        own_valkey.kill()
+
+        with pytest.raises(redis_errors.ConnectionError, match="connecting"):
+            await line.call("PING")
+
+
+async def test_an_idle_connection_has_no_timer(own_valkey: ValkeyServer) -> None:
+    async with DirectConnection.open(own_valkey.url, 0.5) as line:
+        await line.call("PING")
+        await line.call("PING")
+        assert line._watching is not None
+
+        async def has_none() -> bool:
+            return line._watching is None
+
+        await eventually(has_none)
+
+        await line.call("PING")
+    assert line._watching is None
 
 
 async def is_answered(line: DirectConnection) -> bool:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
+import msgspec
 import pytest
 from support import connected
 
@@ -29,7 +30,7 @@ from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate
 
 KNOWN = migrations()
 NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")
-EXPANDED = replace(NEXT, compatible_with=KNOWN[-1].version)
+EXPANDED = msgspec.structs.replace(NEXT, compatible_with=KNOWN[-1].version)
 # The schema of the first release.
 _FIRST_RELEASE = 3
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'

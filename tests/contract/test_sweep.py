@@ -132,6 +132,82 @@ async def test_the_next_leader_goes_on_where_the_last_one_stopped(
     assert [page.restored for page in pages] == [0, 0, 1]
 
 
+async def test_a_sweep_ends_where_the_group_was_when_it_began_though_entries_keep_being_delivered(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    await hold(one, redis, keys, *(f"held-{number}" for number in range(250)))
+    late: list[str] = []
+    pages = []
+
+    while not (pages and pages[-1].is_complete) and len(pages) < 10:
+        pages.append(await two.sweep(LEASE))
+        late += await hold(one, redis, keys, *(f"late-{len(pages)}-{number}" for number in range(120)))
+
+    assert [page.is_complete for page in pages] == [False, False, True]
+    await redis.xclaim(keys.stream, GROUP, "gone", 0, late[-3:], justid=True)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
+    assert await sweep(two, LEASE) == 3, "what was delivered during a sweep, the next one looks at"
+
+
+async def test_a_sweep_of_the_express_lane_ends_although_entries_keep_being_delivered(
+    two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    async def deliver(count: int) -> None:
+        for _ in range(count):
+            await redis.xadd(keys.express, {"order_id": "urgent"})
+        await redis.xreadgroup(GROUP, "one", {keys.express: ">"})
+
+    await deliver(150)
+    pages = []
+
+    while not (pages and pages[-1].is_complete) and len(pages) < 10:
+        pages.append(await two.sweep(LEASE))
+        await deliver(120)
+
+    assert [page.is_complete for page in pages] == [False, True]
+
+
+@pytest.mark.parametrize("end", [None, "", "none", "1-", "0-0", "18446744073709551615-18446744073709551615"])
+async def test_a_sweep_that_another_release_began_or_left_goes_on(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys, end: str | None
+) -> None:
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(150)))
+    await redis.hset(keys.maintenance, mapping={"express_cursor": "done", "cursor": held[20]})
+    if end is not None:
+        await redis.hset(keys.maintenance, mapping={"express_end": end, "end": end})
+    await redis.xclaim(keys.stream, GROUP, "gone", 0, held[-1:], justid=True)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
+
+    restored = await sweep(two, LEASE) + await sweep(two, LEASE)
+
+    assert restored == 1, "an end that an older release has left behind ends one sweep early, and not the next"
+
+
+async def test_what_is_released_while_the_group_of_the_other_lane_is_gone_is_counted(
+    two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await redis.xadd(keys.express, {"order_id": "urgent"})
+    await redis.xreadgroup(GROUP, "one", {keys.express: ">"})
+    await redis.xclaim(keys.express, GROUP, "one", 0, [held], idle=int(2000 * LEASE), justid=True)
+    await redis.xgroup_destroy(keys.stream, GROUP)
+
+    assert (await two.sweep(LEASE)).released == 1
+
+
+async def test_a_group_that_was_set_back_is_swept_up_to_where_it_is_now(
+    one: Consumer, two: Consumer, redis: Redis, keys: Keys
+) -> None:
+    held = await hold(one, redis, keys, *(f"order-{number}" for number in range(150)))
+    assert not (await two.sweep(LEASE)).is_complete
+
+    await redis.xgroup_setid(keys.stream, GROUP, held[119])
+    await redis.xclaim(keys.stream, GROUP, "gone", 0, held[110:], justid=True)
+    await redis.xgroup_delconsumer(keys.stream, GROUP, "gone")
+
+    assert await sweep(two, LEASE) == 10, "what is after the group's position is read again"
+    assert ids(await one.read(MOST, NOW))[-30:] == held[120:]
+
+
 async def test_an_entry_that_is_still_worked_on_when_it_is_put_back_is_finished_once(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -1,5 +1,6 @@
 """Between a stream entry and a delivery: what a foreign producer wrote wrong is read as not given."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,20 @@ def test_no_entry_is_an_error(fields: dict[bytes, bytes]) -> None:
 
     assert delivery.attempt >= 1
     assert 0 < delivery.enqueued_at < 10**10
+
+
+@given(st.binary(max_size=70) | st.from_regex(rb"[A-Za-z0-9._:-]{1,65}", fullmatch=True))
+def test_an_entry_with_no_other_field_is_read_as_one_with_others(raw: bytes) -> None:
+    alone = to_delivery("orders", ENTRY, {b"order_id": raw}, 2)
+    among_others = to_delivery("orders", ENTRY, {b"order_id": raw, b"x": b""}, 2)
+
+    assert alone == msgspec.structs.replace(among_others, fields={b"order_id": raw})
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_a_name_without_a_value_is_an_error(count: int) -> None:
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        pairs([b"x"] * count)
 
 
 @given(st.dictionaries(st.binary(), st.binary()))

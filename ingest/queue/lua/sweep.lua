@@ -1,7 +1,8 @@
 -- One page of the sweep through what the group was given and has not finished. Releases what nobody has renewed for too long,
 -- and puts back what has left the pending list without an ack (XGROUP DELCONSUMER or SETID, an XACK by hand): such an entry is
 -- behind the group's position, neither pending nor noted as settled. The cursors are shared, so that a new leader goes on there.
--- A sweep goes through the express lane, which is mostly empty, and then through the main one.
+-- A sweep goes through the express lane, which is mostly empty, and then through the main one: in each up to where the group was when
+-- the sweep came to it, as the group may be given entries as fast as a sweep looks at them.
 -- KEYS: alive, standing, clock, maintenance; of each lane, express first: stream, released, settled
 -- ARGV: group, consumer, idle ms, most entries to look at in a lane
 -- returns: 1 if the sweep is complete, how many were released, the entries that were put back: for each its stream and ID
@@ -34,6 +35,12 @@ local function position(stream)
   end
 end
 
+-- The only ID that can follow that one directly; nil for sequences so large that a number would round them.
+local function successor(id)
+  local ms, seq = id:match('^(%d+)-(%d+)$')
+  return #seq < 16 and ms .. '-' .. string.format('%d', seq + 1) or nil
+end
+
 -- What of a page is pending: notes what is released, and releases what is idle.
 local function release_idle(lane, pending)
   local command = {'XCLAIM', lane.stream, group, consumer, idle}
@@ -53,12 +60,17 @@ local function release_idle(lane, pending)
   end
 end
 
--- One page of a lane; returns where the next one begins, nil at the lane's end.
-local function sweep_page(lane, from)
+-- One page of a lane, whose sweep ends at `last`, if that is known; returns where the next one begins, nil at the lane's end, and
+-- where the sweep of the lane ends.
+local function sweep_page(lane, from, last)
   -- What the group has been given: all up to its position. Of that, what is pending or settled is accounted for; a page ends where
   -- either list does.
   local pending = redis.call('XPENDING', lane.stream, group, from, '+', most)
   local upto, is_complete = position(lane.stream), true
+  last = last or unpadded(upto)
+  if padded(last) < upto then
+    upto = padded(last)
+  end
   local function ends_at(id)
     if id < upto then
       upto, is_complete = id, false
@@ -96,36 +108,52 @@ local function sweep_page(lane, from)
       ends_at(padded(lost[#lost]))
     end
   end
+  local before
   for _, id in ipairs(accounted) do
     if id > upto then
       break
     end
-    look('(' .. unpadded(id))
-    start = '(' .. unpadded(id)
+    local plain = unpadded(id)
+    if plain ~= before then
+      look('(' .. plain)
+    end
+    start, before = '(' .. plain, successor(plain)
   end
   if is_complete then
     look(unpadded(upto))
   end
   put_back(lane, lost, true)
-  return not is_complete and unpadded(upto) or nil
+  return not is_complete and unpadded(upto) or nil, last
 end
 
 local express = {stream = KEYS[5], released = KEYS[6], settled = KEYS[7]}
 local main = {stream = KEYS[8], released = KEYS[9], settled = KEYS[10]}
-local cursors = redis.call('HMGET', KEYS[4], 'express_cursor', 'cursor')
-local function begins(cursor)
-  return cursor and cursor:match('^%d+%-%d+$') or '0-0'
+local state = redis.call('HMGET', KEYS[4], 'express_cursor', 'cursor', 'express_end', 'end')
+local cursors, ends = {state[1], state[2]}, {state[3], state[4]}
+
+-- A page of the lane with that number. A sweep that begins there has no end yet; nor has one that an older release has begun.
+local function next_page(lane, number)
+  local from = cursors[number] and cursors[number]:match('^%d+%-%d+$') or '0-0'
+  local last = from ~= '0-0' and ends[number] and ends[number]:match('^%d+%-%d+$') or nil
+  local next_
+  next_, ends[number] = sweep_page(lane, from, last)
+  return next_
 end
+
+-- An error, if a group is gone, before anything is released: made again, the group is swept by the same call, sent again.
+redis.call('XPENDING', main.stream, group, '-', '+', 1)
 
 local is_complete = false
 if cursors[1] ~= 'done' then
-  local next_ = sweep_page(express, begins(cursors[1]))
-  cursors[1] = next_ or 'done'
+  cursors[1] = next_page(express, 1) or 'done'
 end
 if cursors[1] == 'done' then
-  local next_ = sweep_page(main, begins(cursors[2]))
+  local next_ = next_page(main, 2)
   is_complete = not next_
   cursors = {next_ and 'done' or '0-0', next_ or '0-0'}
 end
-redis.call('HSET', KEYS[4], 'express_cursor', cursors[1], 'cursor', cursors[2] or '0-0')
+redis.call(
+  'HSET', KEYS[4], 'express_cursor', cursors[1], 'cursor', cursors[2] or '0-0',
+  'express_end', ends[1] or '0-0', 'end', ends[2] or '0-0'
+)
 return {is_complete and 1 or 0, released, restored}
