@@ -7,11 +7,13 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from ingest.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.domain.order import document_id
+from ingest.domain.order import Order, decode_order, document_id
+from ingest.domain.plain_order import decode_plain
 from ingest.endpoint import endpoint_of, limits_of
 from ingest.fleet import open_quota
 from ingest.flow.adaptive_limit import AdaptiveLimit
@@ -63,8 +65,7 @@ class Queue(Source, Settling, Liveness, Maintenance, Protocol):
     """A consumer of the group, with all that the flow needs of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """What a worker works on.
 
     Attributes:
@@ -82,16 +83,15 @@ class Ports:
     queue: Queue
     store: Store
     upstream: Upstream
-    decode: Decode = field(default_factory=OrderDecoder)
-    clock: SharedClock = field(default_factory=SharedClock)
+    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
+    clock: SharedClock = msgspec.field(default_factory=SharedClock)
     adaptive: AdaptiveLimit | None = None
     pauses: FleetPauses | None = None
     quota: FleetQuota | None = None
     bulk: BulkUpstream | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Classes:
+class Classes(msgspec.Struct, frozen=True):
     """The classes that keep the ports; a test may take one that counts, waits or dies."""
 
     consumer: type[Consumer] = Consumer
@@ -134,7 +134,7 @@ def build_worker(
     attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
     keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
     handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer, keep=keep, clock=clock)
-    executor = Executor(handler, settlement, in_flight, circuit, pacing)
+    executor = Executor(handler, settlement, in_flight, circuit, pacing, runs_user_code=settings.transform is not None)
     reader = Reader(
         queue,
         Reclaimer(queue, in_flight, metrics.redeliveries, clock=clock),
@@ -257,7 +257,7 @@ async def open_decode(settings: "Settings", transform_seconds: Histogram) -> Asy
     """
     decode = decode_of(settings)
     if settings.transform is None:
-        yield decode
+        yield OrderDecoder(decode_plain) if settings.mapping is None else decode
         return
     async with _open_runner(settings, settings.transform) as runner:
         yield Transform(decode, runner, transform_seconds)
@@ -297,14 +297,14 @@ def identify_of(settings: "Settings") -> Callable[[bytes], str | None]:
     return document_id if mapping is None else mapping.identify
 
 
-def decode_of(settings: "Settings") -> Decode:
+def decode_of(settings: "Settings") -> OrderDecoder[Order]:
     """What makes orders of documents, by the settings.
 
     Raises:
         ConfigError: if the mapping cannot be used.
     """
     mapping = mapping_of(settings)
-    return OrderDecoder() if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
+    return OrderDecoder(decode_order) if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
 
 
 def with_parts(upstream: Upstream, client: UpstreamClient, settings: "Settings") -> Upstream:

@@ -10,7 +10,8 @@ from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import Order
 from ingest.endpoint import check_endpoint, endpoint_of, limits_of
 from ingest.fleet import quota_name
-from ingest.flow.ports import Decode, Upstream
+from ingest.flow.decoding import OrderDecoder
+from ingest.flow.ports import Upstream
 from ingest.operations.backends import Backends
 from ingest.operations.doctor import CONNECTIONS_OF_A_PROCESS, Configured, Host, RedisNeeds, Subject, UpstreamSubject
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
@@ -25,7 +26,7 @@ class ConfiguredApi:
 
     client: UpstreamClient
     upstream: Upstream
-    decoder: Decode
+    decoder: OrderDecoder[Order]
 
     async def authenticate(self) -> None:
         """See `Api`."""

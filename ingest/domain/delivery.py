@@ -4,7 +4,6 @@ What is created for each order is a msgspec struct, at a tenth of what a frozen 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -98,8 +97,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return _EPOCH + timedelta(milliseconds=added, microseconds=min(int(sequence), 999))
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(msgspec.Struct, frozen=True):
     """What the queue answers to a heartbeat.
 
     Attributes:
@@ -115,8 +113,7 @@ class Heartbeat:
     consumers: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abandoned:
+class Abandoned(msgspec.Struct, frozen=True):
     """Deliveries that others have left.
 
     Attributes:
@@ -128,8 +125,7 @@ class Abandoned:
     dead: list[Delivery]
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(msgspec.Struct, frozen=True):
     """What one page of the sweep through the group's entries in flight has found.
 
     Attributes:

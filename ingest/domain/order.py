@@ -21,10 +21,12 @@ import msgspec
 _ORDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}", re.ASCII)
 
 # Amounts are added without rounding: a sum that needs more than 60 digits is refused rather than approximated.
-_EXACT = Context(prec=60, traps=[Inexact, Rounded, Clamped, InvalidOperation, DivisionByZero, Overflow])
+EXACT = Context(prec=60, traps=[Inexact, Rounded, Clamped, InvalidOperation, DivisionByZero, Overflow])
 _ZERO = Decimal(0)
 _MAX_MAGNITUDE = 30
 _JSON_SAFE = 2**53
+# The whole numbers that every JSON parser keeps.
+WHOLE_QUANTITY = msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)
 
 
 class InvalidOrderId(ValueError):
@@ -57,7 +59,7 @@ class OrderLine(msgspec.Struct, frozen=True, gc=False):
     """An order line; quantity and price may be zero or negative (returns, discounts, adjustments), the quantity fractional."""
 
     sku: str
-    quantity: Annotated[int, msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)] | Decimal
+    quantity: Annotated[int, WHOLE_QUANTITY] | Decimal
     unit_price: Decimal
     description: str | None = None
 
@@ -98,10 +100,10 @@ class Order(msgspec.Struct, frozen=True, dict=True):
 
 
 def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
-    total, multiply_and_add = _ZERO, _EXACT.fma
+    total, multiply_and_add = _ZERO, EXACT.fma
     for line in lines:
         # `plus` applies the context to the price itself: with a quantity of 0 its digits would not be checked.
-        price = line.unit_price if line.quantity else _EXACT.plus(line.unit_price)
+        price = line.unit_price if line.quantity else EXACT.plus(line.unit_price)
         total = multiply_and_add(price, line.quantity, total)
     return total
 
@@ -117,6 +119,8 @@ _UNUSUAL_PRICE = re.compile(rb'unit_price"\s*+:\s*+"(?!-?[0-9][0-9.]*+(?<!\.)")'
 _ESCAPED_ASCII = b"\\u00"
 # A JSON string can contain NUL only as this escape; searching for it is cheap, checking each text is not.
 _ESCAPED_NUL = b"\\u0000"
+# As a number: `in` looks for one first, and a byte string costs it an exception.
+_BACKSLASH = ord("\\")
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -150,12 +154,12 @@ def decode_order(body: bytes, order_id: str) -> Order:
         raise InvalidDocument("the document belongs to another order - at `$.id`")
     are_usual = _are_usual_amounts(order)
     # A search for one byte is much faster than for several.
-    has_escapes = b"\\" in body
+    has_escapes = _BACKSLASH in body
     if not are_usual or _UNUSUAL_PRICE.search(body) or (has_escapes and _ESCAPED_ASCII in body):
         _check_written_decimals(body)
     if not are_usual:
         _check_amounts(order)
-    _check_times(order)
+    check_times(order.placed_at, order.updated_at)
     if has_escapes and _ESCAPED_NUL in body:
         _check_texts(order)
     return order
@@ -195,10 +199,27 @@ def check_order(order: Order, body: bytes) -> None:
     """
     if not _are_usual_amounts(order):
         _check_amounts(order)
-    _check_times(order)
-    # A search for one byte is much faster than for several.
-    if b"\\" in body and _ESCAPED_NUL in body:
+    check_times(order.placed_at, order.updated_at)
+    if may_contain_nul(body):
         _check_texts(order)
+
+
+def may_contain_nul(body: bytes) -> bool:
+    """Return whether texts of a JSON document may contain NUL characters."""
+    # A search for one byte is much faster than for several.
+    return _BACKSLASH in body and _ESCAPED_NUL in body
+
+
+def check_times(placed_at: datetime, updated_at: datetime | None) -> None:
+    """Check that the times of an order can be converted to UTC.
+
+    Raises:
+        InvalidDocument: one is in the first or last years, which cannot be converted from every offset.
+    """
+    if not 1 < placed_at.year < 9999:
+        raise InvalidDocument("a year out of range - at `$.placed_at`")
+    if updated_at is not None and not 1 < updated_at.year < 9999:
+        raise InvalidDocument("a year out of range - at `$.updated_at`")
 
 
 def _check_written_decimals(body: bytes) -> None:
@@ -237,13 +258,13 @@ def _check_amounts(order: Order) -> None:
 
 def _are_usual_amounts(order: Order) -> bool:
     """Return whether all quantities are whole numbers, and all amounts and their sum in range; other orders need a closer look."""
-    total, multiply_and_add = _ZERO, _EXACT.fma
+    total, multiply_and_add = _ZERO, EXACT.fma
     try:
         for line in order.lines:
             price, quantity = line.unit_price, line.quantity
             if quantity.__class__ is not int or not -_MAX_MAGNITUDE <= price.adjusted() <= _MAX_MAGNITUDE:
                 return False
-            total = multiply_and_add(price if quantity else _EXACT.plus(price), quantity, total)
+            total = multiply_and_add(price if quantity else EXACT.plus(price), quantity, total)
     except DecimalException:
         return False
     # What is not finite, the sum is not either, or there is none.
@@ -255,14 +276,6 @@ def _are_usual_amounts(order: Order) -> bool:
 
 def _is_out_of_range(amount: Decimal) -> bool:
     return not amount.is_finite() or abs(amount.adjusted()) > _MAX_MAGNITUDE
-
-
-def _check_times(order: Order) -> None:
-    # The first and last years cannot be converted to UTC from every offset.
-    if not 1 < order.placed_at.year < 9999:
-        raise InvalidDocument("a year out of range - at `$.placed_at`")
-    if order.updated_at is not None and not 1 < order.updated_at.year < 9999:
-        raise InvalidDocument("a year out of range - at `$.updated_at`")
 
 
 def _check_texts(order: Order) -> None:

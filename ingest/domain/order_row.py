@@ -9,19 +9,19 @@ from typing import Self
 
 import msgspec
 
-from ingest.domain.order import Order
+from ingest.domain.plain_order import StorableOrder
 
 
 class OrderRow(msgspec.Struct, frozen=True, gc=False):
-    """One row to store: an order, and what its delivery knows of it.
+    """One row to store: an order, and what its delivery knows of it. The fields are in the order of the table's columns.
 
     Attributes:
         total: the exact sum of its lines, as a decimal number.
         lines: a JSON array.
-        attributes: a JSON object; None if there are none.
         fetched_at: when the document was requested, or pushed; stands in for the version if the order has none.
         attempts: at the order, until it was fetched.
         enqueued_at: Unix seconds.
+        attributes: a JSON object; None if there are none.
         document: what the order was decoded from, if it is to be kept; JSON.
     """
 
@@ -34,15 +34,20 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     updated_at: datetime | None
     total: str
     lines: str
-    attributes: str | None
     fetched_at: datetime
     attempts: int
     enqueued_at: float
+    attributes: str | None
     document: str | None
 
     @classmethod
     def of(
-        cls, order: Order, fetched_at: datetime, attempts: int, enqueued_at: float, document: bytes | None = None
+        cls,
+        order: StorableOrder,
+        fetched_at: datetime,
+        attempts: int,
+        enqueued_at: float,
+        document: bytes | None = None,
     ) -> Self:
         """Return the row of an order."""
         return cls(
@@ -55,10 +60,10 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             order.updated_at,
             str(order.total),  # as text: asyncpg takes a Decimal apart in Python
             order.lines_json().decode(),
-            order.attributes_json().decode() if order.attributes else None,
             fetched_at,
             attempts,
             enqueued_at,
+            order.attributes_json().decode() if order.attributes else None,
             None if document is None else document.decode(),
         )
 

@@ -1,10 +1,9 @@
 """An outage of the external API, as a worker process sees it: why it sends no requests."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Outage:
+class Outage(msgspec.Struct, frozen=True):
     """Why a circuit is open.
 
     Attributes:

@@ -1,12 +1,11 @@
 """What becomes of a delivery: the handler decides it, settlement applies it."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
 from ingest.domain.delivery import DeadReason, RetryReason
-from ingest.domain.order import Order
+from ingest.domain.plain_order import StorableOrder
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
@@ -19,14 +18,13 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         document: the document, if it is to be kept.
     """
 
-    orders: tuple[Order, ...]
+    orders: tuple[StorableOrder, ...]
     fetched_at: datetime
     size: int
     document: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """The order could not be fetched now: schedule another delivery.
 
     Attributes:
@@ -42,16 +40,14 @@ class Retry:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(msgspec.Struct, frozen=True):
     """No retry will help: move the entry to the dead letters."""
 
     reason: DeadReason
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """The order is not to blame: hand the entry back to the group, uncounted and claimable at once.
 
     Attributes:

@@ -1,10 +1,9 @@
 """The quota that all processes share: what a process asks of it, and what it is leased."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaLimits:
+class QuotaLimits(msgspec.Struct, frozen=True):
     """The limits of the external API over all processes.
 
     Attributes:
@@ -18,8 +17,7 @@ class QuotaLimits:
     concurrency: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
+class LeaseRequest(msgspec.Struct, frozen=True):
     """What a process asks for.
 
     Attributes:
@@ -43,8 +41,7 @@ class LeaseRequest:
     slow_for: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """What a process is leased. Times are in seconds from the server's reply.
 
     Attributes:

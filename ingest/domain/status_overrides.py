@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 LONGEST = 30 * 86_400.0
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
@@ -26,8 +27,7 @@ class Action(StrEnum):
     CREDENTIAL = "credential"
 
 
-@dataclass(frozen=True, slots=True)
-class StatusOverride:
+class StatusOverride(msgspec.Struct, frozen=True):
     """The meaning of one status.
 
     Attributes:

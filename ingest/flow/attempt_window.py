@@ -3,7 +3,7 @@
 An attempt is one HTTP request. A sequence of tries for one order is several of them, and the pauses between are none of the API's.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 SHORTEST = 1.0
 """Seconds. As in failsafe-go's limiter (`WithRecentWindow(1s, 30s, 50)`, `adaptivelimiter.go`)."""
@@ -26,8 +26,7 @@ _CLOCK = 1e-6
 _LATER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """What one window has shown.
 
     Attributes:

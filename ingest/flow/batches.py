@@ -1,7 +1,7 @@
 """Stores orders in natural batches: while one commits, the next gathers; a lone order waits for nothing.
 
-The ack follows the commit. If the process dies between the two, the entries are delivered again and change nothing; in the
-other order they would be lost.
+The ack follows the commit, while the next batch is stored. If the process dies between the two, the entries are delivered
+again and change nothing; in the other order they would be lost.
 """
 
 import asyncio
@@ -12,12 +12,15 @@ from ingest.domain.delivery import Delivery
 from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import Store
 from ingest.flow.acks import Acks
+from ingest.flow.in_flight import InFlight
 from ingest.flow.items import Item
 from ingest.flow.refused_rows import RefusedRows
 from ingest.flow.writing import Writer
 
 # With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
 _GATHER = 0.04
+# Seconds after which to see whether any can still come.
+_LOOK = 0.005
 # This many rows are worth a batch at once.
 _ENOUGH = 250
 
@@ -27,11 +30,12 @@ class Batches:
 
     Args:
         writer: writes them.
-        acks: finishes their entries.
+        acks: takes what is stored, to finish its entries.
         refused: the rows that PostgreSQL refuses.
+        in_flight: tells whether other orders may come.
     """
 
-    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows) -> None:
+    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, in_flight: InFlight) -> None:
         self._writer = writer
         self._acks = acks
         self._refused = refused
@@ -39,14 +43,16 @@ class Batches:
         self._wake = asyncio.Event()
         self._is_enough = asyncio.Event()
         self._finishing = False
-        self._gather_for = 0.0
+        self._in_flight = in_flight
+        self._gather_for = self._gather_until = 0.0
+        self._look: asyncio.TimerHandle
 
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
-        rows = tuple(
+        rows = [
             OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, outcome.document)
             for order in outcome.orders
-        )
+        ]
         self._gathered.append(Item(delivery, rows, outcome.size))
         self._wake.set()
         if len(self._gathered) == _ENOUGH:
@@ -57,7 +63,7 @@ class Batches:
         self._gather_for = _GATHER if backlog else 0.0
 
     def finish(self) -> None:
-        """Let `run` return once everything gathered is stored and acked, except what is refused."""
+        """Let `run` return once everything gathered is stored, except what is refused."""
         self._finishing = True
         self._wake.set()
         self._is_enough.set()
@@ -70,7 +76,7 @@ class Batches:
             yield
 
     async def run(self) -> None:
-        """Store and ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
+        """Store until `finish`. Cancelled, it drops what is not stored; that stays pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
             if self._gather_for and len(self._gathered) < _ENOUGH and self._gathered and not self._finishing:
@@ -83,10 +89,23 @@ class Batches:
             self._refused.log_end()
 
     async def _gather(self) -> None:
+        """Wait for enough rows, for a moment; no longer once nothing is in flight that could bring another."""
+        loop = asyncio.get_running_loop()
         self._is_enough.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._gather_for):
-                await self._is_enough.wait()
+        self._gather_until = loop.time() + self._gather_for
+        self._look = loop.call_later(_LOOK, self._look_again, len(self._gathered))
+        try:
+            await self._is_enough.wait()
+        finally:
+            self._look.cancel()
+
+    def _look_again(self, before: int) -> None:
+        loop, count = asyncio.get_running_loop(), len(self._gathered)
+        # With a backlog, orders that have just ended are soon followed by others.
+        if loop.time() >= self._gather_until or (count == before and not self._in_flight.tasks):
+            self._is_enough.set()
+        else:
+            self._look = loop.call_later(_LOOK, self._look_again, count)
 
     async def _woken(self) -> None:
         """Wait for something to store, or for the time to try again what is refused."""
@@ -106,7 +125,7 @@ class Batches:
 
     async def _store(self, batch: list[Item]) -> None:
         written = await self._writer.write(batch)
-        await self._acks.finish(written)
+        self._acks.add(written)
         self._again(await self._refused.after(written))
 
     def _again(self, items: list[Item]) -> None:

@@ -5,6 +5,7 @@ Nothing here outlives the process: what waits is pending in Redis.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 
 class BufferLimit:
@@ -25,11 +26,16 @@ class BufferLimit:
         self._size_taken = 0
         # In turn: small documents would otherwise keep overtaking a large one.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting_observer: Callable[[], None] = _ignore
 
     @property
     def is_wanted(self) -> bool:
         """Whether a document waits for space."""
         return bool(self._waiting)
+
+    def observe_waiting(self, observer: Callable[[], None]) -> None:
+        """Call `observer` whenever a document begins to wait for space."""
+        self._waiting_observer = observer
 
     def try_acquire(self, size: int) -> bool:
         """Acquire space for one document if there is some, and nobody waits for it."""
@@ -45,6 +51,7 @@ class BufferLimit:
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, granted))
+        self._waiting_observer()
         try:
             await granted
         except asyncio.CancelledError:
@@ -73,3 +80,7 @@ class BufferLimit:
 
     def _has_for(self, size: int) -> bool:
         return self._rows_taken < self.rows and (self._size_taken + size <= self._size or self._rows_taken == 0)
+
+
+def _ignore() -> None:
+    pass

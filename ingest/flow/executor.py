@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.outcome import Outcome, Release
@@ -28,6 +29,8 @@ class Executor:
         in_flight: holds each delivery until it is settled.
         circuit: whether requests may be sent.
         pacing: when the next request may begin.
+        runs_user_code: whether a delivery runs a user's own function. Then each has a task of its own, so that what the function
+            leaves in it, such as context variables, does not reach the next order.
     """
 
     def __init__(
@@ -37,33 +40,32 @@ class Executor:
         in_flight: InFlight,
         circuit: CircuitBreaker,
         pacing: Pacing,
+        *,
+        runs_user_code: bool = False,
     ) -> None:
         self._handler = handler
         self._settlement = settlement
         self._in_flight = in_flight
         self._circuit = circuit
         self._pacing = pacing
+        self._start = in_flight.start_apart if runs_user_code else in_flight.start
 
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
-        """Process deliveries, each in a task of its own."""
+        """Process deliveries, all at the same time."""
+        decide = self._handler.handle
         if self._pacing.is_on:
-            for delivery in deliveries:
-                self._start(delivery, lambda delivery: self._when_due(delivery, shutdown))
-        else:
-            for delivery in deliveries:
-                self._start(delivery, self._handler.handle)
+            decide = partial(self._when_due, shutdown)
+        for delivery in deliveries:
+            self._start(delivery, self._process(delivery, decide))
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
-        return self._start(delivery, self._handler.probe)
+        return self._in_flight.start_apart(delivery, self._process(delivery, self._handler.probe))
 
     def start_isolated(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery that may kill the process, as soon as nothing else is in flight that would be lost with it."""
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
-        return self._start(delivery, self._when_alone)
-
-    def _start(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> asyncio.Task[None]:
-        return self._in_flight.start(delivery, self._process(delivery, decide))
+        return self._in_flight.start_apart(delivery, self._process(delivery, self._when_alone))
 
     async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
         try:
@@ -76,7 +78,7 @@ class Executor:
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
             self._in_flight.remove(delivery)
 
-    async def _when_due(self, delivery: Delivery, shutdown: Shutdown) -> Outcome:
+    async def _when_due(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
         """Handle it when the next request may begin: the API may have asked for a pause while it was being read."""
         if delivery.document is None:
             while (pause := self._pacing.wait()) > 0:

@@ -3,8 +3,9 @@
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.errors import (
@@ -36,8 +37,7 @@ _FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, Perm
 Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptLimits:
+class AttemptLimits(msgspec.Struct, frozen=True):
     """How often an order may fail.
 
     Attributes:

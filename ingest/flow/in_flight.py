@@ -7,11 +7,11 @@ Nothing here outlives the process: what was in flight is pending in Redis under 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.flow.clock import steady
+from ingest.flow.task_pool import Processing, TaskPool
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -51,8 +51,9 @@ class InFlight:
         self._clock = clock
         self._held: dict[EntryRef, _Held] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self._pool = TaskPool(self._freed)
         self._slot_observer: Callable[[], None] = _ignore
-        self._fewer = asyncio.Event()
+        self._fewer: asyncio.Event | None = None
 
     def __len__(self) -> int:
         """How many entries are held."""
@@ -76,19 +77,23 @@ class InFlight:
         """Call `observer` whenever a slot becomes free."""
         self._slot_observer = observer
 
-    def start(self, delivery: Delivery, processing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Hold a delivery, and process it in a task; it takes a slot until the task ends.
+    def start(self, delivery: Delivery, processing: Processing) -> None:
+        """Hold a delivery, and process it; it takes a slot until it is processed.
 
         After a failover Redis may hand out another entry under an ID that is held: the older delivery is lost then.
         """
-        if delivery.entry in self._held:
-            self.lose([delivery.entry])
+        self._hold(delivery, self._pool.start(processing))
+
+    def start_apart(self, delivery: Delivery, processing: Processing) -> asyncio.Task[None]:
+        """As `start`, in a task that ends when the delivery is processed."""
         task = asyncio.create_task(processing)
-        self._held[delivery.entry] = _Held(delivery, task, self._clock())
-        self.tasks.add(task)
-        self._gauge.set(len(self.tasks))
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._freed)
+        self._hold(delivery, task)
         return task
+
+    def close(self) -> None:
+        """Let the tasks end when they have processed what they have: nothing is started any more."""
+        self._pool.close()
 
     def decided(self, delivery: Delivery) -> None:
         """The delivery has an outcome; it is held until that is applied."""
@@ -101,7 +106,8 @@ class InFlight:
         held = self._held.get(delivery.entry)
         if held is not None and held.delivery is delivery:
             del self._held[delivery.entry]
-            self._fewer.set()
+            if self._fewer is not None:
+                self._fewer.set()
 
     def lose(self, entries: Iterable[EntryRef]) -> None:
         """Others have claimed these entries: stop processing them, and settle none of them."""
@@ -112,15 +118,24 @@ class InFlight:
             _log.warning("lease_lost", entry_id=entry.id)
             if not held.is_decided:
                 held.task.cancel()
-            self._fewer.set()
+            if self._fewer is not None:
+                self._fewer.set()
 
     async def until_at_most(self, count: int) -> None:
         """Wait until no more than `count` entries are held."""
         while len(self._held) > count:
-            self._fewer.clear()
-            await self._fewer.wait()
+            fewer = self._fewer = self._fewer or asyncio.Event()
+            fewer.clear()
+            await fewer.wait()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _hold(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        if delivery.entry in self._held:
+            self.lose([delivery.entry])
+        self._held[delivery.entry] = _Held(delivery, task, self._clock())
+        self.tasks.add(task)
+        self._gauge.set(len(self.tasks))
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         self._gauge.set(len(self.tasks))
         self._slot_observer()

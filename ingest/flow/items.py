@@ -1,7 +1,6 @@
 """What is stored: the rows of each delivery, and what became of them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,20 +20,18 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """
 
     delivery: Delivery
-    rows: tuple[OrderRow, ...]
+    rows: Sequence[OrderRow]
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """An item that was refused alone."""
 
     item: Item
     error: RowsRefused
 
 
-@dataclass(slots=True)
-class Written:
+class Written(msgspec.Struct):
     """What became of the items of one call.
 
     Attributes:
@@ -46,11 +43,11 @@ class Written:
         fresh: one with a row that was inserted or changed: the table accepts rows.
     """
 
-    stored: list[Item] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    untried: list[Item] = field(default_factory=list)
-    lost: list[Item] = field(default_factory=list)
+    stored: list[Item] = msgspec.field(default_factory=list)
+    refused: list[Refusal] = msgspec.field(default_factory=list)
+    effects: list[Effect] = msgspec.field(default_factory=list)
+    untried: list[Item] = msgspec.field(default_factory=list)
+    lost: list[Item] = msgspec.field(default_factory=list)
     fresh: Item | None = None
 
 

@@ -3,8 +3,9 @@
 If it does, requests were waiting for each other, in a queue. If it does not, the API itself takes that long.
 """
 
-from dataclasses import dataclass
 from math import log
+
+import msgspec
 
 from ingest.flow.attempt_window import Measured
 
@@ -14,8 +15,7 @@ _ENOUGH = 0.9
 _HALF = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(msgspec.Struct, frozen=True):
     """What was before.
 
     Attributes:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order import Order
 from ingest.domain.order_row import OrderRow
 from ingest.domain.outage import Outage
+from ingest.domain.plain_order import StorableOrder
 from ingest.domain.result import Finished
 
 
@@ -135,7 +135,7 @@ class Upstream(Protocol):
 class Decode(Protocol):
     """From a document to orders: `ingest.flow.decoding`, and `ingest.mapping` for mappings and user code."""
 
-    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
         """The orders in a document: none, one or several.
 
         Raises:

@@ -6,7 +6,8 @@ Everything is read here, and a slot is free before anything is read, whatever it
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
@@ -21,8 +22,8 @@ _log = get_logger("reader")
 
 # How long a read waits for new entries: short, because a stop waits for it rather than cancels it.
 BLOCK = 1.0
-# Handing over this many entries takes Redis a millisecond; then it answers others.
-_MOST_AT_ONCE = 500
+# With many free slots, the first orders are requested while the next entries are read, and Redis answers others meanwhile.
+_MOST_AT_ONCE = 100
 # A probe takes a new entry rather than one that was released, which may be what failed. It need not wait long.
 _PROBE_BLOCK = 0.05
 # Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
@@ -32,8 +33,7 @@ _MOST_BLOCKED = 32
 Release = Callable[[Sequence[Delivery]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """What one read has brought.
 
     Attributes:

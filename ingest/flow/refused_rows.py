@@ -34,7 +34,7 @@ class RefusedRows:
 
     Args:
         writer: tries them again.
-        acks: finishes those that are stored.
+        acks: takes those that are stored, to finish their entries.
         moves: to the dead letters, or to the retry set.
         buffer: tells whether others need its space.
         draw: a uniform random number between its arguments.
@@ -104,7 +104,7 @@ class RefusedRows:
         # In another order each time: a search may end before it comes to one that could be stored.
         random.shuffle(held)
         written = await self._writer.write(held)
-        await self._acks.finish(written)
+        self._acks.add(written)
         again = await self.after(written)
         if self._buffer.is_wanted:
             await self._postpone(len(self._held) // _POSTPONED_SHARE + 1)
@@ -129,7 +129,7 @@ class RefusedRows:
         if not again:
             return
         written = await self._writer.write(again, to_the_end=True)
-        await self._acks.finish(written)
+        self._acks.add(written)
         self._held = written.untried
         if not written.refused:
             return

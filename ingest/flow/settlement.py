@@ -1,5 +1,6 @@
 """Applies outcomes: with the parts that it is made of, the only module of the flow that stores, acks and moves entries."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -49,8 +50,9 @@ class Settlement:
         self._buffer = buffer
         self._moves = Moves(queue, in_flight, metrics)
         writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
-        acks = Acks(queue, heartbeats, in_flight, buffer)
-        self._batches = Batches(writer, acks, RefusedRows(writer, acks, self._moves, buffer, clock=clock))
+        self._acks = acks = Acks(queue, heartbeats, in_flight, buffer)
+        refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
+        self._batches = Batches(writer, acks, refused, in_flight)
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         """Apply an outcome; orders to store are stored, and their entry is acked, with their batch."""
@@ -93,6 +95,7 @@ class Settlement:
     def expect_more(self, *, backlog: bool) -> None:
         """Say whether there is a backlog: then an order may wait a moment for others to be stored with."""
         self._batches.expect_more(backlog=backlog)
+        self._acks.expect_more(backlog=backlog)
 
     def holding_no_rows(self) -> AbstractContextManager[None]:
         """Meanwhile no row is held that PostgreSQL refuses: an entry is to be processed in isolation."""
@@ -104,7 +107,10 @@ class Settlement:
 
     async def run(self) -> None:
         """Store and ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
-        await self._batches.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._acks.run())
+            await self._batches.run()
+            self._acks.finish()
 
     async def release_rest(self) -> int:
         """At the end, release what is still held; returns how many."""

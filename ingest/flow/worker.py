@@ -6,7 +6,8 @@ successor or to another worker; nothing is acked before it is committed.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
@@ -32,8 +33,7 @@ _log = get_logger("worker")
 _LAST_WAIT = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is made of; `ingest.assembly` puts it together."""
 
     queue: Liveness
@@ -103,6 +103,9 @@ class Worker:
             await self._isolate(batch.deliveries[0], shutdown)
         else:
             self._parts.executor.start(batch.deliveries, shutdown)
+            if not batch.is_full:
+                # Let their requests go out before the next read is sent.
+                await asyncio.sleep(0)
         return batch.is_full
 
     async def _isolate(self, delivery: Delivery, shutdown: Shutdown) -> None:
@@ -129,6 +132,7 @@ class Worker:
 
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in flight end within the grace period; then cancel it."""
+        self._in_flight.close()
         overdue = asyncio.create_task(shutdown.overdue.wait())
         ended = asyncio.create_task(all_ended(list(self._in_flight.tasks)))
         try:
@@ -144,6 +148,7 @@ class Worker:
             storing.cancel()
 
     async def _cancel_deliveries(self) -> None:
+        self._in_flight.close()
         tasks = list(self._in_flight.tasks)
         for task in tasks:
             task.cancel()

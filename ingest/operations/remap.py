@@ -7,19 +7,27 @@ and stays. When the process dies here, the pages before are done, and doing them
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import RowsRefused, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, document_id
 from ingest.domain.order_row import OrderRow
-from ingest.mapping.transform import Decoder
+from ingest.domain.plain_order import StorableOrder
 from ingest.store.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
+
+
+class Decoder(Protocol):
+    """What makes orders of documents, as a worker does."""
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
+        """The orders in a document."""
+
 
 Identify = Callable[[bytes], str | None]
 """Tells of which announced order a document is; None if it does not say."""

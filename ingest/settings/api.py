@@ -3,16 +3,16 @@
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
-from pydantic_settings import BaseSettings
 
 from ingest.domain.accepted import Durability
+from ingest.settings.topic import Topic
 from ingest.settings.types import OnOff, lower
 
 _Port = Annotated[int, Field(ge=0, le=65_535)]
 _Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
-class ApiSettings(BaseSettings):
+class ApiSettings(Topic):
     """Settings that only the HTTP API and the relay use."""
 
     # -- the server of `ingest api` -----------------------------------------------------------------------------------

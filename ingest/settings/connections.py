@@ -4,8 +4,8 @@ import re
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings
 
+from ingest.settings.topic import Topic
 from ingest.settings.urls import (
     refuse_many_redis,
     require_encoded_password,
@@ -15,7 +15,7 @@ from ingest.settings.urls import (
 )
 
 
-class ConnectionSettings(BaseSettings):
+class ConnectionSettings(Topic):
     """Where Redis and PostgreSQL are."""
 
     redis_url: SecretStr = Field(

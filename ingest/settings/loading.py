@@ -43,7 +43,7 @@ class Settings(
     _files: dict[str, Path] = PrivateAttr(default_factory=dict)
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True
+        env_prefix=PREFIX, env_file=DOT_ENV, env_file_encoding="utf-8", extra="ignore", frozen=True, defer_build=False
     )
 
     @classmethod

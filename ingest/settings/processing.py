@@ -4,14 +4,14 @@ import re
 from typing import Annotated
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings
 
+from ingest.settings.topic import Topic
 from ingest.settings.types import OnOff, Seconds
 
 _FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*"
 
 
-class ProcessingSettings(BaseSettings):
+class ProcessingSettings(Topic):
     """From a document to what is stored and told."""
 
     mapping: Annotated[str, Field(min_length=1)] | None = Field(

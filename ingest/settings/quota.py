@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from pydantic import Field
-from pydantic_settings import BaseSettings
 
+from ingest.settings.topic import Topic
 from ingest.settings.types import KeyPart, OnOff
 
 
-class QuotaSettings(BaseSettings):
+class QuotaSettings(Topic):
     """The quota, and the limit that adapts to the API."""
 
     upstream_adaptive: OnOff = Field(

@@ -3,15 +3,15 @@
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
-from pydantic_settings import BaseSettings
 
+from ingest.settings.topic import Topic
 from ingest.settings.types import lower
 
 # Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
 
 
-class TelemetrySettings(BaseSettings):
+class TelemetrySettings(Topic):
     """What a worker shows of itself."""
 
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings
 
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
 from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
+from ingest.settings.topic import Topic
 from ingest.settings.types import MemberPath, Positive, Seconds, lower, upper
 from ingest.settings.urls import require_scheme, require_template
 
@@ -23,7 +23,7 @@ def _client(value: object) -> object:
     return name
 
 
-class UpstreamSettings(BaseSettings):
+class UpstreamSettings(Topic):
     """Where the external API is, and how orders are requested."""
 
     upstream_url: str = Field(

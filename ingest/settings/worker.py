@@ -3,12 +3,12 @@
 from typing import Annotated
 
 from pydantic import Field
-from pydantic_settings import BaseSettings
 
+from ingest.settings.topic import Topic
 from ingest.settings.types import KeyPart, Positive, Seconds
 
 
-class WorkerSettings(BaseSettings):
+class WorkerSettings(Topic):
     """The queue, and how workers process it."""
 
     stream: KeyPart = Field("orders", description="Name of the queue")

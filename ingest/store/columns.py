@@ -1,15 +1,16 @@
 """The columns of `orders`, declared once: the statements that write the table and their arguments are derived from here.
 
-A new column takes a migration, an entry here, and, where rows are read back, a field of `StoredOrder`. The order is that of
-the table.
+A new column takes a migration, an entry here, a field of `OrderRow` if it is sent, and, where rows are read back, one of
+`StoredOrder`. The order is that of the table, and `OrderRow` has it, too.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import Enum
 from itertools import takewhile
-from operator import attrgetter
 from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
 
 from ingest.domain.order_row import OrderRow
 
@@ -22,8 +23,7 @@ class Update(Enum):
     IF_CONTENT_DIFFERS = "if content differs"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column of `orders`.
 
     Attributes:
@@ -93,10 +93,15 @@ def updated(update: Update) -> list[Column]:
 
 
 def incoming(sent: Sequence[Column] = SENT) -> str:
-    """A query for the rows of a batch, one array for each column that is sent; the others are NULL."""
-    arrays = ", ".join(f"${number}::{column.argument_type}[]" for number, column in enumerate(sent, 1))
+    """A query for the rows of a batch, one array for each column that is sent; the others are NULL.
+
+    The arrays are taken apart in step in the target list: in FROM, each would be copied to a table of its own first.
+    """
+    elements = ", ".join(
+        f"unnest(${number}::{column.argument_type}[]) AS {column.name}" for number, column in enumerate(sent, 1)
+    )
     values = ", ".join(_value(column, is_sent=column in sent) for column in SENT)
-    return f"SELECT {values} FROM unnest({arrays}) AS t ({named('{}', sent)}) OFFSET 0"  # noqa: S608  our own columns
+    return f"SELECT {values} FROM (SELECT {elements}) AS t OFFSET 0"  # noqa: S608  our own columns
 
 
 def _value(column: Column, *, is_sent: bool) -> str:
@@ -105,14 +110,14 @@ def _value(column: Column, *, is_sent: bool) -> str:
     return f"{column.name}::{column.cast} AS {column.name}" if column.cast else column.name
 
 
-def arguments(rows: Sequence[OrderRow]) -> Iterator[list[Any]]:
-    """The rows' values, a list for each column of `SENT`."""
-    return (list(map(value, rows)) for value in _VALUES)
+def arguments(rows: Sequence[OrderRow]) -> list[tuple[Any, ...]]:
+    """The rows' values, for each column of `SENT`."""
+    return list(zip(*map(astuple, rows), strict=True)) if rows else [()] * len(SENT)
 
 
-def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[list[Any]]]:
+def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[tuple[Any, ...]]]:
     """The columns that are sent with these rows, and the rows' values in each."""
-    columns, values = SENT, list(arguments(rows))
+    columns, values = SENT, arguments(rows)
     empty = [
         index
         for index, column in enumerate(SENT)
@@ -122,6 +127,3 @@ def batch(rows: Sequence[OrderRow]) -> tuple[tuple[Column, ...], list[list[Any]]
         columns = tuple(column for index, column in enumerate(SENT) if index not in empty)
         values = [each for index, each in enumerate(values) if index not in empty]
     return columns, values
-
-
-_VALUES = tuple(attrgetter(column.name) for column in SENT)

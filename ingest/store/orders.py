@@ -4,18 +4,23 @@ The statement is its own transaction, so when `upsert` returns, the rows are com
 it, either the whole batch is stored or nothing, and sending it again changes nothing.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import asyncpg
 
 from ingest.domain.delivery import Effect
+from ingest.domain.errors import RowsRefused, StoreUnavailable
 from ingest.domain.order_row import OrderRow
 from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Column, Update, arguments, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.flat_array import array
+
+# The table may be locked.
+_PREPARE_TIMEOUT = 2.0
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
 _ALWAYS = updated(Update.ALWAYS)
@@ -62,6 +67,12 @@ def _upsert(sent: tuple[Column, ...]) -> str:
     return _UPSERT % incoming(sent)
 
 
+def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
+    """The statement that stores rows, and its arguments."""
+    sent, values = batch(rows)
+    return _upsert(sent), *map(array, values)
+
+
 _EFFECTS = {effect.value: effect for effect in Effect}
 
 
@@ -82,9 +93,19 @@ class OrderStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, dsn: str) -> AsyncIterator[Self]:
-        """A store with its own connection."""
-        connection = Reconnecting(dsn, pooled=await is_behind_pooler(dsn), timeout=cls.timeout)
+        """A store with its own connection.
+
+        The statement is prepared, which takes some 40 ms, so that the first orders do not wait for that; not behind a pooler,
+        where nothing stays prepared.
+        """
+        is_pooled = await is_behind_pooler(dsn)
+        connection = Reconnecting(dsn, pooled=is_pooled, timeout=cls.timeout)
         try:
+            if not is_pooled:
+                # Whatever is wrong, the first batch meets it as well, and knows what to do.
+                with suppress(TimeoutError, StoreUnavailable, RowsRefused):
+                    async with asyncio.timeout(_PREPARE_TIMEOUT):
+                        await connection.fetch(*_statement([]))
             yield cls(connection)
         finally:
             connection.close()
@@ -106,8 +127,7 @@ class OrderStore:
             other = newest.get(row.order_id)
             if other is None or other.age < row.age:
                 newest[row.order_id] = row
-        sent, values = batch([newest[key] for key in sorted(newest)])
-        records = await self._connection.fetch(_upsert(sent), *map(array, values))
+        records = await self._connection.fetch(*_statement([newest[key] for key in sorted(newest)]))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]

@@ -10,10 +10,10 @@ newer than itself is fit for it. A migration without that line is for its own re
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
 import asyncpg
+import msgspec
 
 from ingest.domain.errors import UserError
 from ingest.store.connection import connect, translated
@@ -51,8 +51,7 @@ class SchemaMismatch(UserError):
     """The database's schema is not the one that this release works with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """One numbered step of the schema.
 
     Attributes:
@@ -66,8 +65,7 @@ class Migration:
     compatible_with: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(msgspec.Struct, frozen=True):
     """The schema of a database: its version, and the oldest version whose releases can work with it."""
 
     version: int

@@ -18,9 +18,10 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from itertools import takewhile
 from traceback import StackSummary, walk_stack
+
+import msgspec
 
 from ingest.telemetry.logs import get_logger
 
@@ -35,8 +36,7 @@ _LOCATIONS = 100
 _Location = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckIn:
+class _CheckIn(msgspec.Struct, frozen=True):
     """The last check-in of the loop: when it was, when the next is due, and the CPU seconds of the process until then."""
 
     at: float
@@ -44,8 +44,7 @@ class _CheckIn:
     cpu: float
 
 
-@dataclass(slots=True)
-class _Reported:
+class _Reported(msgspec.Struct):
     at: float
     suppressed: int = 0
 

@@ -4,7 +4,7 @@
 scrape, see `ingest.domain.queue_state`.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from ingest.domain.delivery import RetryReason
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
@@ -83,8 +83,7 @@ WORKER_METRICS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMetrics:
+class WorkerMetrics(msgspec.Struct, frozen=True):
     """The metrics of one worker process; every series is looked up once, here."""
 
     orders: dict[str, Counter]

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 _CELL = 8
 
 
@@ -70,8 +72,7 @@ class Histogram:
         cells[self._sum_at] += sum(values)
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(msgspec.Struct, frozen=True):
     """The declaration of a metric; all its label values are known in advance.
 
     Attributes:
@@ -154,8 +155,7 @@ class SharedMetrics:
         return self._offsets[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """The cells of one process, and the series in them."""
 
     shared_metrics: SharedMetrics

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from process_state import command_of, is_alive
 from support import Cli, closing_cli, eventually_sync
 
 # So slow that it still runs whenever the test gets to it.
@@ -35,13 +36,6 @@ def running_pattern(pid: int) -> list[psutil.Process]:
     """All processes of a bench, once its pattern runs; none before."""
     try:
         family = psutil.Process(pid).children(recursive=True)
-        return family if any("ingest.bench.patterns.semaphore" in member.cmdline() for member in family) else []
+        return family if any("ingest.bench.patterns.semaphore" in command_of(member) for member in family) else []
     except psutil.NoSuchProcess:
         return []
-
-
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

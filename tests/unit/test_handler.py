@@ -21,6 +21,7 @@ from ingest.domain.errors import (
     TransportFault,
 )
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.order import decode_order
 from ingest.domain.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
@@ -77,7 +78,7 @@ def handler(
 ) -> Handler:
     return Handler(
         upstream,
-        OrderDecoder(),
+        OrderDecoder(decode_order),
         AttemptLimits(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),

@@ -33,7 +33,7 @@ class Process:
         self.group.add(*order_ids)
         deliveries = await self.queue.read(len(order_ids), 0)
         for delivery in deliveries:
-            self.in_flight.start(delivery, asyncio.sleep(0))
+            self.in_flight.start_apart(delivery, asyncio.sleep(0))
         return deliveries
 
     def steal(self, delivery: Delivery) -> None:

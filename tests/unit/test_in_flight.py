@@ -31,7 +31,7 @@ async def drop(in_flight: InFlight) -> None:
 async def test_a_delivery_takes_a_slot_while_its_task_runs_and_is_held_until_it_is_removed() -> None:
     in_flight, freed = table(), []
     in_flight.observe_slots(lambda: freed.append(len(in_flight.tasks)))
-    task = in_flight.start(delivery(1), asyncio.sleep(1.0))
+    task = in_flight.start_apart(delivery(1), asyncio.sleep(1.0))
     before = len(in_flight), len(in_flight.tasks)
 
     await task
@@ -51,7 +51,7 @@ async def test_a_delivery_takes_a_slot_while_its_task_runs_and_is_held_until_it_
 @virtual_time
 async def test_what_is_lost_and_undecided_is_cancelled_and_what_is_decided_is_not() -> None:
     in_flight, undecided, decided = table(), delivery(1), delivery(2)
-    tasks = [in_flight.start(each, hang()) for each in (undecided, decided)]
+    tasks = [in_flight.start_apart(each, hang()) for each in (undecided, decided)]
     in_flight.decided(decided)
 
     in_flight.lose([undecided.entry, decided.entry, delivery(3).entry])
@@ -65,8 +65,8 @@ async def test_what_is_lost_and_undecided_is_cancelled_and_what_is_decided_is_no
 @virtual_time
 async def test_another_entry_with_an_id_that_is_held_replaces_it_and_ends_its_processing() -> None:
     in_flight, first, second = table(), delivery(1, "first"), delivery(1, "second")
-    task = in_flight.start(first, hang())
-    in_flight.start(second, hang())
+    task = in_flight.start_apart(first, hang())
+    in_flight.start_apart(second, hang())
     await some_turns()
 
     assert task.cancelled()
@@ -81,9 +81,9 @@ async def test_another_entry_with_an_id_that_is_held_replaces_it_and_ends_its_pr
 @virtual_time
 async def test_leases_are_told_by_age() -> None:
     in_flight, old, young = table(), delivery(1), delivery(2)
-    in_flight.start(old, hang())
+    in_flight.start_apart(old, hang())
     await asyncio.sleep(10)
-    in_flight.start(young, hang())
+    in_flight.start_apart(young, hang())
     await asyncio.sleep(5)
 
     assert in_flight.held(min_age=15) == [old]
@@ -97,7 +97,7 @@ async def test_one_can_wait_until_no_more_than_some_entries_are_held() -> None:
     in_flight = table()
     deliveries = [delivery(number) for number in range(3)]
     for each in deliveries:
-        in_flight.start(each, hang())
+        in_flight.start_apart(each, hang())
     waiting = asyncio.create_task(in_flight.until_at_most(1))
 
     in_flight.remove(deliveries[0])

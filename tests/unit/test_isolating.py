@@ -20,6 +20,7 @@ from ingest.domain.errors import (
     TransportFault,
 )
 from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.order import decode_order
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
@@ -66,7 +67,9 @@ async def outcomes(
     """What becomes of all orders that wait together."""
     options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
     async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
-        handler = Handler(bulk, OrderDecoder(), AttemptLimits(attempts, 5), breaker, limit, BufferLimit(100, 100_000))
+        handler = Handler(
+            bulk, OrderDecoder(decode_order), AttemptLimits(attempts, 5), breaker, limit, BufferLimit(100, 100_000)
+        )
         decided = await asyncio.gather(*(handler.handle(delivery(order_id)) for order_id in ORDERS))
     return dict(zip(ORDERS, decided, strict=True))
 

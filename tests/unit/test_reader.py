@@ -99,7 +99,7 @@ class Process:
         for _ in range(50 * many):
             batch = await self.read(count)
             for entry in batch.deliveries:
-                self.in_flight.start(entry, asyncio.sleep(0))
+                self.in_flight.start_apart(entry, asyncio.sleep(0))
             taken += batch.deliveries
             if len(taken) >= many:
                 return taken

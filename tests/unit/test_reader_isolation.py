@@ -46,7 +46,7 @@ class Process:
     async def read(self, count: int = 10) -> Batch:
         batch = await self.reader.read(count, self.shutdown)
         for delivery in batch.deliveries:
-            self.in_flight.start(delivery, asyncio.sleep(0))
+            self.in_flight.start_apart(delivery, asyncio.sleep(0))
         return batch
 
     def leave_pending(self, order_id: str, owner: str | None, count: int) -> EntryRef:

@@ -56,12 +56,12 @@ class Process:
             self.queue, self.store, self.in_flight, self.heartbeats, self.metrics, self.buffer, now=now, clock=now
         )
 
-    async def deliver(self, *order_ids: str) -> list[Delivery]:
-        """Read entries and hold them, as if they were being processed."""
+    async def deliver(self, *order_ids: str, seconds: float = 0.0) -> list[Delivery]:
+        """Read entries and hold them, as if they were being processed for so long."""
         self.group.add(*order_ids)
         deliveries = await self.queue.read(len(order_ids), 0)
         for delivery in deliveries:
-            self.in_flight.start(delivery, asyncio.sleep(0))
+            self.in_flight.start_apart(delivery, asyncio.sleep(seconds))
         return deliveries
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -110,8 +110,9 @@ async def test_a_lone_order_waits_for_nothing() -> None:
         await process.store_each("a")
         await some_turns()
 
-        assert process.group.is_empty()
+        assert set(process.store.rows) == {"a"}
         assert now() == before
+        await until(process.group.is_empty, within=0.1)
         assert len(process.in_flight) == 0
 
 
@@ -127,21 +128,33 @@ async def test_what_comes_while_a_batch_commits_is_stored_together_with_the_next
         await until(process.group.is_empty)
 
         assert process.store.statements == [["a"], ["b", "c", "d"]]
-        assert process.group.calls["ack"] == 2
+        assert process.group.calls["ack"] == 1
 
 
 @virtual_time
-async def test_with_a_backlog_an_order_waits_a_moment_for_others() -> None:
+async def test_with_a_backlog_an_order_waits_a_moment_for_those_in_flight() -> None:
+    async with settling() as process:
+        process.settlement.expect_more(backlog=True)
+        await process.deliver("slow", seconds=60)
+        before = now()
+        await process.store_each("a")
+        await asyncio.sleep(0.015)
+        await process.store_each("b")
+        await until(lambda: bool(process.store.statements))
+
+        assert process.store.statements == [["a", "b"]]
+        assert 0.035 < now() - before < 0.05
+
+
+@virtual_time
+async def test_with_a_backlog_the_last_order_waits_for_nothing_more() -> None:
     async with settling() as process:
         process.settlement.expect_more(backlog=True)
         before = now()
         await process.store_each("a")
-        await asyncio.sleep(0.005)
-        await process.store_each("b")
         await until(process.group.is_empty)
 
-        assert process.store.statements == [["a", "b"]]
-        assert now() - before < 0.05
+        assert now() - before < 0.01
 
 
 @virtual_time

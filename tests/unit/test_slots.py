@@ -35,7 +35,7 @@ class Process:
     def take(self, seconds: float = 3_600.0) -> "asyncio.Task[None]":
         self._number += 1
         delivery = Delivery(EntryRef("stream", f"{self._number}-0"), "a", 1.0, 1, 1, None, {})
-        return self.in_flight.start(delivery, asyncio.sleep(seconds))
+        return self.in_flight.start_apart(delivery, asyncio.sleep(seconds))
 
     async def wait(self, *, backlog: bool = False) -> int:
         return await self.slots.wait(self.shutdown, backlog=backlog)

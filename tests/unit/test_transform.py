@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument, Order
+from ingest.domain.order import InvalidDocument, Order, decode_order
 from ingest.flow.decoding import OrderDecoder
 from ingest.mapping.functions import MOST_ORDERS, Function, load_function
 from ingest.mapping.transform import InLoop, Transform
@@ -24,7 +24,7 @@ BODY = document("a1")
 
 
 def transform(function: Function, timeout: float = 5.0) -> Transform:
-    return Transform(OrderDecoder(), InLoop(function, timeout), metrics().transform)
+    return Transform(OrderDecoder(decode_order), InLoop(function, timeout), metrics().transform)
 
 
 async def made_by(function: Function, body: bytes = BODY) -> tuple[Order, ...]:

@@ -35,6 +35,8 @@ _PREFIXES: dict[str, str | None] = {
     "ingest.domain.order:Order.": ROW,
     "ingest.domain.order:_exact_total": ROW,
     "ingest.domain.order:": DECODE,
+    "ingest.domain.plain_order:PlainOrder.": ROW,
+    "ingest.domain.plain_order:": DECODE,
     "ingest.domain.order_row:": ROW,
     "ingest.store.": UPSERT,
     "asyncpg.": UPSERT,

@@ -1,0 +1,35 @@
+"""The rows that are sent to PostgreSQL: each value in the column of its name."""
+
+from datetime import UTC, datetime
+
+from ingest.domain.order_row import OrderRow
+from ingest.store.columns import SENT, arguments, batch
+
+NOW = datetime(2026, 1, 30, tzinfo=UTC)
+
+
+def row(order_id: str) -> OrderRow:
+    return OrderRow(order_id, "placed", "GBP", None, "France", NOW, None, "2.50", "[]", NOW, 1, 1.5, None, None)
+
+
+def test_a_row_has_the_columns_that_are_sent_in_their_order() -> None:
+    assert [column.name for column in SENT] == list(OrderRow.__struct_fields__)
+
+
+def test_each_column_has_the_values_of_all_rows() -> None:
+    sent = dict(zip((column.name for column in SENT), arguments([row("a"), row("b")]), strict=True))
+
+    assert sent == {column.name: (getattr(row("a"), column.name), getattr(row("b"), column.name)) for column in SENT}
+
+
+def test_no_rows_are_a_column_each_without_values() -> None:
+    assert list(map(len, arguments([]))) == [0] * len(SENT)
+
+
+def test_optional_columns_in_which_all_rows_have_the_usual_value_are_not_sent() -> None:
+    columns, values = batch([row("a"), row("b")])
+
+    assert [column.name for column in SENT if column not in columns] == [
+        column.name for column in SENT if column.is_optional
+    ]
+    assert len(columns) == len(values)
