@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 from support import Cli, Process, eventually
 
 
@@ -108,10 +107,3 @@ def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
     finally:
         for command in workers.started:
             command.close()
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process that is not a zombie."""
-    with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False

@@ -1,7 +1,6 @@
 """`ingest api` works with no more rights than deploy/ gives it, on each server that it supports."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +155,7 @@ def scripts_of_the_api() -> set[str]:
     """All but those of workers, with their parts."""
     folder = Path(ingest.queue.__file__).parent / "lua"
     files = {file.stem for file in folder.glob("*.lua")}
-    of_workers = {field.name for field in fields(scripts.Scripts)} | {"quota_lease", "quota_end", "quota_pause"}
+    of_workers = {*scripts.Scripts.__struct_fields__} | {"quota_lease", "quota_end", "quota_pause"}
     own = {name for name in files if not name.startswith("_")} - of_workers
     parts = {part for name in own for part in scripts._PARTS.get(name, ())}
     return own | {name for name in files if any(name.startswith(f"_{part}") for part in parts)}

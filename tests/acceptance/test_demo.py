@@ -17,6 +17,7 @@ import msgspec
 import psutil
 import pytest
 import redis
+from process_state import command_of, is_alive
 from support import Cli, closing_cli, eventually_sync
 
 from ingest.demo.plan import Plan
@@ -54,17 +55,10 @@ def directory_of(family: list[psutil.Process]) -> Path:
     """The private directory: what a watchdog is told to remove."""
     (directory,) = {
         Path(command[-1])
-        for command in (process.cmdline() for process in family)
+        for command in map(command_of, family)
         if any(part.endswith("watchdog.py") for part in command) and command[-1].startswith("/")
     }
     return directory
-
-
-def is_gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_stores_every_order_once_and_says_so(demo: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +118,14 @@ def test_leaves_nothing_behind_when_it_is_ended(demo: Cli, ending: signal.Signal
     process.send_signal(ending)
 
     assert process.wait(timeout=60) == code
-    eventually_sync(lambda: all(map(is_gone, family)))
+    eventually_sync(lambda: not any(map(is_alive, family)))
     eventually_sync(lambda: not directory.exists())
 
 
 def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
     process = demo.start(*SLOWLY)
     family = processes_once_fetching(process)
-    workers = next(member for member in family if "worker" in member.cmdline())
+    workers = next(member for member in family if "worker" in command_of(member))
 
     workers.kill()
     _, errors = process.communicate(timeout=60)
@@ -142,7 +136,7 @@ def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
     kept = Path(last_line.rpartition(" ")[2])
     assert "process_started" in kept.read_text()
     kept.unlink()
-    eventually_sync(lambda: all(map(is_gone, family)))
+    eventually_sync(lambda: not any(map(is_alive, family)))
 
 
 def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: Cli) -> None:

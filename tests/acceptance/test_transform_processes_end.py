@@ -9,6 +9,7 @@ import psutil
 import pytest
 from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene, ids
+from process_state import command_of, is_alive
 from support import Cli, eventually
 
 TESTS = str(Path(__file__).parents[1])
@@ -44,7 +45,7 @@ async def hanging(scene: Scene, worker: WorkerCommand) -> list[psutil.Process]:
     found = [
         child
         for child in psutil.Process(worker.process.pid).children(recursive=True)
-        if "ingest.mapping.transform_process" in child.cmdline()
+        if "ingest.mapping.transform_process" in command_of(child)
     ]
     assert len(found) == 2
     started = {child: sum(child.cpu_times()[:2]) for child in found}
@@ -57,7 +58,7 @@ async def hanging(scene: Scene, worker: WorkerCommand) -> list[psutil.Process]:
 
 
 async def ended(found: list[psutil.Process]) -> bool:
-    return not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in found)
+    return not any(map(is_alive, found))
 
 
 @pytest.mark.parametrize("ask", ["the supervisor", "all processes"])

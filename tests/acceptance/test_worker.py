@@ -9,8 +9,9 @@ from contextlib import closing
 
 import psutil
 import pytest
-from acceptance.commands import WorkerCommand, Workers, closing_workers, is_alive
+from acceptance.commands import WorkerCommand, Workers, closing_workers
 from integration.scene import Scene, assert_right, ids
+from process_state import is_alive
 from support import Cli, eventually, with_database
 
 from ingest.lab.servers import EmbeddedServers

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 RUN = "import sys; sys.argv = ['ingest', 'worker', '--metrics-port', '0']; import ingest.__main__ as m\n"
+WITHOUT_OPTIONS = "import sys; sys.argv = ['ingest', 'worker']; import ingest.__main__ as m\n"
 NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}
 
 
@@ -40,6 +41,48 @@ def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tm
 
     assert worker.returncode == 1
     assert errors == "ingest: the process that reads the settings was killed by SIGKILL\n"
+
+
+def test_without_options_there_is_no_command_line_to_parse(tmp_path: Path) -> None:
+    without_parser = f"import sys; sys.modules['typer'] = None\n{WITHOUT_OPTIONS}m.main()"
+    worker = started(tmp_path, without_parser, {"INGEST_METRICS_PORT": "0"})
+
+    assert "unavailable" in said(worker)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+
+
+@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"INGEST_CONCURRENCY": "0"}, "INGEST_CONCURRENCY: input should be greater than 0 (got '0')"),
+        (
+            {"INGEST_UPSTREAM_TOKEN_FILE": "/nowhere"},
+            "INGEST_UPSTREAM_TOKEN_FILE: cannot read /nowhere: No such file or directory",
+        ),
+    ],
+)
+def test_an_invalid_setting_is_one_line_with_and_without_options(
+    tmp_path: Path, run: str, settings: dict[str, str], line: str
+) -> None:
+    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", **settings})
+
+    output, errors = worker.communicate(timeout=60)
+
+    assert (worker.returncode, output, errors) == (2, "", f"ingest: {line}\n")
+
+
+@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
+def test_an_unknown_setting_is_a_warning_with_and_without_options(tmp_path: Path, run: str) -> None:
+    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", "INGEST_CONCURENCY": "5"})
+
+    line = said(worker)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+
+    assert "did you mean INGEST_CONCURRENCY?" in line
 
 
 def modules_of_worker(home: Path, settings: dict[str, str]) -> set[str]:

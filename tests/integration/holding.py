@@ -42,7 +42,7 @@ class Holder:
         deliveries = await self.consumer.read(count, 1.0)
         assert len(deliveries) == count
         for delivery in deliveries:
-            await self.in_flight.start(delivery, asyncio.sleep(0))
+            await self.in_flight.start_apart(delivery, asyncio.sleep(0))
             self.in_flight.decided(delivery)
         return deliveries
 

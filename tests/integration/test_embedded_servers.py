@@ -21,6 +21,7 @@ from typing import Any
 import asyncpg
 import psutil
 import pytest
+from process_state import command_of, is_alive
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
@@ -70,12 +71,6 @@ class Started:
 
     def is_gone(self) -> bool:
         return not any(map(is_alive, self.pids)) and not Path(self.directory).exists()
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 def eventually(condition: Callable[[], bool], within: float = 15.0) -> bool:
@@ -259,7 +254,7 @@ def test_a_server_that_cannot_start_says_why_at_once(directory: Path, kind: Any,
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, SystemExit, None])
 def test_leaving_the_block_removes_processes_and_directory(failure: type[BaseException] | None) -> None:
     with suppress(failure or RuntimeError), embedded_servers() as servers:
-        watchdogs = [child.pid for child in psutil.Process().children() if "watchdog" in " ".join(child.cmdline())]
+        watchdogs = [child.pid for child in psutil.Process().children() if "watchdog" in " ".join(command_of(child))]
         pids = [servers.valkey.pid, servers.postgres.pid]
         assert all(map(is_alive, pids))
         if failure is not None:

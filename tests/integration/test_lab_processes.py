@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psutil
 import pytest
+from process_state import is_alive
 from support import eventually_sync
 
 from ingest.lab.commands import Commands
@@ -94,7 +94,7 @@ def test_a_killed_program_takes_its_children_with_it(tmp_path: Path, watchdog: W
 
     assert found == children, "in the order in which they were started"
     assert running.exit_code == -signal.SIGKILL
-    eventually_sync(lambda: not any(map(_is_alive, children)))
+    eventually_sync(lambda: not any(map(is_alive, children)))
 
 
 def test_memory_and_cpu_time_are_those_of_the_whole_tree(tmp_path: Path, watchdog: Watchdog) -> None:
@@ -150,10 +150,3 @@ def test_a_histogram_s_quantile_is_interpolated_within_its_bucket() -> None:
     assert scrape.quantile(1.0, "wait_seconds", 'code="2xx"') == 0.2
     assert scrape.quantile(0.5, "wait_seconds", 'code="5xx"') is None
     assert (scrape.total("done_total"), scrape.total("done_total", 'outcome="stored"')) == (7, 3)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

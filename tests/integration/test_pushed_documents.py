@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from integration.scene import GROUP, Scene, document
+from support import eventually
 
 from ingest.domain.dead_letter import Selection
 from ingest.queue.dead_letters import DeadLetters
@@ -29,8 +30,12 @@ async def test_a_push_that_is_redelivered_after_a_later_one_does_not_replace_it(
         assert [delivery.entry.id for delivery in await gone.read(1, 1.0)] == [first]
     await scene.add(order_id="X", document=document("X", status="second"))
     async with scene.worker("quick"):
+
+        async def is_acked() -> bool:
+            return [entry.entry_id for entry in await scene.pending()] == [first]
+
+        await eventually(is_acked)
         await scene.stored_at_least(1)
-        assert [entry.entry_id for entry in await scene.pending()] == [first]
 
     await scene.redis.xclaim(scene.keys.stream, GROUP, "late", 0, [first])
     async with scene.worker("late"):

@@ -33,7 +33,7 @@ async def store(dsn: str, *order_ids: str, at: datetime = AT, kept: bool = True,
 async def run(
     dsn: str, function: Function, *, after: str | None = None, dry_run: bool = False, **selected: Any
 ) -> RemapReport:
-    transform = Transform(OrderDecoder(), InLoop(function, 1.0), metrics().transform)
+    transform = Transform(OrderDecoder(decode_order), InLoop(function, 1.0), metrics().transform)
     report = RemapReport(last=after)
     await remap(dsn, transform, DocumentSelection(**selected), report, dry_run=dry_run)
     return report
@@ -217,7 +217,7 @@ async def test_an_interrupted_run_goes_on_where_it_ended(dsn: str) -> None:
             raise KeyboardInterrupt
         return better(order, b"")
 
-    transform = Transform(OrderDecoder(), _Raising(interrupted), metrics().transform)
+    transform = Transform(OrderDecoder(decode_order), _Raising(interrupted), metrics().transform)
     with pytest.raises(_Stopped):
         await remap(dsn, transform, DocumentSelection(), report)
     assert report.last == "order-0199"

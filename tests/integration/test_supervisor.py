@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from process_state import is_alive
 from support import eventually_sync
 
 SCRIPT = Path(__file__).with_name("supervised.py")
@@ -98,12 +99,6 @@ def as_event(line: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         return {"event": "", "text": line}
     return event if isinstance(event, dict) else {"event": "", "text": line}
-
-
-def is_alive(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 Start = Callable[..., Supervised]

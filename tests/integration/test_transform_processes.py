@@ -15,6 +15,7 @@ import pytest
 from fakes.upstream import document
 from fakes.workers import metrics
 from msgspec.structs import replace
+from process_state import command_of, is_alive
 from support import eventually
 
 from ingest.domain.errors import ConfigError, TransformFailed
@@ -31,7 +32,7 @@ MEMORY = 512 * 1024 * 1024
 async def opened(function: str = "hostile", processes: int = 2, within: float = 30.0) -> AsyncIterator[Transform]:
     before = children()
     async with ProcessPool.open(f"own_code:{function}", processes, within, MEMORY) as pool:
-        yield Transform(OrderDecoder(), pool, metrics().transform)
+        yield Transform(OrderDecoder(decode_order), pool, metrics().transform)
     assert set(children()) <= set(before)
 
 
@@ -40,7 +41,7 @@ def children() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children()
-        if child.status() == psutil.STATUS_ZOMBIE or "ingest.mapping.transform_process" in child.cmdline()
+        if not is_alive(child) or "ingest.mapping.transform_process" in command_of(child)
     ]
 
 
@@ -140,7 +141,7 @@ async def test_a_process_that_was_killed_between_two_calls_is_replaced() -> None
 async def test_a_call_that_is_cancelled_leaves_nothing_for_the_next() -> None:
     async with opened(processes=1) as transform:
         call = asyncio.create_task(made(transform, "hang-1"))
-        [child] = [each for each in children() if each.status() != psutil.STATUS_ZOMBIE]
+        [child] = filter(is_alive, children())
         await eventually(lambda: _burns(child))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -214,4 +215,4 @@ async def test_the_processes_end_with_a_worker_that_is_killed() -> None:
 
 
 async def _none_runs(found: list[psutil.Process]) -> bool:
-    return not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in found)
+    return not any(map(is_alive, found))
