@@ -124,8 +124,14 @@ async def run_of(scene: Scene, workers: Workers, metrics: Scraper, count: int) -
     async def both_work() -> bool:
         return (await scene.state()).consumers == 2
 
+    async def counted() -> bool:
+        # A worker counts an order after Redis has answered its ack.
+        page = await metrics.page()
+        return page.value("ingest_orders_total", outcome="stored") >= count and page["ingest_in_flight"] == 0
+
     await eventually(both_work)
     await eventually(metrics.answers)
+    await eventually(counted)
     return command
 
 
@@ -194,11 +200,13 @@ async def test_the_gauges_show_what_waits_and_what_is_pending(scene: Scene, work
     workers.start(processes=2, concurrency=5)
     await eventually(metrics.answers)
 
-    async def full() -> Page | None:
+    async def shows_all() -> Page | None:
         page = await metrics.page()
-        return page if page["ingest_in_flight"] == 10 else None
+        # A scrape reads Redis and the workers' counts one after the other, while the workers may still read.
+        is_full = page["ingest_in_flight"] == page.value("ingest_queue_pending", stream=scene.queue) == 10
+        return page if is_full else None
 
-    page = await eventually(full)
+    page = await eventually(shows_all)
     assert page is not None
     queue = {name: page.value(name, stream=scene.queue) for name in QUEUE}
     assert queue.pop("ingest_queue_oldest_age_seconds") > 0

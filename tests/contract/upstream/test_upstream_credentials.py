@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -139,19 +138,16 @@ async def test_one_token_is_requested_and_shared_by_all_orders(
 async def test_a_token_is_renewed_early_while_orders_go_on_and_one_request_at_a_time(
     issuing: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
-    issuing.behave(token_lifetime=1.0, token_latency=0.05)
-    slowest = 0.0
+    issuing.behave(token_lifetime=3.0, token_latency=0.05)
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
         await client.fetch(REQUEST)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            started = time.monotonic()
+        while issuing.authority.requests < 3:
             await asyncio.gather(*(client.fetch(REQUEST) for _ in range(5)))
-            slowest = max(slowest, time.monotonic() - started)
+            await asyncio.sleep(0.01)
+        await client.fetch(REQUEST)
 
     assert counted(shared_metrics).keys() == {"2xx"}  # none was refused: each token was replaced before its end
-    assert 3 <= issuing.authority.requests <= 8
     assert issuing.authority.peak == 1
 
 
@@ -213,24 +209,23 @@ async def is_answered(client: UpstreamClient) -> bool:
 async def test_an_outage_of_the_authorization_server_that_ends_before_the_token_does_is_not_noticed(
     issuing: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
-    issuing.behave(token_lifetime=3.0)
+    issuing.behave(token_lifetime=8.0)  # renewed in the fifth or sixth second, used until 7.6
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
         await client.fetch(REQUEST)
         issuing.behave(authority_down="503")
-        end = time.monotonic() + 2.4
-        while time.monotonic() < end:
-            await client.fetch(REQUEST)
-            await asyncio.sleep(0.01)
-        tried = issuing.authority.requests
+        await fetch_until(client, lambda: issuing.authority.requests == 2)
         issuing.behave(authority_down=None)
-        while issuing.authority.requests == tried:
-            await client.fetch(REQUEST)
-            await asyncio.sleep(0.01)
+        await fetch_until(client, lambda: issuing.authority.requests == 3)
 
-    assert tried >= 2
     assert issuing.authority.peak == 1
     assert counted(shared_metrics).keys() == {"2xx"}
+
+
+async def fetch_until(client: UpstreamClient, condition: Callable[[], bool]) -> None:
+    while not condition():
+        await client.fetch(REQUEST)
+        await asyncio.sleep(0.01)
 
 
 async def test_a_client_that_the_authorization_server_refuses_is_a_credential_fault(
