@@ -141,7 +141,7 @@ pictures:  ## write the pictures of docs/explanation/architecture from their tex
 
 .PHONY: release
 release: .venv/ready  ## check tag, version and changelog; build sdist, wheel, image and SBOM into dist; ARGS=--rehearse
-	@exec .venv/bin/python tools/release.py $(ARGS)
+	@exec .venv/bin/python deploy/release/release.py $(ARGS)
 
 .PHONY: lock
 lock: .venv/ready  ## pin pyproject.toml's dependencies again; ARGS=--upgrade for newer ones

@@ -45,7 +45,7 @@ def checkout(root: Path) -> Path:
 
 
 def release(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "tools" / "release.py"), "--root", str(root), *options]
+    command = [sys.executable, str(ROOT / "deploy" / "release" / "release.py"), "--root", str(root), *options]
     return subprocess.run(command, cwd=root, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import changelog
 from keep import keep, kept_name
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SUMS, NOTES = "SHA256SUMS", "RELEASE_NOTES.md"
 KEPT = "tests/releases"
 _IMAGE = "order-ingest"
