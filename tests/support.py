@@ -21,7 +21,8 @@ import asyncpg
 from command_server import CommandServer, Running
 
 T = TypeVar("T")
-DEADLINE = 30.0
+# Long, as a failure is rare, and a loaded machine is not.
+DEADLINE = 60.0
 
 
 async def eventually(condition: Callable[[], Awaitable[T]], *, within: float = DEADLINE, every: float = 0.02) -> T:

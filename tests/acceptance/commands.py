@@ -37,7 +37,7 @@ class WorkerCommand:
         """The events that it has logged with this name and these fields."""
         return [event for event in list(self.log) if event["event"] == name and fields.items() <= event.items()]
 
-    async def says(self, name: str, within: float = 30.0, **fields: object) -> dict[str, Any]:
+    async def says(self, name: str, within: float = 60.0, **fields: object) -> dict[str, Any]:
         """Wait until it logs an event."""
 
         async def said() -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class WorkerCommand:
         """Send a signal to all its processes at once, as a terminal does."""
         os.killpg(self.process.pid, number)
 
-    async def exit_code(self, within: float = 30.0) -> int:
+    async def exit_code(self, within: float = 60.0) -> int:
         """Wait for its end and the end of its log."""
 
         async def ended() -> bool:

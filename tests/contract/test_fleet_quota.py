@@ -53,8 +53,18 @@ async def passes(redis: Redis, key: str, seconds: int) -> None:
 
 async def booked_ahead(redis: Redis, key: str) -> float:
     """Seconds from now to the first place on the line of time that is free."""
+    return await booked_until(redis, key) - await now(redis)
+
+
+async def booked_until(redis: Redis, key: str) -> float:
+    """The first place that is free, in Unix time by Redis' clock."""
+    return float(await redis.hget(key, "next")) / 1000
+
+
+async def now(redis: Redis) -> float:
+    """Redis' Unix time in seconds."""
     seconds, micros = await redis.time()
-    return float(await redis.hget(key, "next")) / 1000 - (seconds + micros / 1e6)
+    return float(seconds + micros / 1e6)
 
 
 # -- the rate ---------------------------------------------------------------------------------------------------
@@ -63,14 +73,14 @@ async def booked_ahead(redis: Redis, key: str) -> float:
 async def test_the_places_of_all_processes_follow_each_other_at_the_rate(join: Join, redis: Redis, key: str) -> None:
     await has_learned(redis, key)
     clients = [await join(rate=20.0) for _ in range(4)]
-    seconds, micros = await redis.time()
-    started, booked = seconds + micros / 1e6, 0
+    started, booked = await now(redis), 0
 
     for client in clients * 2:
         booked += (await client.lease(LeaseRequest(tokens=100))).tokens
 
-    assert started + await booked_ahead(redis, key) >= started
-    assert await booked_ahead(redis, key) == pytest.approx(booked / 20.0, abs=0.2)
+    # Places that nobody has booked in time are not made up for: on a slow machine the line ends later, but never earlier.
+    end = await booked_until(redis, key)
+    assert started + booked / 20.0 - 0.01 <= end <= await now(redis) + booked / 20.0
 
 
 async def test_one_alone_is_leased_the_whole_rate_for_a_period(join: Join, redis: Redis, key: str) -> None:
@@ -99,9 +109,9 @@ async def test_those_who_want_more_get_equal_parts_and_who_wants_less_gets_that(
 
 async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -> None:
     await has_learned(redis, key)
-    clients = [await join(rate=10.0) for _ in range(30)]
+    clients = [await join(rate=10.0) for _ in range(60)]
 
-    leases = [await client.lease(LeaseRequest(tokens=50)) for client in clients]
+    leases = await asyncio.gather(*(client.lease(LeaseRequest(tokens=50)) for client in clients))
 
     assert await booked_ahead(redis, key) < 2.6
     refused = [lease for lease in leases if not lease.tokens]
@@ -111,14 +121,14 @@ async def test_nothing_is_booked_far_ahead(join: Join, redis: Redis, key: str) -
 
 async def test_what_was_not_used_is_there_for_the_others(join: Join, redis: Redis, key: str) -> None:
     await has_learned(redis, key)
-    one, two = await join(rate=10.0), await join(rate=10.0)
+    one, two = await join(rate=1.0), await join(rate=1.0)
     await one.lease(LeaseRequest(tokens=2))
     await one.lease(LeaseRequest(tokens=2))
-    before = await booked_ahead(redis, key)
+    before = await booked_until(redis, key)
 
-    await one.end(unused=2)
+    await one.end(unused=1)
 
-    assert await booked_ahead(redis, key) == pytest.approx(before - 0.2, abs=0.1)
+    assert await booked_until(redis, key) == pytest.approx(before - 1.0, abs=0.01)
     assert (await two.lease(LeaseRequest(tokens=1))).members == 1
 
 

@@ -224,7 +224,7 @@ class Scene:
         except RedisConnectionError:
             return False  # a test that kills Redis asks again
 
-    async def finished(self, within: float = 30.0) -> None:
+    async def finished(self, within: float = 60.0) -> None:
         """Wait until nothing is left to do."""
         await eventually(self.is_finished, within=within)
 
@@ -246,7 +246,7 @@ class Scene:
         """How many orders are stored."""
         return int((await self.sql("SELECT count(*) FROM orders"))[0][0])
 
-    async def stored_at_least(self, count: int, within: float = 30.0) -> int:
+    async def stored_at_least(self, count: int, within: float = 60.0) -> int:
         """Wait until so many orders are stored."""
 
         # One connection for all looks: opening it costs more than many of them.

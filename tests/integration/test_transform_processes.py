@@ -29,7 +29,7 @@ MEMORY = 512 * 1024 * 1024
 
 
 @asynccontextmanager
-async def opened(function: str = "hostile", processes: int = 2, within: float = 30.0) -> AsyncIterator[Transform]:
+async def opened(function: str = "hostile", processes: int = 2, within: float = 60.0) -> AsyncIterator[Transform]:
     before = children()
     async with ProcessPool.open(f"own_code:{function}", processes, within, MEMORY) as pool:
         yield Transform(OrderDecoder(decode_order), pool, metrics().transform)
