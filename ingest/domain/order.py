@@ -120,7 +120,7 @@ _ESCAPED_ASCII = b"\\u00"
 # A JSON string can contain NUL only as this escape; searching for it is cheap, checking each text is not.
 _ESCAPED_NUL = b"\\u0000"
 # As a number: `in` looks for one first, and a byte string costs it an exception.
-_BACKSLASH = ord("\\")
+BACKSLASH = ord("\\")
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -154,7 +154,7 @@ def decode_order(body: bytes, order_id: str) -> Order:
         raise InvalidDocument("the document belongs to another order - at `$.id`")
     are_usual = _are_usual_amounts(order)
     # A search for one byte is much faster than for several.
-    has_escapes = _BACKSLASH in body
+    has_escapes = BACKSLASH in body
     if not are_usual or _UNUSUAL_PRICE.search(body) or (has_escapes and _ESCAPED_ASCII in body):
         _check_written_decimals(body)
     if not are_usual:
@@ -200,14 +200,9 @@ def check_order(order: Order, body: bytes) -> None:
     if not _are_usual_amounts(order):
         _check_amounts(order)
     check_times(order.placed_at, order.updated_at)
-    if may_contain_nul(body):
-        _check_texts(order)
-
-
-def may_contain_nul(body: bytes) -> bool:
-    """Return whether texts of a JSON document may contain NUL characters."""
     # A search for one byte is much faster than for several.
-    return _BACKSLASH in body and _ESCAPED_NUL in body
+    if BACKSLASH in body and _ESCAPED_NUL in body:
+        _check_texts(order)
 
 
 def check_times(placed_at: datetime, updated_at: datetime | None) -> None:

@@ -13,11 +13,16 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ingest.domain.order import EXACT, WHOLE_QUANTITY, Order, check_times, decode_order, may_contain_nul
+from ingest.domain.order import BACKSLASH, EXACT, WHOLE_QUANTITY, Order, check_times, decode_order
 
 # A price that is written as its `Decimal` is: with a leading zero, an exponent or more decimals it might not be.
 _PRICE = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.([0-9]{1,6}))?")
 _MOST_PLACES = 6
+# In a document it stands once for each line, or more often where a price or the array of lines is repeated. The last one counts,
+# but the others have to be decimals as well, which only `decode_order` checks.
+_PRICE_KEY = b'"unit_price"'
+# NUL, or a letter of that key.
+_ESCAPED = re.compile(rb"\\u00(?:00|[5-7])")
 # Prices repeat. How many are remembered: one that is not takes as long as its `Decimal`.
 _PRICES = 1024
 
@@ -76,10 +81,15 @@ def decode_plain(body: bytes, order_id: str) -> StorableOrder:
         order.__dict__["total"] = _exact_total(order.lines)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _UnusualPrice):
         return decode_order(body, order_id)
-    if order.id != order_id or may_contain_nul(body):
+    if order.id != order_id or body.count(_PRICE_KEY) != len(order.lines) or _has_special_escapes(body):
         return decode_order(body, order_id)
     check_times(order.placed_at, order.updated_at)
     return order
+
+
+def _has_special_escapes(body: bytes) -> bool:
+    # A search for one byte is much faster than for several.
+    return BACKSLASH in body and _ESCAPED.search(body) is not None
 
 
 class _UnusualPrice(Exception):

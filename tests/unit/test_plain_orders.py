@@ -148,6 +148,38 @@ def test_other_prices_are_decoded_with_the_whole_order(price: object) -> None:
         assert "$.lines[1].unit_price" in str(error)  # noqa: PT017  which it is depends on the price
 
 
+REPEATED = [
+    (b'"unit_price": "2.55"', b'"unit_price": "%s", "unit_price": "2.55"'),
+    (b'"unit_price": "2.55"', b'"unit_price": "%s", "unit\\u005fprice": "2.55"'),
+    (b'"unit_price": "2.55"', b'"\\u0075nit_price": "%s", "unit_price": "2.55"'),
+    (b'"lines": ', b'"lines": [{"sku": "1", "quantity": 1, "unit_price": "%s"}], "lines": '),
+    (b'"lines": ', b'"\\u006Cines": [{"sku": "1", "quantity": 1, "unit_pric\\u0065": "%s"}], "lines": '),
+]
+
+
+@pytest.mark.parametrize(("written", "repeated"), REPEATED, ids=["price", "last", "first", "lines", "lines escaped"])
+@pytest.mark.parametrize("price", [b"ten", b"", b"1_0", b"NaN", b"2.50"])
+def test_a_price_that_a_later_one_replaces_is_checked_as_in_the_whole_order(
+    written: bytes, repeated: bytes, price: bytes
+) -> None:
+    body = document(line()).replace(written, repeated % price)
+
+    assert is_same(body)
+    assert isinstance(row_or_error(decode_plain, body), OrderRow) == (price not in (b"ten", b""))
+
+
+@pytest.mark.parametrize("text", ["unit_price", '"unit_price"', "caf\u00e9", "\u0001\\u0075\n"])
+def test_texts_that_look_like_a_price_are_stored_as_they_are(text: str) -> None:
+    for body in (
+        document(line(description=text)),
+        document(line(), line(description=text)),
+        document(line(unit_price="1", was={text: "ten"})),
+        document(line(), offer={text: "ten"}),
+    ):
+        assert is_same(body)
+        assert isinstance(row_or_error(decode_plain, body), OrderRow)
+
+
 def test_the_total_does_not_depend_on_the_decimal_context() -> None:
     body = document(line("123456789012345.123456", 2**53), line("-0.01", 7))
     expected = row_or_error(decode_order, body)
