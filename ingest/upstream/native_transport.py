@@ -25,6 +25,7 @@ _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
 # Connections that are begun in one iteration of the event loop. With more, the first request waits for more handshakes.
 _OPENED_AT_ONCE = 4
+_CLOSED = "the transport was closed"
 
 
 @asynccontextmanager
@@ -98,7 +99,7 @@ class NativeTransport:
             self._watch.cancel()
         self._closed = asyncio.Event()
         for connection in list(self._connections):
-            connection.fail(NoResponse("the transport was closed"))
+            connection.fail(NoResponse(_CLOSED))
         if self._connections:
             # The loop closes a socket in one of its next turns.
             with suppress(TimeoutError):
@@ -136,9 +137,7 @@ class NativeTransport:
                 # Waiting for its turn is not connecting: it may take longer than a short limit for that.
                 limit.reschedule(deadline)
                 left = until - time()
-                if self._sessions is not None and origin.is_tls:
-                    await self._sessions.of(origin.host.rstrip(".")).turn()
-                await self._turns.take()
+                await self._turn(origin)
                 if (kept := self._kept(idle, time())) is not None:
                     return kept
                 limit.reschedule(min(deadline, time() + left))
@@ -150,12 +149,23 @@ class NativeTransport:
             if self._sessions is not None:
                 self._sessions.connecting_failed(origin.host.rstrip("."))
             raise _not_connected(error) from error
+        if self._closed is not None:  # nobody would close this connection, or end its request
+            connected.abort()
+            raise NoResponse(_CLOSED, reached=False)
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
+
+    async def _turn(self, origin: Origin) -> None:
+        """Return when a connection should be opened."""
+        if self._sessions is not None and origin.is_tls:
+            await self._sessions.of(origin.host.rstrip(".")).turn()
+        await self._turns.take()
+        if self._closed is not None:
+            raise NoResponse(_CLOSED, reached=False)
 
     async def _connect(self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
         loop = self._loop
