@@ -65,13 +65,19 @@ class HostSession:
         return False
 
     def connecting_failed(self, offered: ssl.SSLSession | None) -> None:
-        """Offer none any more if an offer may be why, unless the server is known to cope with offers.
+        """Offer this session no more, as the offer may be why; and no other, unless the server has coped with offers before.
 
         Args:
             offered: what there was to offer when the connection was begun.
         """
         self._is_decided.set()
-        if offered is not None and self._was_offered and not self._is_tolerated:
+        if offered is None or offered is not self.offered or not self._was_offered:
+            return
+        if self._is_tolerated:
+            # An outage, or another server by now: the next session is offered as if it were the first.
+            self.offered = None
+            self._was_offered = self._is_tolerated = False
+        else:
             self.give_up()
 
     def give_up(self) -> None:

@@ -241,7 +241,7 @@ async def test_a_connection_begun_before_there_was_a_session_does_not_end_offers
     assert resumed == [False, True]
 
 
-async def test_a_server_that_has_continued_a_session_is_still_offered_one_after_an_outage(
+async def test_a_server_that_has_continued_a_session_is_offered_a_new_one_after_an_outage(
     server_tls: ssl.SSLContext,
 ) -> None:
     resumed: list[bool] = []
@@ -256,8 +256,33 @@ async def test_a_server_that_has_continued_a_session_is_still_offered_one_after_
         with pytest.raises(NoResponse):
             await transport.send(url, {})
         await transport.send(url, {})
+        await transport.send(url, {})
 
-    assert resumed == [False, True, True]
+    assert resumed == [False, True, False, True]
+
+
+async def test_a_server_that_no_longer_copes_with_offers_gets_full_handshakes_soon(server_tls: ssl.SSLContext) -> None:
+    """As after a load balancer has been replaced by one that refuses sessions, instead of ignoring them."""
+
+    def refuse_offer(tls: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
+        return ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR if tls.session_reused else None
+
+    resumed: list[bool] = []
+    outcomes: list[bytes | None] = []
+
+    async with serving(noting(resumed), server_tls) as port, opened(OPTIONS) as transport:
+        url = f"https://localhost:{port}/"
+        await transport.send(url, {})
+        await transport.send(url, {})
+        server_tls.sni_callback = refuse_offer
+        for _ in range(8):
+            try:
+                outcomes.append(await transport.send(url, {}))
+            except NoResponse:
+                outcomes.append(None)
+
+    assert resumed[:2] == [False, True]
+    assert outcomes[4:] == [b"{}"] * 4
 
 
 async def test_certificates_are_verified_again_after_a_while(server_tls: ssl.SSLContext) -> None:
