@@ -17,7 +17,7 @@ import aiohappyeyeballs
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
-from ingest.upstream.tls_sessions import TlsSessions
+from ingest.upstream.tls_sessions import HostSession, TlsSessions
 from ingest.upstream.transport import KEEP_ALIVE, Method, NoResponse, OnHeaders, Options, Transport
 from ingest.upstream.turns import Turns
 
@@ -25,6 +25,7 @@ _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
 # Connections that are begun in one iteration of the event loop. With more, the first request waits for more handshakes.
 _OPENED_AT_ONCE = 4
+_CLOSED = "the transport was closed"
 
 
 @asynccontextmanager
@@ -98,7 +99,7 @@ class NativeTransport:
             self._watch.cancel()
         self._closed = asyncio.Event()
         for connection in list(self._connections):
-            connection.fail(NoResponse("the transport was closed"))
+            connection.fail(NoResponse(_CLOSED))
         if self._connections:
             # The loop closes a socket in one of its next turns.
             with suppress(TimeoutError):
@@ -130,32 +131,45 @@ class NativeTransport:
         """Return a new connection, or one of `idle` that has become free before it is this one's turn to be opened."""
         time = self._loop.time
         until = time() + self._limits.connect
+        session: HostSession | None = None
+        offered: ssl.SSLSession | None = None
         try:
             async with asyncio.timeout_at(min(deadline, until)) as limit:
                 addresses = await origin.addresses()
                 # Waiting for its turn is not connecting: it may take longer than a short limit for that.
                 limit.reschedule(deadline)
                 left = until - time()
-                if self._sessions is not None and origin.is_tls:
-                    await self._sessions.of(origin.host.rstrip(".")).turn()
-                await self._turns.take()
+                session = self._session_of(origin)
+                await self._turn(session)
                 if (kept := self._kept(idle, time())) is not None:
                     return kept
                 limit.reschedule(min(deadline, time() + left))
+                offered = session.offered if session is not None else None
                 connected = await self._connect(origin, addresses)
         except (OSError, RuntimeError) as error:
             # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
-            if self._sessions is not None:
-                self._sessions.connecting_failed(origin.host.rstrip("."))
+            if session is not None:
+                session.connecting_failed(offered)
             raise _not_connected(error) from error
+        if self._closed is not None:  # nobody would close this connection, or end its request
+            connected.abort()
+            raise NoResponse(_CLOSED, reached=False)
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
+
+    async def _turn(self, session: HostSession | None) -> None:
+        """Return when a connection should be opened."""
+        if session is not None:
+            await session.turn()
+        await self._turns.take()
+        if self._closed is not None:
+            raise NoResponse(_CLOSED, reached=False)
 
     async def _connect(self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
         loop = self._loop
@@ -180,6 +194,9 @@ class NativeTransport:
 
     def _new(self, origin: Origin) -> Http1Connection:
         return Http1Connection(self._limits.body, origin.idle, self._ended)
+
+    def _session_of(self, origin: Origin) -> HostSession | None:
+        return self._sessions.of(origin.host.rstrip(".")) if self._sessions is not None and origin.is_tls else None
 
     def _origin_of(self, url: str) -> Origin:
         origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)

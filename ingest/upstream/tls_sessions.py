@@ -35,7 +35,7 @@ class HostSession:
         self.offered: ssl.SSLSession | None = None
         self._begun = 0
         self._is_decided = asyncio.Event()
-        self._is_tolerated = self._is_given_up = False
+        self._was_offered = self._is_tolerated = self._is_given_up = False
         loop.call_later(longest_wait, self._is_decided.set)
 
     async def turn(self) -> None:
@@ -43,6 +43,11 @@ class HostSession:
         self._begun += 1
         if self._begun > _WITHOUT_WAITING:
             await self._is_decided.wait()
+
+    def offer(self) -> ssl.SSLSession | None:
+        """Return what a connection is to offer in the handshake that it begins."""
+        self._was_offered |= self.offered is not None
+        return self.offered
 
     def look_at(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None, *, is_last: bool) -> bool:
         """Take the session of a connection that has had a full handshake; returns whether to look again."""
@@ -59,10 +64,20 @@ class HostSession:
             return True
         return False
 
-    def connecting_failed(self) -> None:
-        """Offer none any more, unless the server is known to cope with offers."""
+    def connecting_failed(self, offered: ssl.SSLSession | None) -> None:
+        """Offer this session no more, as the offer may be why; and no other, unless the server has coped with offers before.
+
+        Args:
+            offered: what there was to offer when the connection was begun.
+        """
         self._is_decided.set()
-        if self.offered is not None and not self._is_tolerated:
+        if offered is None or offered is not self.offered or not self._was_offered:
+            return
+        if self._is_tolerated:
+            # An outage, or another server by now: the next session is offered as if it were the first.
+            self.offered = None
+            self._was_offered = self._is_tolerated = False
+        else:
             self.give_up()
 
     def give_up(self) -> None:
@@ -97,11 +112,6 @@ class TlsSessions:
             known = self._hosts[host] = HostSession(self._longest_use, self._longest_wait)
         return known
 
-    def connecting_failed(self, host: str) -> None:
-        """No connection could be opened, maybe since the server cannot handle the offer of a session."""
-        if (known := self._hosts.get(host)) is not None:
-            known.connecting_failed()
-
 
 def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
     """Return the class of connections that offer these sessions, and look for new ones until their first data."""
@@ -115,7 +125,7 @@ def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
         def do_handshake(self) -> None:
             if self._host is None:
                 self._host = sessions.of(self.server_hostname or "")
-                self._offered = self._host.offered
+                self._offered = self._host.offer()
                 if self._offered is not None:
                     self.session = self._offered
             super().do_handshake()

@@ -1,16 +1,17 @@
 """Many requests that begin at once, when no connection is open yet."""
 
 import asyncio
+import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-from raw_http import LIMITS, http
+from raw_http import LIMITS, http, serving
 
 from ingest.upstream.native_transport import opened
-from ingest.upstream.transport import Options, Transport
+from ingest.upstream.transport import NoResponse, Options, Transport
 
 ANSWER = http(b"{}", "Content-Length: 2")
 
@@ -40,9 +41,13 @@ class Server:
 @asynccontextmanager
 async def running() -> AsyncIterator[Server]:
     server = Server()
-    async with await asyncio.start_server(server.connected, "127.0.0.1", 0) as listening:
-        server.port = listening.sockets[0].getsockname()[1]
+    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
         yield server
+    finally:
+        # Without waiting for the connections to end, which Python 3.12 does: the transport keeps them open.
+        listening.close()
 
 
 async def send_at_once(transport: Transport, server: Server, count: int) -> None:
@@ -80,3 +85,23 @@ async def test_requests_that_are_cancelled_while_they_wait_hold_up_no_others(tra
         await send_at_once(transport, server, 20)
 
     assert server.connections < 30
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_requests_that_wait_for_a_connection_end_when_the_transport_is_closed(
+    server_tls: ssl.SSLContext, *, is_tls: bool
+) -> None:
+    async def answer_first(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
+        if b"/first" in head:
+            writer.write(ANSWER)
+
+    async with serving(answer_first, server_tls if is_tls else None) as port:
+        url = f"{'https' if is_tls else 'http'}://localhost:{port}"
+        async with opened(Options(LIMITS, is_tls, None)) as transport:
+            await transport.send(f"{url}/first", {})
+            waiting = [asyncio.create_task(transport.send(f"{url}/", {})) for _ in range(50)]
+            await asyncio.sleep(0)
+
+        outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 15)
+
+    assert {type(outcome) for outcome in outcomes} == {NoResponse}

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import socket
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -81,7 +82,7 @@ async def test_of_many_connections_at_once_most_wait_until_the_first_ones_have_a
     await asyncio.sleep(0)
     waiting = [task for task in first if not task.done()]
 
-    host.connecting_failed()
+    host.connecting_failed(None)
     await asyncio.wait_for(asyncio.gather(*first), 15)
 
     assert 0 < len(waiting) < MANY
@@ -199,7 +200,48 @@ async def test_after_a_connection_with_an_offer_has_failed_none_is_offered(serve
     assert resumed == [False] * 4
 
 
-async def test_a_server_that_has_continued_a_session_is_still_offered_one_after_an_outage(
+async def test_a_connection_that_is_refused_before_its_offer_does_not_end_offers(server_tls: ssl.SSLContext) -> None:
+    resumed: list[bool] = []
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        async with serving(noting(resumed), server_tls) as port, opened(OPTIONS) as transport:
+            await transport.send(f"https://localhost:{port}/", {})
+            with pytest.raises(NoResponse):
+                await transport.send(f"https://localhost:{deaf.getsockname()[1]}/", {})
+            await transport.send(f"https://localhost:{port}/", {})
+
+    assert resumed == [False, True]
+
+
+async def test_a_connection_begun_before_there_was_a_session_does_not_end_offers_when_it_fails(
+    server_tls: ssl.SSLContext,
+) -> None:
+    """As with a slow server, on which some of the first handshakes take too long."""
+    resumed: list[bool] = []
+
+    async with (
+        serving(noting(resumed), server_tls) as port,
+        holding() as (held_url, held),
+        opened(OPTIONS) as transport,
+    ):
+        without_offer = asyncio.create_task(transport.send(held_url, {}))
+        server_side = await held.get()
+        await transport.send(f"https://localhost:{port}/", {})
+        with_offer = asyncio.create_task(transport.send(held_url, {}))
+        await held.get()
+
+        server_side.close()
+        with pytest.raises(NoResponse):
+            await without_offer
+        await transport.send(f"https://localhost:{port}/", {})
+        with_offer.cancel()
+        await asyncio.wait([with_offer])
+
+    assert resumed == [False, True]
+
+
+async def test_a_server_that_has_continued_a_session_is_offered_a_new_one_after_an_outage(
     server_tls: ssl.SSLContext,
 ) -> None:
     resumed: list[bool] = []
@@ -214,8 +256,33 @@ async def test_a_server_that_has_continued_a_session_is_still_offered_one_after_
         with pytest.raises(NoResponse):
             await transport.send(url, {})
         await transport.send(url, {})
+        await transport.send(url, {})
 
-    assert resumed == [False, True, True]
+    assert resumed == [False, True, False, True]
+
+
+async def test_a_server_that_no_longer_copes_with_offers_gets_full_handshakes_soon(server_tls: ssl.SSLContext) -> None:
+    """As after a load balancer has been replaced by one that refuses sessions, instead of ignoring them."""
+
+    def refuse_offer(tls: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> int | None:
+        return ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR if tls.session_reused else None
+
+    resumed: list[bool] = []
+    outcomes: list[bytes | None] = []
+
+    async with serving(noting(resumed), server_tls) as port, opened(OPTIONS) as transport:
+        url = f"https://localhost:{port}/"
+        await transport.send(url, {})
+        await transport.send(url, {})
+        server_tls.sni_callback = refuse_offer
+        for _ in range(8):
+            try:
+                outcomes.append(await transport.send(url, {}))
+            except NoResponse:
+                outcomes.append(None)
+
+    assert resumed[:2] == [False, True]
+    assert outcomes[4:] == [b"{}"] * 4
 
 
 async def test_certificates_are_verified_again_after_a_while(server_tls: ssl.SSLContext) -> None:
@@ -262,3 +329,23 @@ async def intolerant(port: int, refused: set[int]) -> AsyncIterator[str]:
     finally:
         server.close()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def holding() -> AsyncIterator[tuple[str, asyncio.Queue[StreamWriter]]]:
+    """A server that answers no handshake; yields its URL, and the connections whose handshake has begun."""
+    held: asyncio.Queue[StreamWriter] = asyncio.Queue()
+    writers: list[StreamWriter] = []
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        writers.append(writer)
+        await reader.read(1 << 16)
+        held.put_nowait(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"https://localhost:{server.sockets[0].getsockname()[1]}/", held
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
