@@ -1,5 +1,6 @@
 """The order document: parsed and validated once, immutable."""
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -108,7 +109,19 @@ def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
     return total
 
 
-_decoder = msgspec.json.Decoder(Order)
+def number(text: str) -> float:
+    """Return a number of the attributes, as msgspec would, which takes 18 µs for one near the largest: seconds for a large document.
+
+    Raises:
+        ValueError: it is too large; msgspec adds where it is.
+    """
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("Number out of range")
+    return value
+
+
+_decoder = msgspec.json.Decoder(Order, float_hook=number)
 
 # Decimal accepts more than JSON numbers (`1_000`, ` 1.5 `, the digits of every script), and does not keep the text. So prices
 # and quantities given as strings are checked in the document itself. One search, about 0.2 µs per line, is enough for nearly every

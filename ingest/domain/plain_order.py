@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ingest.domain.order import BACKSLASH, EXACT, WHOLE_QUANTITY, Order, check_times, decode_order
+from ingest.domain.order import BACKSLASH, EXACT, WHOLE_QUANTITY, Order, check_times, decode_order, number
 
 # A price that is written as its `Decimal` is: with a leading zero, an exponent or more decimals it might not be.
 _PRICE = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.([0-9]{1,6}))?")
@@ -66,7 +66,7 @@ class PlainOrder(msgspec.Struct, frozen=True, dict=True):
 
 StorableOrder = Order | PlainOrder
 
-_decoder = msgspec.json.Decoder(PlainOrder)
+_decoder = msgspec.json.Decoder(PlainOrder, float_hook=number)
 
 
 def decode_plain(body: bytes, order_id: str) -> StorableOrder:

@@ -65,7 +65,7 @@ class HostSession:
         return False
 
     def connecting_failed(self, offered: ssl.SSLSession | None) -> None:
-        """Offer this session no more, as the offer may be why; and no other, unless the server has coped with offers before.
+        """Stop offering this session, as the offer may be the reason; offer no other, unless the server has accepted offers before.
 
         Args:
             offered: what there was to offer when the connection was begun.

@@ -1,6 +1,9 @@
 """Order documents: what is valid is kept exactly, and all else is `InvalidDocument`, never another error."""
 
 import json
+import re
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -12,7 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
+from ingest.domain.plain_order import StorableOrder, decode_plain
 
+Decode = Callable[[bytes, str], StorableOrder]
 SECRET = "Q7-no-one-may-read-this"
 
 
@@ -161,6 +166,47 @@ def test_a_quantity_may_be_fractional(written: float | str) -> None:
 
     assert order.lines[0].quantity == Decimal(str(written))
     assert order.total == Decimal(str(written)) * Decimal("2.55")
+
+
+NUMBERS = [
+    "0",
+    "-0.0",
+    "1",
+    "2.5",
+    "1e308",
+    "-1.7976931348623157e308",
+    "5e-324",
+    "1e-999",
+    "0.1000000000000000055",
+    "9" * 30,
+]
+
+
+@pytest.mark.parametrize("decode", [decode_order, decode_plain])
+@pytest.mark.parametrize("number", [*NUMBERS, "1e999", "-1e999", "9" * 400 + ".0", "9" * 5000, "1.", "NaN"])
+def test_numbers_of_attributes_are_those_of_the_decoder_of_json(decode: Decode, number: str) -> None:
+    body = encoded(document(attributes={"a": ["NUMBER"]})).replace(b'"NUMBER"', number.encode())
+    try:
+        expected = msgspec.json.encode(msgspec.json.decode(body)["attributes"])
+    except msgspec.DecodeError as error:
+        with pytest.raises(InvalidDocument, match=re.escape(str(error).partition(" (byte")[0].partition(" - at")[0])):
+            decode(body, "a")
+    else:
+        assert decode(body, "a").attributes_json() == expected
+
+
+@pytest.mark.parametrize("decode", [decode_order, decode_plain])
+def test_no_number_takes_much_longer_than_another(decode: Decode) -> None:
+    def took(number: bytes) -> float:
+        body = encoded(document(attributes={"a": "NUMBERS"})).replace(
+            b'"NUMBERS"', b"[%b]" % b",".join([number] * 20_000)
+        )
+        started = time.process_time()
+        decode(body, "a")
+        return time.process_time() - started
+
+    # It took six hundred times as long.
+    assert min(took(b"1e308") for _ in range(3)) < 30 * max(took(b"1e30") for _ in range(3))
 
 
 def test_attributes_are_kept_as_they_are() -> None:
