@@ -493,6 +493,43 @@ async def test_a_bug_met_by_an_order_of_a_lost_reply_stops_no_other_either(scene
     assert requested.count("order-0") == 2
 
 
+async def test_an_ack_that_is_sent_again_after_a_failover_leaves_another_entry_with_the_same_id_pending(
+    scene: Scene,
+) -> None:
+    acked: list[EntryRef] = []
+
+    class Failing(Consumer):
+        """Its first ack meets a failover to a server that is behind: in its data, and in its clock."""
+
+        has_failed = False
+
+        async def ack(self, entries: Sequence[EntryRef]) -> int:
+            if not self.has_failed:
+                self.has_failed = True
+                await scene.redis.delete(scene.keys.stream)
+                scene.api.behave(latency="30")
+                await scene.redis.xadd(scene.keys.stream, {"order_id": "after"}, id="5-1")
+                await eventually(is_requested)
+                await scene.add(order_id="last", document=document("last"))
+                raise QueueUnavailable("the connection was lost before the call")
+            count = await super().ack(entries)
+            acked.extend(entries)
+            return count
+
+    async def is_requested() -> bool:
+        return "after" in scene.api.stats().by_id
+
+    async def is_last_acked() -> bool:
+        return bool({entry.id for entry in acked} - {"5-1"})
+
+    await scene.redis.xadd(scene.keys.stream, {"order_id": "before"}, id="5-1")
+
+    async with scene.worker(classes=Classes(consumer=Failing)):
+        await eventually(is_last_acked)
+
+        assert [entry_id for entry_id, _ in await scene.redis.xrange(scene.keys.stream)] == [b"5-1"]
+
+
 # -- what is stored -------------------------------------------------------------------------------------------
 
 
