@@ -165,6 +165,7 @@ class Reader:
         kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
         if left:
             await self._release(left)
+            self._claimed_own.difference_update(delivery.entry for delivery in left)
         return Batch(kept, is_full, is_isolated=not harmless)
 
     # -- while Redis is unavailable -------------------------------------------------------------------------
