@@ -14,10 +14,11 @@ def refs(keys: Keys, entry_ids: Iterable[str]) -> list[EntryRef]:
     return [EntryRef(keys.stream, entry_id) for entry_id in entry_ids]
 
 
-def delivered(keys: Keys, entry_ids: Iterable[str]) -> list[Delivery]:
-    """Deliveries of those entries of the main lane, as their holder knows them."""
+def delivered(keys: Keys, entry_ids: Iterable[str], order_id: str | None = None) -> list[Delivery]:
+    """Deliveries of those entries of the main lane, as their holder knows them; to move one, its order has to be named."""
     return [
-        Delivery(entry, entry.id, 1.0, 1, 1, None, {b"order_id": entry.id.encode()}) for entry in refs(keys, entry_ids)
+        Delivery(entry, order_id or entry.id, 1.0, 1, 1, None, {b"order_id": (order_id or entry.id).encode()})
+        for entry in refs(keys, entry_ids)
     ]
 
 

@@ -8,6 +8,7 @@ delivered again and change nothing.
 import asyncio
 from collections.abc import Iterable
 
+from ingest.domain.delivery import Delivery
 from ingest.domain.result import Finished
 from ingest.flow.availability import until_available
 from ingest.flow.buffer_limit import BufferLimit
@@ -89,16 +90,21 @@ class Acks:
 
     async def _ack(self, written: list[Written]) -> None:
         await self._heartbeats.confirm()
-        ours = [item.delivery for each in written for item in each.stored if self._in_flight.holds(item.delivery)]
-        if ours:
-            if self._queue.keeps_results:
-                await until_available("redis", self._queue.ack_with_results, self._results(written))
-            else:
-                await until_available("redis", self._queue.ack, [delivery.entry for delivery in ours])
-            for delivery in ours:
-                self._in_flight.remove(delivery)
+        for delivery in await until_available("redis", self._send, written):
+            self._in_flight.remove(delivery)
         for each in written:
             self.free(each.stored)
+
+    async def _send(self, written: list[Written]) -> list[Delivery]:
+        """Send the ack of what is still ours. Sent again after a failover, it must not finish another entry that has an ID of theirs."""
+        ours = [item.delivery for each in written for item in each.stored if self._in_flight.holds(item.delivery)]
+        if not ours:
+            return []
+        if self._queue.keeps_results:
+            await self._queue.ack_with_results(self._results(written))
+        else:
+            await self._queue.ack([delivery.entry for delivery in ours])
+        return ours
 
     def _results(self, written: list[Written]) -> list[Finished]:
         return [

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.heartbeat import Heartbeats
@@ -82,6 +82,9 @@ class Reader:
         # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
         # with entries in it.
         self._may_own_more = True
+        # What was claimed since then. That which a bug has ended is pending until its lease ends: claimed again at once, it would
+        # keep everything else waiting.
+        self._claimed_own: set[EntryRef] = set()
         # A predecessor may have died of an entry: claiming it counts. What was in a lost reply was counted then; on a network
         # that loses large replies, the next read is smaller.
         self._is_counted = True
@@ -126,8 +129,11 @@ class Reader:
     async def _left_unfinished(self, count: int) -> list[Delivery]:
         if not self._may_own_more:
             return []
-        own = await self._reclaimer.claim_own(count, counted=self._is_counted)
-        self._may_own_more = bool(own)
+        own = await self._reclaimer.claim_own(count, self._claimed_own, counted=self._is_counted)
+        self._claimed_own.update(delivery.entry for delivery in own)
+        if not own:
+            self._may_own_more = False
+            self._claimed_own.clear()
         return own
 
     async def _read(self, count: int) -> list[Delivery]:
@@ -142,6 +148,7 @@ class Reader:
 
     def _reply_was_lost(self, count: int) -> None:
         self._may_own_more = True
+        self._claimed_own.clear()
         self._is_counted = False
         self._most = max(1, count // 2)
 
@@ -158,6 +165,7 @@ class Reader:
         kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
         if left:
             await self._release(left)
+            self._claimed_own.difference_update(delivery.entry for delivery in left)
         return Batch(kept, is_full, is_isolated=not harmless)
 
     # -- while Redis is unavailable -------------------------------------------------------------------------

@@ -47,9 +47,9 @@ class Reclaimer:
         self._draw = draw
         self._next = 0.0
 
-    async def claim_own(self, count: int, *, counted: bool) -> list[Delivery]:
+    async def claim_own(self, count: int, claimed_before: set[EntryRef], *, counted: bool) -> list[Delivery]:
         """Up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
-        claimed = await self._queue.claim_own(count, self._known(), counted=counted)
+        claimed = await self._queue.claim_own(count, self._known() | claimed_before, counted=counted)
         return self.redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:

@@ -14,14 +14,14 @@ from ingest.queue.constants import PRELUDE
 _PARTS = {
     "enqueue": ("padded", "still_waits", "added_once"),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
-    "reschedule": ("now", "released", "padded", "owned", "order_of", "gone", "erased", "finish_alone", "finish"),
+    "reschedule": ("now", "released", "padded", "order_of", "owned", "gone", "erased", "finish_alone", "finish"),
     "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),
     "dead_letter": (
         "now",
         "released",
         "padded",
-        "owned",
         "order_of",
+        "owned",
         "gone",
         "erased",
         "results",

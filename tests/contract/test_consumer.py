@@ -374,6 +374,27 @@ async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_
     assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["lost", "other"])
 
 
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
+async def test_a_move_finishes_no_other_entry_that_has_the_same_id_and_is_held_here(
+    consumer: Consumer, redis: Redis, keys: Keys, move: str
+) -> None:
+    # The move waited for Redis while this consumer read what a failover has given the ID to.
+    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
+    [lost] = await consumer.read(1, NOW)
+    await redis.delete(keys.stream)
+    await consumer.ensure_group()
+    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    [other] = await consumer.read(1, NOW)
+
+    await WITH_DELIVERY[move](consumer, lost)
+
+    assert await pending(redis, keys) == {"5-1": ("one", 1)}
+    assert await redis.xlen(keys.dead) == 0
+    assert await eventually(lambda: consumer.move_due(10)) == 1
+    assert orders(await consumer.read(2, NOW)) == ["lost"]
+    assert await consumer.ack([other.entry]) == 1
+
+
 @pytest.mark.parametrize("is_lost_first", [False, True])
 async def test_two_orders_whose_entries_had_the_same_id_both_wait_for_their_retries(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool

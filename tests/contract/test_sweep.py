@@ -80,9 +80,9 @@ async def test_what_is_settled_undelivered_or_pending_is_not_put_back(
     acked, dead_lettered, retried, held = await hold(one, redis, keys, *"abcd")
     await redis.xadd(keys.stream, {"order_id": "undelivered"})
     await one.ack(refs(keys, [acked]))
-    (dead,) = delivered(keys, [dead_lettered])
+    (dead,) = delivered(keys, [dead_lettered], "b")
     await one.dead_letter(dead, DeadReason.REJECTED, "no")
-    (later,) = delivered(keys, [retried])
+    (later,) = delivered(keys, [retried], "c")
     await one.reschedule(later, LEASE, 2)
 
     assert await sweep(one, LEASE) == 0
@@ -403,7 +403,7 @@ async def test_a_clock_that_went_back_delays_no_retry_and_hides_no_death(
     held = await hold(one, redis, keys, "a", "b")
     await beats(redis, keys, one, two)
     await redis.hset(keys.clock, "latest", int(((await one.heartbeat(LIFETIME)).now + 3600) * 1000))
-    (later,) = delivered(keys, held[:1])
+    (later,) = delivered(keys, held[:1], "a")
     ahead = (await two.heartbeat(7200)).now
     await has_been_heard_long_enough(redis, keys, "two")
     await one.reschedule(later, 0.0, 2)

@@ -12,7 +12,8 @@ from redelivery import claim_idle, delivered, refs
 from support import eventually
 
 from ingest.assembly import Classes
-from ingest.domain.delivery import Effect, EntryRef
+from ingest.domain.delivery import Delivery, Effect, EntryRef
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
@@ -458,6 +459,75 @@ async def test_a_bug_met_by_one_order_stops_no_other_and_keeps_its_entry(scene: 
     (letter,) = await scene.dead()
     assert (letter["order_id"], letter["reason"]) == ("order-3", "max_deliveries")
     assert_right(await scene.rows(), [order_id for order_id in ids(40) if order_id != "order-3"])
+
+
+async def test_a_bug_met_by_an_order_of_a_lost_reply_stops_no_other_either(scene: Scene) -> None:
+    class Losing(Consumer):
+        has_lost = False
+
+        async def read(self, count: int, block: float) -> list[Delivery]:
+            taken = await super().read(count, block)
+            if taken and not self.has_lost:
+                self.has_lost = True
+                raise QueueUnavailable("the reply was lost")
+            return taken
+
+    requested: list[str] = []
+
+    class Buggy(UpstreamClient):
+        async def fetch(self, request: FetchRequest) -> Fetched:
+            requested.append(request.order_id)
+            if request.order_id == "order-0":
+                raise ZeroDivisionError
+            return await super().fetch(request)
+
+    await scene.enqueue(*ids(20))
+
+    classes = Classes(consumer=Losing, upstream=Buggy)
+    async with scene.worker(classes=classes, concurrency=1, claim_idle=1, max_deliveries=2):
+        await scene.stored_at_least(19)
+        await scene.finished()
+
+    (letter,) = await scene.dead()
+    assert (letter["order_id"], letter["reason"]) == ("order-0", "max_deliveries")
+    assert requested.count("order-0") == 2
+
+
+async def test_an_ack_that_is_sent_again_after_a_failover_leaves_another_entry_with_the_same_id_pending(
+    scene: Scene,
+) -> None:
+    acked: list[EntryRef] = []
+
+    class Failing(Consumer):
+        """Its first ack meets a failover to a server that is behind: in its data, and in its clock."""
+
+        has_failed = False
+
+        async def ack(self, entries: Sequence[EntryRef]) -> int:
+            if not self.has_failed:
+                self.has_failed = True
+                await scene.redis.delete(scene.keys.stream)
+                scene.api.behave(latency="30")
+                await scene.redis.xadd(scene.keys.stream, {"order_id": "after"}, id="5-1")
+                await eventually(is_requested)
+                await scene.add(order_id="last", document=document("last"))
+                raise QueueUnavailable("the connection was lost before the call")
+            count = await super().ack(entries)
+            acked.extend(entries)
+            return count
+
+    async def is_requested() -> bool:
+        return "after" in scene.api.stats().by_id
+
+    async def is_last_acked() -> bool:
+        return bool({entry.id for entry in acked} - {"5-1"})
+
+    await scene.redis.xadd(scene.keys.stream, {"order_id": "before"}, id="5-1")
+
+    async with scene.worker(classes=Classes(consumer=Failing)):
+        await eventually(is_last_acked)
+
+        assert [entry_id for entry_id, _ in await scene.redis.xrange(scene.keys.stream)] == [b"5-1"]
 
 
 # -- what is stored -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
+import pytest
 from fakes.group import MemoryGroup
 from fakes.queue import MemoryQueue
 from fakes.store import MemoryStore
@@ -227,6 +228,32 @@ async def test_an_ack_whose_reply_was_lost_is_sent_again_and_what_came_meanwhile
 
         assert len(process.in_flight) == 0
         assert process.acks == 4
+
+
+@pytest.mark.parametrize("keeps_results", [False, True])
+@virtual_time
+async def test_an_ack_that_is_sent_again_after_a_failover_finishes_no_other_entry_with_the_same_id(
+    *, keeps_results: bool
+) -> None:
+    async with settling(keeps_results=keeps_results) as process:
+        call = "ack_with_results" if keeps_results else "ack"
+        process.group.refused[call] = 1_000
+        before = process.group.add_entry({b"order_id": b"before"}, "5-1")
+        [stored] = await process.queue.read(1, 0)
+        process.in_flight.start(stored, asyncio.sleep(0))
+        await process.settle(stored)
+        await until(lambda: process.group.calls[call] > 0)
+        process.group.lose(before)
+        after = process.group.add_entry({b"order_id": b"after"}, "5-1")
+        [processed] = await process.queue.read(1, 0)
+        process.in_flight.start(processed, asyncio.sleep(60))
+        process.group.refused[call] = 0
+
+        await until(lambda: process.buffer._rows_taken == 0)
+
+        assert process.group.holds("one") == [after]
+        assert process.in_flight.holds(processed)
+        assert process.group.results == []
 
 
 @virtual_time

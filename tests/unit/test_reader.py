@@ -72,6 +72,14 @@ class Source:
         return [asked for asked in self.asked if asked[0] == kind]
 
 
+class Unsettled(Source):
+    """A queue whose own entries stay pending when they are claimed: nothing is settled."""
+
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
+        self.asked.append(("claim_own", count, counted))
+        return [entry for entry in self.own if entry.entry not in known][:count]
+
+
 class Process:
     """What one process reads, and holds."""
 
@@ -150,6 +158,38 @@ async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None
     source.largest = 10**6
 
     assert [entry.entry.id for entry in await process.read_all(1, 10)] == ["1-0"]
+
+
+async def test_what_fails_at_once_is_not_claimed_again_before_others_are_read() -> None:
+    source = Unsettled(undelivered=[delivery(1)], largest=0)
+    process = Process(source)
+    await process.read(10)
+    source.largest = 10**6
+    source.undelivered = [delivery(2)]
+
+    # Nothing of it is in flight any more when the next is read: a bug has ended it.
+    taken = [[entry.entry.id for entry in (await process.read(10)).deliveries] for _ in range(3)]
+
+    assert taken == [["1-0"], ["2-0"], []]
+
+
+async def test_what_was_claimed_and_not_handed_over_is_claimed_again() -> None:
+    class Refusing(Unsettled):
+        is_refusing = True
+
+        async def release(self, deliveries: Sequence[Delivery]) -> int:
+            if self.is_refusing:
+                raise QueueUnavailable("the connection was lost before the call")
+            return await super().release(deliveries)
+
+    source = Refusing(own=[delivery(1), delivery(2, count=5)])
+    process = Process(source)
+    assert (await process.read(10)).deliveries == []
+    source.is_refusing = False
+
+    [taken] = (await process.read(2)).deliveries
+
+    assert taken.entry.id == "1-0"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,25 @@ async def test_a_bug_met_by_one_delivery_stops_no_others_and_its_entry_comes_aga
     assert place.upstream.requested.count("bug") == 4
 
 
+@virtual_time
+async def test_a_bug_met_by_a_delivery_of_a_lost_reply_stops_no_others_either() -> None:
+    place = Workplace()
+    place.upstream.faults = {"bug": ZeroDivisionError()}
+    place.upstream.latency = 0.01
+
+    async with place.worker(concurrency=1, max_deliveries=4):
+        await until(lambda: place.group.calls["read"])
+        place.group.lost_replies["read"] = 1
+        place.group.add("bug", *order_ids(10))
+        await until(lambda: len(place.store.rows) == 10)
+        requested = place.upstream.requested.count("bug")
+        await until(lambda: place.group.dead, within=3_600)
+
+    # In what was lost with a reply it was delivered once already, uncounted by the claim.
+    assert requested == 1
+    assert [(dead.order_id, dead.reason) for dead in place.group.dead] == [("bug", DeadReason.MAX_DELIVERIES)]
+
+
 # -- what others leave ------------------------------------------------------------------------------------------
 
 

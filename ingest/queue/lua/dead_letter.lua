@@ -4,10 +4,10 @@
 -- ARGV: group, consumer, entry ID, age of results in ms, events, fields
 -- returns: 1 if moved, 2 if the entry is gone and nothing was written, 0 if it is not moved
 local fields = {unpack(ARGV, 6)}
-if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3]) then
-  return is_gone(KEYS[1], ARGV[1], ARGV[3], order_of(fields)) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
-end
 local order = order_of(fields)
+if not is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3], order) then
+  return is_gone(KEYS[1], ARGV[1], ARGV[3], order) and redis.call('EXISTS', KEYS[4]) == 0 and 2 or 0
+end
 local erased = is_erased(KEYS[6], order)
 if KEYS[7] then
   trim_results(KEYS[7], ARGV[4])

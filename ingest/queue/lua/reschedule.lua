@@ -7,7 +7,7 @@
 -- returns: 1 if moved, 2 if it was gone and waits now, 0 if it is not moved
 local fields = {unpack(ARGV, 6)}
 local order = order_of(fields)
-local owned = is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+local owned = is_owned(KEYS[1], ARGV[1], ARGV[2], ARGV[3], order)
 if not owned and (redis.call('EXISTS', KEYS[4]) == 1 or not is_gone(KEYS[1], ARGV[1], ARGV[3], order)) then
   return 0
 end
