@@ -61,14 +61,17 @@ def directory_of(family: list[psutil.Process]) -> Path:
     return directory
 
 
-def test_stores_every_order_once_and_says_so(demo: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stores_every_order_once_says_so_and_keeps_the_servers_until_the_printed_command_stops_them(
+    demo: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / ".env").write_text("INGEST_POSTGRES_DSN=nonsense\n")
     monkeypatch.chdir(tmp_path)
 
-    done = demo.run("demo", "--orders", "300", "--concurrency", "50", "--json", timeout=110)
+    done = demo.run("demo", "--orders", "300", "--concurrency", "50", "--keep", "--json", timeout=110)
 
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
+    assert_kept_until_stopped(report["kept"], orders=300)
     assert report["good"] is True
     assert (report["orders"], report["stored"], report["compared"]) == (300, 300, 300)
     for fault in ("lost", "unfinished", "unexpected", "dead", "written_twice", "wrong", "fetched_twice"):
@@ -139,10 +142,8 @@ def test_names_the_log_of_workers_that_died(demo: Cli) -> None:
     eventually_sync(lambda: not any(map(is_alive, family)))
 
 
-def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: Cli) -> None:
-    done = demo.run("demo", "--orders", "20", "--keep", "--json", timeout=110)
-    assert done.returncode == 0, done.stderr
-    kept = json.loads(done.stdout)["kept"]
+def assert_kept_until_stopped(kept: dict[str, str], orders: int) -> None:
+    """Whether the servers are reachable, until the printed command stops them."""
     ports = [urlsplit(kept[name]).port for name in ("postgres_dsn", "redis_url", "upstream_url")]
 
     try:
@@ -153,7 +154,7 @@ def test_keeps_the_servers_reachable_until_the_printed_command_stops_them(demo: 
     finally:
         stopped = subprocess.run(kept["stop_command"], shell=True, capture_output=True, text=True, check=False)
 
-    assert stored == 20
+    assert stored == orders
     assert (stopped.returncode, stopped.stderr) == (0, "")
     assert not Path(kept["stop_command"].rpartition(" ")[2]).exists()
     eventually_sync(lambda: not any(map(is_listened_on, ports)))

@@ -21,7 +21,8 @@ def bench() -> Iterator[Cli]:
 
 
 def test_every_case_is_answered_right(bench: Cli, tmp_path: Path) -> None:
-    size = ("--clients", "5", "--seconds", "0.2")
+    # A streamed request of several pipelines to Redis.
+    size = ("--clients", "5", "--seconds", "0.2", "--streamed", "2000")
 
     done = bench.run("bench", "http", *size, "--output", str(tmp_path / "out"), "--json", timeout=110)
 
@@ -32,6 +33,9 @@ def test_every_case_is_answered_right(bench: Cli, tmp_path: Path) -> None:
     assert all(run["answered"] > 0 and run["errors"] == 0 for run in runs)
     assert all(0 < run["p50_ms"] <= run["p999_ms"] <= run["longest_ms"] for run in runs)
     assert all(run["server_cpu_us_per_request"] > 0 and run["peak_pss_mb"] > 0 for run in runs)
+    ndjson = next(run for run in runs if run["case"] == "ndjson")
+    assert ndjson["operation"] == "POST, 2,000 orders streamed"
+    assert ndjson["orders_per_second"] == 2000 * ndjson["requests_per_second"]
     assert [len(table["rows"]) for table in report["tables"]] == [len(CASES), len(CASES)]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
         "http.md", "http.json", "http.svg", "http.png", "http-latency.svg", "http-latency.png",

@@ -72,11 +72,13 @@ class WorkerCommand(Command):
         self.signal(signal.SIGTERM)
 
     def children(self) -> list[psutil.Process]:
-        """Its worker processes, in a fixed order."""
+        """Its worker processes, in a fixed order; not the one that reads its settings before, without which it cannot start."""
+        started = {event["pid"] for event in events_of(self.log) if event["event"] == "process_started"}
         try:
-            return sorted(psutil.Process(self.pid).children(), key=lambda child: child.pid)
+            children = psutil.Process(self.pid).children()
         except psutil.NoSuchProcess:
             return []
+        return sorted((child for child in children if child.pid in started), key=lambda child: child.pid)
 
 
 @dataclass
@@ -166,11 +168,7 @@ class Stage:
     def events(self) -> Iterator[dict[str, Any]]:
         """All that the workers have logged; a line that is no event has the name `unreadable`."""
         for log in sorted(self.logs.glob("worker-*.log")):
-            for line in log.read_text(errors="replace").splitlines():
-                try:
-                    yield json.loads(line) | {"log": log.name}
-                except json.JSONDecodeError:
-                    yield {"event": "unreadable", "line": line, "log": log.name}
+            yield from events_of(log)
 
     def _start(self, *arguments: str, log: str) -> WorkerCommand:
         command = WorkerCommand(
@@ -189,6 +187,15 @@ class Stage:
         file.touch(mode=0o600)
         with file.open("a") as lines:
             lines.writelines(f"{name}='{value}'\n" for name, value in settings.items())
+
+
+def events_of(log: Path) -> Iterator[dict[str, Any]]:
+    """All that one command has logged; a line that is no event has the name `unreadable`."""
+    for line in log.read_text(errors="replace").splitlines():
+        try:
+            yield json.loads(line) | {"log": log.name}
+        except json.JSONDecodeError:
+            yield {"event": "unreadable", "line": line, "log": log.name}
 
 
 class Api:

@@ -430,10 +430,10 @@ async def test_a_message_that_was_delivered_too_often_is_taken_for_poison_and_no
         poison, unlucky = await dead.read(10, 1.0)
     for delivery, deliveries in ((poison, 5), (unlucky, 4)):
         await scene.redis.xclaim(
-            scene.keys.stream, GROUP, "dead", 0, [delivery.entry.id], idle=60_000, retrycount=deliveries, justid=True
+            scene.keys.stream, GROUP, "dead", 0, [delivery.entry.id], idle=6_000, retrycount=deliveries, justid=True
         )
 
-    async with scene.worker(claim_idle=60, max_deliveries=5):
+    async with scene.worker(claim_idle=6, max_deliveries=5):
         await scene.finished()
 
     (letter,) = await scene.dead()

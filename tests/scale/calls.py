@@ -91,7 +91,7 @@ class Calls:
             main = _Position(self._keys.stream, self._keys.settled)
             for name, part in (("main lane", scanner._lane(main)), ("retries", scanner._retries())):
                 async with meter.call(f"reconcile: a page of the {name}"), aclosing(part) as pages:
-                    async for _ in _first(100, pages):
+                    async for _ in _first(_MOST_SAMPLES, pages):
                         pass
 
     # -- one process's own work -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from ingest.bench.clients import SHARES, Load, Measured
 from ingest.bench.errors import BenchFailed
-from ingest.bench.http.operations import GET, NDJSON, POST, PUT, Operation, stored_ids
+from ingest.bench.http.operations import GET, NDJSON, POST, PUT, STREAMED, Operation, stored_ids, streaming
 from ingest.bench.http.servers import SERVERS, serving
 from ingest.bench.machine import Machine
 from ingest.bench.panels import OTHER, OURS, PALETTE, WARN, Bars, Chart, Lines, Series
@@ -73,12 +73,14 @@ class Plan:
         clients: connections that each send the next request when the last one is answered.
         processes: of each server.
         seconds: for which each case is measured.
+        streamed: orders of one streamed request.
     """
 
     cases: Sequence[str]
     clients: int
     processes: int
     seconds: float
+    streamed: int = STREAMED
 
 
 def run(plan: Plan) -> Findings:
@@ -107,6 +109,8 @@ def run(plan: Plan) -> Findings:
 
 def _measure(on: Stage, plan: Plan, case: str) -> Row:
     server, operation = CASES[case]
+    if operation is NDJSON:
+        operation = streaming(plan.streamed)
     clients = on.program("ingest.bench.clients")
     with serving(on, server, plan.processes) as (port, parts):
         count = min(plan.clients, operation.clients or plan.clients)

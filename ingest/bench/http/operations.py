@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from ingest.bench.clients import Request, http_request
@@ -10,7 +11,7 @@ from ingest.lab.upstream.samples import sample_orders
 
 _DISTINCT = 10_000
 STREAMED = 100_000
-"""Orders of one streamed request."""
+"""Orders of one streamed request, unless others are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ def _post() -> list[Request]:
     ]
 
 
-def _ndjson() -> list[Request]:
-    body = b"".join(b"BENCH-%d\n" % number for number in range(STREAMED))
+def _ndjson(orders: int) -> list[Request]:
+    body = b"".join(b"BENCH-%d\n" % number for number in range(orders))
     sent = http_request("POST", "/v1/orders", body, content_type="application/x-ndjson")
-    return [Request(sent, 202, b'{"accepted":%d,' % STREAMED)]
+    return [Request(sent, 202, b'{"accepted":%d,' % orders)]
 
 
 def _get() -> list[Request]:
@@ -63,7 +64,12 @@ def _json(method: str, path: str, body: bytes) -> bytes:
     return http_request(method, path, body, content_type="application/json")
 
 
+def streaming(orders: int) -> Operation:
+    """Announce this many orders with each request."""
+    return Operation(f"POST, {orders:,} orders streamed", partial(_ndjson, orders), orders=orders, clients=4)
+
+
 POST = Operation("POST, one order", _post, limit_ms=150)
-NDJSON = Operation(f"POST, {STREAMED:,} orders streamed", _ndjson, orders=STREAMED, clients=4)
+NDJSON = streaming(STREAMED)
 GET = Operation("GET", _get, limit_ms=100)
 PUT = Operation("PUT, a whole order", _put, limit_ms=200)

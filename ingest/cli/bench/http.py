@@ -23,6 +23,9 @@ def http(
     clients: Annotated[int, typer.Option(help="Connections.", min=1, max=5_000)] = 200,
     processes: Annotated[int, typer.Option(help="Processes of each server.", min=1, max=64)] = 1,
     seconds: Annotated[float, typer.Option(help="Length of each measurement.", min=0.1, max=3600)] = 30.0,
+    streamed: Annotated[
+        int, typer.Option(help="Orders of one streamed request, of the case ndjson.", min=1, max=100_000)
+    ] = 100_000,
     case: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,4 +46,4 @@ def http(
     if unknown := next((name for name in case or () if name not in CASES), None):
         raise typer.BadParameter(f"{unknown!r} is none of {', '.join(CASES)}", param_hint="--case")
     chosen = tuple(name for name in CASES if not case or name in case)
-    publish(partial(run, Plan(chosen, clients, processes, seconds)), output, as_json=as_json)
+    publish(partial(run, Plan(chosen, clients, processes, seconds, streamed)), output, as_json=as_json)
