@@ -65,7 +65,7 @@ class HostSession:
         return False
 
     def connecting_failed(self, offered: ssl.SSLSession | None) -> None:
-        """Stop offering this session, as the offer may be the reason; offer no other, unless the server has accepted offers before.
+        """Stop the offer, as it may be the reason, and offer nothing else unless the server has accepted offers before.
 
         Args:
             offered: what there was to offer when the connection was begun.
