@@ -4,20 +4,24 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from integration.scene import Scene, assert_right, ids
+from integration.scene import Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt
 from proxy import Proxy
 from servers.pgbouncer import temporary_pooler
 from servers.postgres_sites import SITE_KINDS, Site, SiteKind
 from support import closing_cli, connected, eventually, with_database
 
+from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.operations.relay import Relay
 from ingest.queue.producer import Producer
 from ingest.store.connection import is_behind_pooler
+from ingest.store.orders import OrderStore
 from ingest.store.outbox import Outbox
 from ingest.store.outbox_schema import create_outbox
 from ingest.store.schema import migrate, migrations
@@ -26,6 +30,7 @@ from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
 pytestmark = pytest.mark.long
 
 TABLE = "order_outbox"
+LINE = b'{"sku":"85123A","description":"WHITE HANGING HEART T-LIGHT HOLDER","quantity":6,"unit_price":"2.55"}'
 
 
 @pytest.fixture(scope="module", params=SITE_KINDS, ids=lambda kind: kind.name)
@@ -54,6 +59,27 @@ async def scene(databases: tuple[str, str], redis_url: str, queue_name: str) -> 
 
 async def test_a_pooler_is_recognized(site: Site) -> None:
     assert await is_behind_pooler(site.dsn) == (site.pooler is not None)
+
+
+@pytest.mark.parametrize("chosen", [None, "pglz"])
+async def test_long_orders_are_compressed_with_lz4_where_the_server_has_it_and_nobody_has_chosen(
+    site: Site, databases: tuple[str, str], chosen: str | None
+) -> None:
+    used, direct = databases
+    await migrate(used, migrations())
+    async with connected(direct) as sql:
+        methods = await sql.fetchval("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
+        if chosen is not None:
+            database = urlsplit(direct).path.lstrip("/")
+            await sql.execute(f"ALTER DATABASE {database} SET default_toast_compression = '{chosen}'")
+
+        async with OrderStore.open(used) as store:
+            body = document("long").replace(b'"lines":[', b'"lines":[' + b",".join([LINE] * 40) + b",")
+            await store.upsert([OrderRow.of(decode_order(body, "long"), datetime.now(UTC), 1, 0.0)])
+
+        used_method = await sql.fetchval("SELECT pg_column_compression(lines) FROM orders")
+    has_lz4 = "lz4" in methods and site.pooler is None
+    assert used_method == ("lz4" if has_lz4 and chosen is None else "pglz")
 
 
 async def test_more_workers_than_connections_of_the_pool_store_every_order(
