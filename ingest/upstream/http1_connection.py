@@ -32,6 +32,7 @@ class Http1Connection(asyncio.Protocol):
         heard_at: when something was last sent or received, by the loop's clock.
         deadline: until when the request has to be answered.
         is_open: whether requests may be sent.
+        on_dropped: called if the server closes the connection instead of answering its first request.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Http1Connection(asyncio.Protocol):
         "deadline",
         "heard_at",
         "is_open",
+        "on_dropped",
     )
 
     def __init__(
@@ -63,6 +65,7 @@ class Http1Connection(asyncio.Protocol):
         self._unread = 0
         self.heard_at = self.deadline = 0.0
         self.is_open = self._is_reused = False
+        self.on_dropped: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
@@ -136,6 +139,8 @@ class Http1Connection(asyncio.Protocol):
             if exc is None and self._parser.end_of_file() and self._is_end_authentic():
                 self._answer()
             else:
+                if self.on_dropped is not None and not (self._is_reused or self._parser.has_begun):
+                    self.on_dropped()
                 self.fail(self._lost(exc))
         self._on_end(self)
 

@@ -151,7 +151,7 @@ class NativeTransport:
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
             if session is not None:
-                session.connecting_failed(offered)
+                session.connection_failed(offered)
             raise _not_connected(error) from error
         if self._closed is not None:  # nobody would close this connection, or end its request
             connected.abort()
@@ -159,6 +159,8 @@ class NativeTransport:
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
+        if session is not None and offered is not None:
+            connected.on_dropped = partial(session.connection_failed, offered)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected

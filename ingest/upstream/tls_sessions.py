@@ -51,7 +51,6 @@ class HostSession:
 
     def look_at(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None, *, is_last: bool) -> bool:
         """Take the session of a connection that has had a full handshake; returns whether to look again."""
-        self._is_tolerated |= offered is not None
         if self._is_given_up or self.offered is not offered or tls.session_reused:
             return False
         session = tls.session if tls.version() == "TLSv1.3" else None
@@ -64,8 +63,12 @@ class HostSession:
             return True
         return False
 
-    def connecting_failed(self, offered: ssl.SSLSession | None) -> None:
-        """Stop the offer, as it may be the reason, and offer nothing else unless the server has accepted offers before.
+    def answered(self, offered: ssl.SSLSession | None) -> None:
+        """A connection that offered this session has received data: the server copes with offers."""
+        self._is_tolerated |= offered is not None
+
+    def connection_failed(self, offered: ssl.SSLSession | None) -> None:
+        """Stop the offer, as it may be the reason, and offer nothing else unless the server has answered after an offer before.
 
         Args:
             offered: what there was to offer when the connection was begun.
@@ -138,8 +141,10 @@ def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
             try:
                 data = read(self, len, buffer)
             except ssl.SSLWantReadError:
-                self._is_watched = self._look(is_last=False)
+                self._is_watched = self._look(is_last=False) or self._offered is not None
                 raise
+            if data and self._host is not None:
+                self._host.answered(self._offered)
             self._is_watched = self._look(is_last=True)
             return data
 

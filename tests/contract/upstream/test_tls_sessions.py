@@ -82,7 +82,7 @@ async def test_of_many_connections_at_once_most_wait_until_the_first_ones_have_a
     await asyncio.sleep(0)
     waiting = [task for task in first if not task.done()]
 
-    host.connecting_failed(None)
+    host.connection_failed(None)
     await asyncio.wait_for(asyncio.gather(*first), 15)
 
     assert 0 < len(waiting) < MANY
@@ -283,6 +283,29 @@ async def test_a_server_that_no_longer_copes_with_offers_gets_full_handshakes_so
 
     assert resumed[:2] == [False, True]
     assert outcomes[4:] == [b"{}"] * 4
+
+
+async def test_a_server_that_continues_sessions_and_then_closes_without_an_answer_gets_full_handshakes_soon(
+    server_tls: ssl.SSLContext,
+) -> None:
+    """As a server behind a proxy that ends TLS, and keeps sessions for servers that are gone."""
+    noted = noting([])
+
+    async def answer(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:
+        if writer.get_extra_info("ssl_object").session_reused:
+            writer.close()
+        else:
+            await noted(head, reader, writer)
+
+    outcomes: list[bytes | None] = []
+    async with serving(answer, server_tls) as port, opened(OPTIONS) as transport:
+        for _ in range(6):
+            try:
+                outcomes.append(await transport.send(f"https://localhost:{port}/", {}))
+            except NoResponse:
+                outcomes.append(None)
+
+    assert outcomes == [b"{}", None, *[b"{}"] * 4]
 
 
 async def test_certificates_are_verified_again_after_a_while(server_tls: ssl.SSLContext) -> None:
