@@ -110,6 +110,7 @@ def test_the_service_and_bare_loops_are_measured_side_by_side_and_every_order_is
         assert 0 < run["redis_bytes_per_queued_order"] < 1_000
     assert json.loads((tmp_path / "pipeline.json").read_text()) == said
     assert any("over HTTPS" in note for note in said["notes"]) == bool(transport)
+    assert any("with real orders, 2 KB in the mean" in note for note in said["notes"]), "2,000 of those bundled"
     assert "| service   |" in (tmp_path / "pipeline.md").read_text()
     assert (tmp_path / "pipeline.png").read_bytes().startswith(b"\x89PNG")
 

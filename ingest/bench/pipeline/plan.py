@@ -24,7 +24,7 @@ class Plan:
     Attributes:
         orders: to enqueue, all different.
         latency: of the external API, as `ingest upstream` takes it.
-        order_bytes: approximate length of each order's document; 0 for real orders as they are, with a mean of 2 KB.
+        order_bytes: approximate length of the documents of orders that are not bundled; 0: that of any bundled one.
         in_flight: most orders in flight, over all processes.
         processes: worker processes of the service.
         rate: orders per second that arrive, as a Poisson process; 0 for all of them at once.

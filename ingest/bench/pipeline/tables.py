@@ -6,6 +6,7 @@ from ingest.bench.panels import OTHER, OURS, PALETTE, Bars, Chart, Series
 from ingest.bench.pipeline.figures import Figures, worst
 from ingest.bench.pipeline.plan import BARE, GO, GO_JSON, SERVICE, Plan
 from ingest.bench.report import Cell, Column, Table
+from ingest.lab.upstream.samples import sample_orders
 
 _CONTENDER = Column("contender", "contender")
 _SPEED = (
@@ -165,7 +166,11 @@ def _service(plan: Plan) -> list[str]:
 
 
 def _size(plan: Plan) -> str:
-    return f"with about {plan.order_bytes:,} bytes" if plan.order_bytes else "with real orders, 2 KB in the mean"
+    if not plan.order_bytes or plan.orders <= len(sample_orders()):
+        return "with real orders, 2 KB in the mean"
+    return (
+        f"with {len(sample_orders()):,} real orders, 2 KB in the mean, and others of about {plan.order_bytes:,} bytes"
+    )
 
 
 def _transport(plan: Plan) -> str:

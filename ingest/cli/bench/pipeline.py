@@ -40,7 +40,9 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     order_bytes: Annotated[
         int,
         _option(
-            _LOAD, "Approximate length of an order's document; 0: real orders as they are, with a mean of 2 KB.", min=0
+            _LOAD,
+            "Approximate length of the documents after the first 10,000, which are real orders with a mean of 2 KB; 0: of any length.",
+            min=0,
         ),
     ] = 1_000,
     tls: Annotated[bool, _option(_LOAD, "The external API over HTTPS.")] = False,
