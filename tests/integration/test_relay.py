@@ -260,6 +260,22 @@ async def test_two_relays_take_turns_and_keep_the_order(shop: Shop) -> None:
     assert await shop.queued() == names
 
 
+async def test_two_relays_take_turns_whatever_isolation_is_the_default_of_the_database(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = await shop.sql.fetchval("SELECT current_database()")
+    await shop.sql.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'repeatable read'")
+    names = [f"A-{number}" for number in range(400)]
+    await shop.add(*names)
+
+    async with shop.relaying(batch=20), shop.relaying(batch=20):
+        await shop.until_empty()
+
+    assert await shop.queued() == names
+    output = capsys.readouterr()
+    assert "relay_waits" not in output.out + output.err
+
+
 async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: Shop) -> None:
     await shop.add("A-1")
     entered = asyncio.Event()
