@@ -149,6 +149,9 @@ class Relay:
 
     async def _announce_row(self, row: OutboxRow) -> _Outcome:
         """Announce a row, if that is possible."""
+        if row.announcement is None:
+            # One key for all such rows would make duplicates of them, which are deleted.
+            return "announcement is null: leave it out, the table has a default"
         try:
             await self._announcer.try_enqueue(
                 _order(row), idempotency_key=f"outbox:{row.announcement}", express=row.express

@@ -36,7 +36,7 @@ class OutboxRow:
 
     Attributes:
         number: its `id`.
-        announcement: the UUID that identifies it, whatever becomes of the table.
+        announcement: the UUID that identifies it, whatever becomes of the table; None in a table that was altered.
         order_id: as the program wrote it.
         document: the order itself, as JSON; None if there is none, or it is too long.
         document_bytes: the length of the document.
@@ -44,7 +44,7 @@ class OutboxRow:
     """
 
     number: int
-    announcement: str
+    announcement: str | None
     order_id: str
     document: str | None
     document_bytes: int

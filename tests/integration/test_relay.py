@@ -205,6 +205,22 @@ async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: 
         await shop.until_queued("A-1", "A-2", "A-4", "A-5", "A-6")
 
 
+async def test_rows_without_an_identity_are_marked_rather_than_taken_for_one_another(shop: Shop) -> None:
+    await shop.sql.execute("ALTER TABLE order_outbox ALTER announcement DROP NOT NULL")
+    await shop.sql.execute("INSERT INTO order_outbox (order_id, announcement) VALUES ('A-1', NULL), ('A-1', NULL)")
+    await shop.add("A-2")
+
+    async with shop.relaying():
+        await shop.until_queued("A-2")
+
+        async def marked() -> list[Any]:
+            rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox")
+            return [tuple(row) for row in rows] if len(rows) == 2 else []
+
+        why = "announcement is null: leave it out, the table has a default"
+        assert await eventually(marked) == [("A-1", why), ("A-1", why)]
+
+
 async def test_documents_and_lanes_are_kept(shop: Shop) -> None:
     pushed = {"id": "A-1", "total": "2.50"}
     await shop.sql.execute(
