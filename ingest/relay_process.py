@@ -87,6 +87,7 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
         relay = Relay(
             partial(Outbox.open, dsn, settings.outbox_table),
             producer,
+            backlog_limit=settings.backlog_limit,
             batch=settings.outbox_batch,
             poll_interval=settings.outbox_poll_interval,
             metrics=metrics,

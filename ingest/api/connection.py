@@ -104,6 +104,9 @@ class Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what is no request that we can read; what it was is neither answered nor logged."""
         del message
+        if isinstance(exc, ConnectionError) and self.transport is None:
+            # The client has gone in the middle of its request: aiohttp ends the connection.
+            raise exc
         if status >= 500:
             _log.error("request_failed", exc_info=exc)
             problem = Problem(500, "internal_error", "an unexpected error; it has been logged")

@@ -13,7 +13,7 @@ from typing import Protocol
 from multidict import MultiMapping
 
 from ingest.api.problems import Problem
-from ingest.api.queueing import busy, key_reused, unavailable
+from ingest.api.queueing import busy, key_reused, problem_of
 from ingest.domain.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.idempotent_calls import Begun, Done, IdempotentCalls, Running
@@ -115,7 +115,7 @@ class Idempotency:
         try:
             return await self._calls.begin(name)
         except QueueUnavailable as error:
-            raise unavailable(error.retry_after) from error
+            raise problem_of(error) from error
 
     async def _run(self, call: Begun, payload: Payload, work: Work) -> Accepted:
         done: tuple[str, Accepted] | None = None

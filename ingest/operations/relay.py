@@ -7,15 +7,16 @@ process dies here, or an answer of either server is lost, rows are announced aga
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import chain
 from typing import Protocol
 
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable, UserError
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
-from ingest.queue.submission import Orders
+from ingest.queue.submission import OVERHEAD, Orders, most_in_a_step, parts_of
 from ingest.store.outbox import Announced, Outbox, OutboxRow
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.relay_metrics import RelayMetrics
@@ -26,8 +27,12 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 2.0
 # Counting what waits takes PostgreSQL up to a tenth of a second.
 _COUNT_EVERY = 5.0
+# Of the steps in one transaction, in seconds: PostgreSQL ends one that lasts a minute, and all of it would be announced again.
+_LONGEST_ROUND = 10.0
 
 OpenOutbox = Callable[[], AbstractAsyncContextManager[Outbox]]
+# None: the row is announced; else why it never can be, or why not now.
+_Outcome = str | Unavailable | None
 
 
 class Announcer(Protocol):
@@ -43,9 +48,11 @@ class Relay:
     Args:
         open_outbox: connects to it.
         announcer: takes orders into the queue.
+        backlog_limit: of the announcer; 0 for none.
         batch: rows in a transaction.
         poll_interval: seconds between two looks at an outbox that has told of nothing.
         metrics: counts.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -53,15 +60,19 @@ class Relay:
         open_outbox: OpenOutbox,
         announcer: Announcer,
         *,
+        backlog_limit: int,
         batch: int,
         poll_interval: float,
         metrics: RelayMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._open = open_outbox
         self._announcer = announcer
+        self._backlog_limit = backlog_limit
         self._batch = batch
         self._poll_interval = poll_interval
         self._metrics = metrics
+        self._clock = clock
         self._has_been_open = False
         self._problem = ""
         self._failures = 0
@@ -104,11 +115,10 @@ class Relay:
                 await _first_of(stop, outbox.changed, self._poll_interval)
 
     async def _announce(self, rows: Sequence[OutboxRow]) -> Announced:
-        """Announce rows in their order: concurrent calls of a producer are sent in that of their arrival."""
-        outcomes = await asyncio.gather(*map(self._announce_row, rows))
+        lanes = [[row for row in rows if row.express is express] for express in (False, True)]
         done, refused = [], {}
         unavailable = None
-        for row, outcome in zip(rows, outcomes, strict=True):
+        for row, outcome in chain(*await asyncio.gather(*map(self._announce_lane, lanes))):
             if outcome is None:
                 done.append(row.number)
             elif isinstance(outcome, str):
@@ -117,8 +127,31 @@ class Relay:
                 unavailable = unavailable or outcome
         return Announced(done, refused, unavailable)
 
-    async def _announce_row(self, row: OutboxRow) -> str | Unavailable | None:
-        """None, or why the row can never be announced, or why not now."""
+    async def _announce_lane(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
+        """Announce rows in their order: concurrent calls of a producer are sent in that of their arrival.
+
+        None behind a row for which there is no room: for the next step there may be some again.
+        """
+        outcomes: list[tuple[OutboxRow, _Outcome]] = []
+        ends = self._clock() + _LONGEST_ROUND
+        for step in self._steps(rows):
+            found = await asyncio.gather(*map(self._announce_row, step))
+            outcomes += zip(step, found, strict=True)
+            if self._clock() >= ends or any(isinstance(outcome, Unavailable) for outcome in found):
+                break
+        return outcomes
+
+    def _steps(self, rows: Sequence[OutboxRow]) -> Iterable[Sequence[OutboxRow]]:
+        """What is announced together: where there is always room, all, so that steps wait for the same disk."""
+        if not self._backlog_limit:
+            return [rows]
+        return parts_of(rows, most_in_a_step(self._backlog_limit), lambda row: OVERHEAD + row.document_bytes)
+
+    async def _announce_row(self, row: OutboxRow) -> _Outcome:
+        """Announce a row, if that is possible."""
+        if row.announcement is None:
+            # One key for all such rows would make duplicates of them, which are deleted.
+            return "announcement is null: leave it out, the table has a default"
         try:
             await self._announcer.try_enqueue(
                 _order(row), idempotency_key=f"outbox:{row.announcement}", express=row.express
@@ -139,10 +172,10 @@ class Relay:
             _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))
 
     async def _count(self, outbox: Outbox) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if now - self._counted_at >= _COUNT_EVERY:
             backlog = await outbox.backlog()
-            self._counted_at = time.monotonic()
+            self._counted_at = self._clock()
             self._metrics.pending.set(backlog.rows)
             self._metrics.lag.set(backlog.oldest_age)
 

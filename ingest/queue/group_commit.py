@@ -132,8 +132,10 @@ class GroupCommit:
     def _end(self, error: Exception) -> None:
         self._sending = None
         self._slot.fail(error)
-        for call in self._pending:
-            call.fail(error)
+        # Taken out, so that who waits for room does not wait indefinitely.
+        while calls := self._pending.take_batch():
+            for call in calls:
+                call.fail(error)
 
     async def _commit(self, slot: Slot, batch: Sequence[Call]) -> None:
         """Send a batch until it is added, refused, or nobody waits for it."""

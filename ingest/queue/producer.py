@@ -23,7 +23,7 @@ from ingest.queue.keys import Keys, Lane
 from ingest.queue.overlapping_commit import OverlappingCommit
 from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout
 from ingest.queue.proofs import Proofs
-from ingest.queue.submission import BATCH, Orders, Submission, single, submissions
+from ingest.queue.submission import BATCH, Orders, Submission, most_in_a_step, single, submissions
 
 __all__ = ["BATCH", "BacklogFull", "Producer"]
 
@@ -70,7 +70,7 @@ class Producer:
         self._limit = backlog_limit
         self._lifetime = checked_lifetime(idempotency_lifetime)
         self._on_wait = on_wait
-        self._most = min(BATCH, backlog_limit) if backlog_limit else BATCH
+        self._most = most_in_a_step(backlog_limit)
         self._proofs = Proofs(client, f"{self._keys.records}confirmed", durability, replicas)
         name = secrets.token_hex(12)
         express, main = self._keys.lanes

@@ -1,9 +1,10 @@
 """A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import count
 from math import ceil
+from typing import TypeVar
 
 import msgspec
 
@@ -17,9 +18,10 @@ BATCH_BYTES = 1024 * 1024
 _KEY_LENGTH = 200
 _LONGEST_COALESCING = 86_400.0
 # What an order costs beside its bytes, roughly.
-_OVERHEAD = 100
+OVERHEAD = 100
 
 Orders = str | Announcement | Iterable[str | Announcement]
+_T = TypeVar("_T")
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +58,7 @@ def single(order_id: str) -> Submission:
         InvalidOrderId: if it is not valid.
     """
     parse_order_id(order_id)
-    return Submission((order_id,), _OVERHEAD)
+    return Submission((order_id,), OVERHEAD)
 
 
 def submissions(
@@ -87,7 +89,7 @@ def submissions(
             _waiting(part) if milliseconds else (),
             counts_repeats,
         )
-        for number, part in zip(count(), _parts(listed, most), strict=False)
+        for number, part in zip(count(), parts_of(listed, most, _size), strict=False)
     ]
 
 
@@ -111,20 +113,26 @@ def _numbered(key: str | None, number: int) -> str | None:
     return f"{key}\x1f{number}" if key is not None and number else key
 
 
-def _parts(orders: Sequence[str | Announcement], most: int) -> Iterator[Sequence[str | Announcement]]:
+def most_in_a_step(backlog_limit: int) -> int:
+    """The most orders that are accepted in one step: more than the limit would never fit."""
+    return min(BATCH, backlog_limit) if backlog_limit else BATCH
+
+
+def parts_of(items: Sequence[_T], most: int, size_of: Callable[[_T], int]) -> Iterator[Sequence[_T]]:
+    """The items, divided so that each part is accepted in one step."""
     start = size = 0
-    for at, order in enumerate(orders):
-        size += _size(order)
+    for at, item in enumerate(items):
+        size += size_of(item)
         if at > start and (at - start == most or size > BATCH_BYTES):
-            yield orders[start:at]
-            start, size = at, _size(order)
-    if orders:
-        yield orders[start:]
+            yield items[start:at]
+            start, size = at, size_of(item)
+    if items:
+        yield items[start:]
 
 
 def _size(order: str | Announcement) -> int:
     document = None if isinstance(order, str) else order.document
-    return _OVERHEAD + (len(document) if isinstance(document, bytes) else 0)
+    return OVERHEAD + (len(document) if isinstance(document, bytes) else 0)
 
 
 def _argument(order: str | Announcement) -> str | bytes:

@@ -26,6 +26,8 @@ _LOCK = 0x696E676F << 32
 # Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
 # whose host is gone, loses its turn after the second.
 _LIMITS = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
+# Each statement sees what was committed before it, whatever the database's default is: rows are read once the lock is held.
+_RELAYING = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {_LIMITS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class OutboxRow:
 
     Attributes:
         number: its `id`.
-        announcement: the UUID that identifies it, whatever becomes of the table.
+        announcement: the UUID that identifies it, whatever becomes of the table; None in a table that was altered.
         order_id: as the program wrote it.
         document: the order itself, as JSON; None if there is none, or it is too long.
         document_bytes: the length of the document.
@@ -42,7 +44,7 @@ class OutboxRow:
     """
 
     number: int
-    announcement: str
+    announcement: str | None
     order_id: str
     document: str | None
     document_bytes: int
@@ -132,7 +134,7 @@ class Outbox:
             StoreRefused: if it refuses us.
         """
         self.changed.clear()
-        async with self._transaction(_LIMITS):
+        async with self._transaction(_RELAYING):
             try:
                 await self._connection.execute(self._lock)
                 # After the lock: what the relay before has deleted is gone.

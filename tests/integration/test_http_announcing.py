@@ -1,6 +1,7 @@
 """POST and PUT of orders on a real Redis."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ from redis.asyncio import Redis
 from support import eventually
 from yarl import URL
 
+from ingest.lab.servers import EmbeddedServers
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 
@@ -261,3 +263,33 @@ async def test_a_refused_request_leaves_its_key_free(redis_url: str, queue_name:
         accepted, _ = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
 
     assert (refused, problem["code"], accepted) == (429, "backlog_full", 202)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": '"k"'}])
+async def test_a_redis_without_memory_is_a_full_queue_with_and_without_a_key(
+    own_servers: EmbeddedServers, queue_name: str, headers: dict[str, str]
+) -> None:
+    async with (
+        control_client(own_servers.redis_url) as redis,
+        running_api(own_servers.redis_url, NOWHERE, queue_name) as api,
+    ):
+        await redis.config_set("maxmemory", 1)
+        try:
+            status, answer = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+        finally:
+            await redis.config_set("maxmemory", 0)
+
+    assert (status, answer["code"]) == (429, "queue_full")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": '"k"'}])
+async def test_a_redis_that_refuses_us_is_logged_with_and_without_a_key(
+    redis_url: str, queue_name: str, capsys: pytest.CaptureFixture[str], headers: dict[str, str]
+) -> None:
+    wrong = re.sub("://[^@]*@", "://nobody:wrong@", redis_url)
+    async with running_api(wrong, NOWHERE, queue_name) as api:
+        status, answer = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+
+    assert (status, answer["code"]) == (503, "queue_unavailable")
+    output = capsys.readouterr()
+    assert "Redis refuses" in output.out + output.err

@@ -80,6 +80,26 @@ async def test_a_body_that_does_not_come_is_answered_and_closed(redis_url: str, 
     assert (ndjson[0], problem_in(ndjson[1])["accepted"]) == (408, 0)
 
 
+@pytest.mark.parametrize("kind", [b"json", b"x-ndjson"])
+async def test_a_client_that_goes_in_the_middle_of_its_body_is_not_logged(
+    redis_url: str, queue_name: str, redis: Redis, capsys: pytest.CaptureFixture[str], kind: bytes
+) -> None:
+    head = HEAD.replace(b"json", kind) + b"Expect: 100-continue\r\nContent-Length: 1000\r\n\r\n"
+    async with running_api(redis_url, NOWHERE, queue_name) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        writer.write(head)
+        # Now its handler reads the body.
+        assert await reader.readline() == b"HTTP/1.1 100 Continue\r\n"
+        writer.write(b"1\n2\n3")
+        writer.transport.abort()
+        async with api.http.get(api.url + "/healthz") as answer:
+            assert answer.status == 200
+
+    assert await redis.xlen(Keys.of(queue_name).stream) == 0
+    output = capsys.readouterr()
+    assert "request_failed" not in output.out + output.err
+
+
 async def test_a_connection_on_which_nothing_comes_is_closed(redis_url: str, queue_name: str) -> None:
     async with running_api(redis_url, NOWHERE, queue_name, api_idle_timeout=0.2) as api:
         reader, writer = await asyncio.open_connection("127.0.0.1", api.port)

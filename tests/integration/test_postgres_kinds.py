@@ -179,6 +179,7 @@ async def test_the_relay_announces_each_row_of_an_outbox_once(databases: tuple[s
         relay = Relay(
             lambda: Outbox.open(used, TABLE),
             producer,
+            backlog_limit=0,
             batch=50,
             poll_interval=0.05,
             metrics=RelayMetrics.on(relay_shared_metrics()),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -76,6 +77,7 @@ class Shop:
         backlog_limit: int = 0,
         wrap: Callable[[Producer], Announcer] = lambda producer: producer,
         open_outbox: OpenOutbox | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[None]:
         """A relay of its own connections while the block runs."""
         stop = asyncio.Event()
@@ -83,9 +85,11 @@ class Shop:
             relay = Relay(
                 open_outbox or self.outbox,
                 wrap(producer),
+                backlog_limit=backlog_limit,
                 batch=batch,
                 poll_interval=poll_interval,
                 metrics=self.metrics,
+                clock=clock,
             )
             running = asyncio.create_task(relay.run(stop))
             try:
@@ -201,6 +205,22 @@ async def test_a_row_that_cannot_be_announced_is_marked_and_stops_nothing(shop: 
         await shop.until_queued("A-1", "A-2", "A-4", "A-5", "A-6")
 
 
+async def test_rows_without_an_identity_are_marked_rather_than_taken_for_one_another(shop: Shop) -> None:
+    await shop.sql.execute("ALTER TABLE order_outbox ALTER announcement DROP NOT NULL")
+    await shop.sql.execute("INSERT INTO order_outbox (order_id, announcement) VALUES ('A-1', NULL), ('A-1', NULL)")
+    await shop.add("A-2")
+
+    async with shop.relaying():
+        await shop.until_queued("A-2")
+
+        async def marked() -> list[Any]:
+            rows = await shop.sql.fetch("SELECT order_id, error FROM order_outbox")
+            return [tuple(row) for row in rows] if len(rows) == 2 else []
+
+        why = "announcement is null: leave it out, the table has a default"
+        assert await eventually(marked) == [("A-1", why), ("A-1", why)]
+
+
 async def test_documents_and_lanes_are_kept(shop: Shop) -> None:
     pushed = {"id": "A-1", "total": "2.50"}
     await shop.sql.execute(
@@ -256,6 +276,22 @@ async def test_two_relays_take_turns_and_keep_the_order(shop: Shop) -> None:
     assert await shop.queued() == names
 
 
+async def test_two_relays_take_turns_whatever_isolation_is_the_default_of_the_database(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = await shop.sql.fetchval("SELECT current_database()")
+    await shop.sql.execute(f"ALTER DATABASE \"{database}\" SET default_transaction_isolation = 'repeatable read'")
+    names = [f"A-{number}" for number in range(400)]
+    await shop.add(*names)
+
+    async with shop.relaying(batch=20), shop.relaying(batch=20):
+        await shop.until_empty()
+
+    assert await shop.queued() == names
+    output = capsys.readouterr()
+    assert "relay_waits" not in output.out + output.err
+
+
 async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: Shop) -> None:
     await shop.add("A-1")
     entered = asyncio.Event()
@@ -291,6 +327,54 @@ async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) 
 
     assert taken == names[:8]
     assert shop.shared_metrics.total("ingest_relay_pending", 0) == [6]
+
+
+@pytest.mark.parametrize(
+    ("rows", "backlog_limit", "document"), [(12, 3, None), (40, 10, json.dumps({"note": "x" * 200_000}))]
+)
+async def test_rows_for_which_there_was_no_room_are_not_overtaken_by_later_ones(
+    shop: Shop, rows: int, backlog_limit: int, document: str | None
+) -> None:
+    names = [f"A-{number}" for number in range(rows)]
+    await shop.sql.executemany(
+        "INSERT INTO order_outbox (order_id, document) VALUES ($1, $2)", [(name, document) for name in names]
+    )
+    taken: list[str] = []
+
+    async with shop.relaying(backlog_limit=backlog_limit), asyncio.timeout(60):
+        while len(taken) < rows:
+            for _, entries in await shop.redis.xread({shop.keys.stream: "0"}, count=1, block=1000):
+                taken += [fields[b"order_id"].decode() for _, fields in entries]
+                await shop.redis.xdel(shop.keys.stream, *[entry for entry, _ in entries])
+
+    assert taken == names
+
+
+class TakesLong:
+    """Announces; each call takes six seconds by its clock. Notes how many rows the table had before each."""
+
+    def __init__(self, producer: Producer, shop: Shop) -> None:
+        self._producer = producer
+        self._shop = shop
+        self.now = 0.0
+        self.rows: list[int] = []
+
+    async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        self.rows.append(len(await self._shop.waiting()))
+        self.now += 6.0
+        return await self._producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
+
+
+async def test_what_was_announced_is_deleted_though_announcing_takes_long(shop: Shop) -> None:
+    await shop.add(*(f"A-{number}" for number in range(6)))
+    async with Producer.connect(shop.redis_url, shop.queue) as producer:
+        slow = TakesLong(producer, shop)
+
+        # A limit of one order: each row is a step of its own.
+        async with shop.relaying(backlog_limit=1, wrap=lambda _: slow, clock=lambda: slow.now):
+            await shop.until_empty()
+
+    assert slow.rows == [6, 6, 4, 4, 2, 2]
 
 
 async def test_a_table_that_was_created_again_has_new_rows_under_old_numbers(shop: Shop) -> None:
@@ -347,7 +431,7 @@ async def test_a_missing_table_is_refused_at_the_start(shop: Shop) -> None:
     await shop.sql.execute("DROP TABLE order_outbox")
 
     async with Producer.connect(shop.redis_url, shop.queue) as producer:
-        relay = Relay(shop.outbox, producer, batch=1, poll_interval=NEVER, metrics=shop.metrics)
+        relay = Relay(shop.outbox, producer, backlog_limit=0, batch=1, poll_interval=NEVER, metrics=shop.metrics)
         with pytest.raises(StoreRefused, match="order_outbox"):
             await relay.run(asyncio.Event())
 
@@ -374,7 +458,9 @@ async def test_the_printed_sql_may_run_twice_and_its_role_may_do_what_a_relay_ne
             await shop.sql.execute(outbox_sql(table, role))
         await shop.sql.execute(f"INSERT INTO {table} (order_id) VALUES ('A-1'), ('?')")
         async with Producer.connect(redis_url, shop.queue) as producer, as_role(shop.dsn, table, role) as outbox:
-            relay = Relay(partial(_same, outbox), producer, batch=10, poll_interval=0.05, metrics=shop.metrics)
+            relay = Relay(
+                partial(_same, outbox), producer, backlog_limit=0, batch=10, poll_interval=0.05, metrics=shop.metrics
+            )
             stop = asyncio.Event()
             running = asyncio.create_task(relay.run(stop))
             await shop.until_queued("A-1")

@@ -252,6 +252,22 @@ async def test_closed_it_leaves_nobody_waiting() -> None:
         await commit.submit(single("d"))
 
 
+async def test_closed_it_leaves_nobody_waiting_for_room() -> None:
+    script = FakeScript()
+    script.hold()
+    commit = commit_to(script)
+    sent = asyncio.create_task(commit.submit(single("a")))
+    await script.was_asked.wait()
+    others = tasks([commit.submit(Submission(["huge"], 32 * BATCH_BYTES)), commit.submit(single("b"))])
+    await asyncio.sleep(0)
+
+    await commit.close()
+
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(sent, *others, return_exceptions=True)
+    assert [str(result) for result in results] == ["the producer is closed"] * 3
+
+
 async def test_closed_before_anything_is_sent_it_leaves_nobody_waiting() -> None:
     commit = commit_to(FakeScript())
     call = asyncio.create_task(commit.submit(single("a")))
