@@ -163,6 +163,27 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"C"]
 
 
+def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli, redis: Redis, keys: Keys) -> None:
+    # Another program has written numbers and arrays where an entry has texts.
+    for name, fields in (("1-B", ["order_id", "B", "attempt", 3]), ("1-C", ["order_id", ["C"]]), ("1-D", [7, "D"])):
+        redis.hset(keys.retry_entries, name, msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
+        redis.zadd(keys.retry, {name: 4_000_000_000_000})
+    for order_id in ("A", "E"):
+        let_wait(redis, keys, order_id)
+
+    listed = cli.run("retries", "list", "--json")
+    shown = cli.run("order", "show", "A")
+    erased = cli.run("order", "erase", "A", "--yes")
+    moved = cli.run("retries", "dead-letter", "--all", "--yes")
+
+    assert [each["order_id"] for each in lines(listed.stdout)] == ["A", None, None, None, "E"]
+    assert shown.stdout.startswith("order A: retrying\n")
+    assert (erased.returncode, erased.stdout) == (0, "erased 1 order: removed 0 rows, 1 retry, 0 dead letters\n")
+    assert (moved.returncode, moved.stdout) == (0, "dead-lettered 1 retry\n")
+    assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"E"]
+    assert redis.hlen(keys.retry_entries) == 3
+
+
 def test_changing_retries_needs_a_selection(cli: Cli) -> None:
     for command in ("run-now", "dead-letter"):
         assert_one_line(cli.run("retries", command), 2)
