@@ -3,6 +3,8 @@
 import json
 import os
 import pwd
+import signal
+import socket
 from collections.abc import Iterator
 
 import msgspec
@@ -117,6 +119,32 @@ def test_an_erasure_that_redis_interrupts_says_what_to_do(cli: Cli) -> None:
     assert json.loads(failed)["event"] == "operation_failed"
     assert "erased from the database; retries and dead letters may remain: run it again" in message
     assert "erased" in cli.run("order", "show", "A").stdout
+
+
+def test_an_erasure_of_many_orders_that_redis_interrupts_says_how_many_are_erased(cli: Cli) -> None:
+    ids = [f"order-{number:04}" for number in range(1_500)]
+
+    done = cli.run("order", "erase", *ids, "--yes", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"})
+
+    shown = cli.run("order", "show", *ids)
+    erased = [line for line in shown.stdout.splitlines() if line.startswith("order ")]
+    assert done.returncode == 1
+    assert len(erased) == 1_000
+    assert "ingest: 1,000 of 1,500 orders erased from the database; retries and dead letters may remain" in done.stderr
+
+
+def test_an_erasure_that_is_interrupted_says_what_is_erased(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        process = cli.start("order", "erase", "A", "--yes", env={"INGEST_REDIS_URL": url})
+        with silent.accept()[0]:  # the database is done
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=30)
+
+    assert (process.returncode, stdout) == (130, "")
+    _, told, stopped = stderr.splitlines()
+    assert told == "1 order erased from the database; retries and dead letters may remain: run it again to finish"
+    assert stopped == "stopped"
 
 
 def test_the_log_says_who_has_erased_an_order(cli: Cli) -> None:
