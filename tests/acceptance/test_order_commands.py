@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from dead_letter_entries import dead_fields
 from redis import Redis
-from support import Cli
+from support import Cli, eventually_sync
 
 from ingest.queue.keys import Keys
 
@@ -210,6 +211,27 @@ def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli,
     assert (moved.returncode, moved.stdout) == (0, "dead-lettered 1 retry\n")
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"E"]
     assert redis.hlen(keys.retry_entries) == 3
+
+
+def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
+    with redis.pipeline(transaction=False) as pipe:
+        for number in range(20_000):
+            let_wait(pipe, keys, f"o-{number}")
+        pipe.execute()
+    process = cli.start("retries", "dead-letter", "--all", "--yes")
+
+    eventually_sync(lambda: redis.xlen(keys.dead) > 0, every=0.005)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+
+    told, stopped = [line for line in stderr.splitlines() if "command_progress" not in line]
+    found = re.fullmatch(
+        r"stopped after ([0-9,]+) retries of 20,000; up to 100 more may have been changed as well", told
+    )
+    assert found is not None, told
+    assert (process.returncode, stdout, stopped) == (130, "", "stopped")
+    assert 0 <= redis.xlen(keys.dead) - int(found[1].replace(",", "")) <= 100
+    assert redis.xlen(keys.dead) + redis.zcard(keys.retry) == 20_000
 
 
 def test_changing_retries_needs_a_selection(cli: Cli) -> None:
