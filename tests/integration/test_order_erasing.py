@@ -159,6 +159,14 @@ async def test_the_retries_and_dead_letters_of_all_groups_are_removed(scene: Sce
     assert MARK.encode() not in await everything_in_redis(scene)
 
 
+async def test_a_group_whose_name_is_not_text_does_not_prevent_an_erasure(scene: Scene, backends: Backends) -> None:
+    for name in (b"\xff", b"zeta"):
+        await scene.redis.xgroup_create(scene.keys.stream, name, id="0", mkstream=True)
+    await scene.redis.xadd(f"{scene.keys.dead}:zeta", {"order_id": "X"})
+
+    assert await erase(backends, ["X"], "test") == Erased(rows=0, retries=0, dead_letters=1)
+
+
 async def test_concurrent_erasures_share_a_search_and_tell_what_their_own_order_had(
     scene: Scene, backends: Backends
 ) -> None:
