@@ -1,5 +1,6 @@
-"""Ends the process at Ctrl-C while Python imports: an exception then may be mistaken for another, or swallowed."""
+"""Ends what Ctrl-C would not end by itself: imports, and reads within an event loop."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -8,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """End with `stopped` and exit code 130 at SIGINT; not in a background job of a shell, which must keep running."""
+    """End the process with `stopped` and exit code 130 at SIGINT: while Python imports, an exception may be taken for another, or swallowed.
+
+    Not in a background job of a shell, which must keep running.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -17,6 +21,25 @@ def ending_at_once() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def interrupting_reads() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, within a task of `asyncio.run`, while a read may wait for its input.
+
+    There SIGINT only cancels the task, which has no effect before its next await: the read would go on.
+    """
+    cancel = signal.getsignal(signal.SIGINT)
+    if not callable(cancel):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise asyncio.CancelledError
+        yield
+    finally:
+        signal.signal(signal.SIGINT, cancel)
 
 
 def _stop(*_: object) -> None:

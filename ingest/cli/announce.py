@@ -23,6 +23,7 @@ from ingest.cli.common import say
 from ingest.cli.found import UnreadableSource
 from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.sources import Source
+from ingest.interrupt import interrupting_reads
 from ingest.queue.producer import BATCH, Producer
 from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
@@ -31,6 +32,9 @@ _log = get_logger("enqueue")
 _REPORT_EVERY = 5.0
 # Where a rate is asked for.
 _BATCHES_A_SECOND = 10
+
+_Batch = tuple[list[str], int]
+"""IDs, and the position in the source after them."""
 
 
 @dataclass(slots=True)
@@ -83,12 +87,18 @@ async def announce(
             url, settings.stream, backlog_limit=settings.backlog_limit, on_wait=display.say
         ) as producer:
             try:
-                for batch, position in _batches(source, pace.batch, result, display):
+                batches = _batches(source, pace.batch, result, display)
+                while (found := _next(batches)) is not None:
+                    batch, position = found
                     result.accepted += await producer.enqueue(batch, express=express)
                     display.update(result, position)
                     await pace.keep(len(batch))
             except asyncio.CancelledError:
                 display.say(f"stopped after {result.accepted:,} accepted; the next {pace.batch} may be in as well")
+                raise
+            except KeyboardInterrupt:
+                # While it was reading.
+                display.say(f"stopped after {result.accepted:,} accepted")
                 raise
     result.seconds = time.monotonic() - started
     return result
@@ -112,7 +122,12 @@ class _Pace:
         await asyncio.sleep(self._due - now)
 
 
-def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[tuple[list[str], int]]:
+def _next(batches: Iterator[_Batch]) -> _Batch | None:
+    with interrupting_reads():
+        return next(batches, None)
+
+
+def _batches(source: Source, size: int, result: Result, display: "_Display") -> Iterator[_Batch]:
     invalid = InvalidLines(source.name)
     batch: list[str] = []
     position = 0

@@ -40,7 +40,8 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     quota: Annotated[float, typer.Option(help="Requests per second that the API permits; 0: any.", min=0)] = 0.0,
     quota_concurrency: Annotated[int, typer.Option(help="Requests at a time that the API permits; 0: any.", min=0)] = 0,
     outage: Annotated[
-        float, typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0)
+        float,
+        typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0, max=1e9),
     ] = 3_600.0,
     processes_per_host: Annotated[int, typer.Option(help="Worker processes of each host.", min=1, max=256)] = 2,
     postgres_connections: Annotated[

@@ -4,21 +4,24 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import typer
 
 from ingest.cli.common import say
+from ingest.cli.found import Found
 from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.output import new_file, standard_output
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.sources import Source
 from ingest.cli.text import counted
 from ingest.domain.errors import ConfigError
+from ingest.interrupt import interrupting_reads
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 
 _STDOUT = "-"
-_SHOW_EVERY = 1_000
+_READ_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,18 @@ def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> No
 
 def _read(source: Source, invalid: InvalidLines) -> Iterator[str]:
     with ProgressDisplay("reading the list") as display:
-        for count, found in enumerate(source.read(), 1):
-            if (order_id := invalid.checked(found, display.say)) is not None:
-                yield order_id
-            if count % _SHOW_EVERY == 0:
-                display.update(count)
+        found, count = source.read(), 0
+        while some := _next(found):
+            for each in some:
+                if (order_id := invalid.checked(each, display.say)) is not None:
+                    yield order_id
+            count += len(some)
+            display.update(count)
+
+
+def _next(found: Iterator[Found]) -> list[Found]:
+    with interrupting_reads():
+        return list(islice(found, _READ_AT_ONCE))
 
 
 @contextmanager

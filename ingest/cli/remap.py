@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.common import say
+from ingest.cli.order.ids import parse_ids
 from ingest.cli.text import counted, printable
 from ingest.cli.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
@@ -55,15 +56,19 @@ def remap(
     from ingest.cli.common import start
     from ingest.operations.remap import RemapReport
 
-    selection = _selection(ids or [], since, until)
-    report = RemapReport(last=after)
-    with _resumable(report):
+    selection = _selection(parse_ids(ids or []), since, until)
+    report = RemapReport(last=_checked(after))
+    with _resumable(report, has_options=bool(ids or since or until or dry_run)):
         asyncio.run(_run(start(), selection, report, dry_run=dry_run))
     if as_json:
         typer.echo(json.dumps(report.as_dict() | {"dry_run": dry_run}))
     else:
         _print(report, dry_run=dry_run)
     raise typer.Exit(1 if report.failed else 0)
+
+
+def _checked(after: str | None) -> str | None:
+    return None if after is None else parse_ids([after])[0]
 
 
 def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "DocumentSelection":
@@ -80,13 +85,15 @@ def _selection(ids: Sequence[str], since: str | None, until: str | None) -> "Doc
 
 
 @contextmanager
-def _resumable(report: "RemapReport") -> Iterator[None]:
+def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
     """Say where to go on, if it ends early."""
     try:
         yield
     except BaseException:
         if report.examined:
-            say(f"{counted(report.examined, 'order')} done; go on with: ingest remap --after {report.last}")
+            # Without its selection, or without --dry-run, it would change other orders.
+            how = "the same options and" if has_options else "ingest remap"
+            say(f"{counted(report.examined, 'order')} done; go on with: {how} --after {report.last}")
         raise
 
 

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
@@ -81,7 +80,9 @@ async def locate(
         return states
 
 
-async def erase(backends: Backends, order_ids: Sequence[str], actor: str) -> Erased:
+async def erase(
+    backends: Backends, order_ids: Sequence[str], actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+) -> Erased:
     """Erase orders for good: first in the database, which alone makes that they do not come back, then in the queue.
 
     Doing it again is safe, and finishes what was interrupted.
@@ -90,17 +91,24 @@ async def erase(backends: Backends, order_ids: Sequence[str], actor: str) -> Era
         backends: where the orders are.
         order_ids: valid order IDs.
         actor: who erases them, for the audit log.
+        on_progress: called with how many orders are erased from the database: they are the first ones of the list.
 
     Raises:
-        StoreUnavailable: nothing was erased; or all was, and the answer was lost.
-        QueueUnavailable: the orders are erased; their retries and dead letters may remain.
+        StoreUnavailable: the next `MOST_ORDERS` were not erased; or they were, and the answer was lost.
+        QueueUnavailable: retries and dead letters of the orders that are erased from the database may remain.
     """
     async with control_client(backends.redis_url) as client, Pool.open(backends.postgres_dsn, size=1) as pool:
         eraser = QueueEraser(client, backends.stream, backends.group)
         total = Erased(0, 0, 0)
         for start in range(0, len(order_ids), MOST_ORDERS):
             some = order_ids[start : start + MOST_ORDERS]
-            removed = await _erase(partial(_erase_rows, backends), AuditLog(pool), some, actor, eraser.erase)
+
+            async def erase_some(ids: Sequence[str], operation: Operation, before: int = start) -> int:
+                rows = await _erase_rows(backends, ids, operation)
+                on_progress(before + len(ids))
+                return rows
+
+            removed = await _erase(erase_some, AuditLog(pool), some, actor, eraser.erase)
             total = Erased(
                 total.rows + removed.rows,
                 total.retries + removed.retries,

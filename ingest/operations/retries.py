@@ -11,9 +11,9 @@ from typing import Any
 from ingest.domain.order_state import RetryEntry
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
-from ingest.queue.retries import Position, Retries, RetryPage
+from ingest.queue.retries import PAGE, Position, Retries, RetryPage
 
-__all__ = ["Found", "Position", "RetryPage", "as_object", "dead_letter", "find", "run_now", "survey"]
+__all__ = ["PAGE", "Found", "Position", "RetryPage", "as_object", "dead_letter", "find", "run_now", "survey"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ removes it.
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +83,10 @@ class QueueEraser:
                     found: Any = await self._client.xinfo_groups(lane.stream)
             except NoGroup:
                 continue
-            groups |= {group["name"].decode(errors="surrogateescape") for group in found}
+            for group in found:
+                # No setting can name a group whose name is not UTF-8: it is another program's, and has neither.
+                with suppress(UnicodeDecodeError):
+                    groups.add(group["name"].decode())
         return sorted(groups)
 
 

@@ -139,7 +139,7 @@ class Monitor:
         with translated():
             async with self._client.pipeline(transaction=False) as pipe:
                 for name in names:
-                    pipe.get(report_key(self._keys, name.decode(errors="surrogateescape")))
+                    pipe.get(report_key(self._keys, "").encode() + name)
                 reports = [read_report(raw) for raw in await pipe.execute()]
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
 

@@ -46,6 +46,7 @@ def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) 
         (("--rate", "100"), "--latency"),
         (("--rate", "0", "--latency", "0.1"), "--rate"),
         (("--rate", "inf", "--latency", "0.1"), "--rate"),
+        (("--rate", "1", "--latency", "0.1", "--outage", "1e308"), "--outage"),
         (("--rate", "1", "--latency", "0.1", "--client", "wget"), "choose native, aiohttp"),
     ],
 )

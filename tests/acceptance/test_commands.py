@@ -268,6 +268,23 @@ def test_enqueue_waits_for_redis_and_says_so_and_ctrl_c_ends_it(cli: Cli) -> Non
     assert "Traceback" not in rest
 
 
+def test_ctrl_c_ends_enqueue_while_it_waits_for_more_ids(cli: Cli, queued: Queued, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ids")
+    process = cli.start("enqueue", "--file", str(tmp_path / "ids"))
+
+    with (tmp_path / "ids").open("w") as pipe:
+        pipe.writelines(f"order-{number}\n" for number in range(1_001))
+        pipe.flush()
+        eventually_sync(lambda: len(queued()) == 1_000)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+
+    assert process.returncode == 130
+    # It may not have read the reply yet.
+    assert re.fullmatch(r"stopped after (1,000 accepted|0 accepted; the next 1000 .*)\nstopped\n", stderr), stderr
+    assert len(queued()) == 1_000
+
+
 # -- status -------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,9 @@
 import json
 import os
 import pwd
+import re
+import signal
+import socket
 from collections.abc import Iterator
 
 import msgspec
@@ -10,7 +13,7 @@ import pytest
 from acceptance.dead_lettering import assert_one_line, lines, on_a_terminal
 from dead_letter_entries import dead_fields
 from redis import Redis
-from support import Cli
+from support import Cli, eventually_sync
 
 from ingest.queue.keys import Keys
 
@@ -119,6 +122,32 @@ def test_an_erasure_that_redis_interrupts_says_what_to_do(cli: Cli) -> None:
     assert "erased" in cli.run("order", "show", "A").stdout
 
 
+def test_an_erasure_of_many_orders_that_redis_interrupts_says_how_many_are_erased(cli: Cli) -> None:
+    ids = [f"order-{number:04}" for number in range(1_500)]
+
+    done = cli.run("order", "erase", *ids, "--yes", env={"INGEST_REDIS_URL": "redis://127.0.0.1:1/0"})
+
+    shown = cli.run("order", "show", *ids)
+    erased = [line for line in shown.stdout.splitlines() if line.startswith("order ")]
+    assert done.returncode == 1
+    assert len(erased) == 1_000
+    assert "ingest: 1,000 of 1,500 orders erased from the database; retries and dead letters may remain" in done.stderr
+
+
+def test_an_erasure_that_is_interrupted_says_what_is_erased(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        process = cli.start("order", "erase", "A", "--yes", env={"INGEST_REDIS_URL": url})
+        with silent.accept()[0]:  # the database is done
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=30)
+
+    assert (process.returncode, stdout) == (130, "")
+    _, told, stopped = stderr.splitlines()
+    assert told == "1 order erased from the database; retries and dead letters may remain: run it again to finish"
+    assert stopped == "stopped"
+
+
 def test_the_log_says_who_has_erased_an_order(cli: Cli) -> None:
     done = cli.run("order", "erase", "A", "--yes", "--json")
 
@@ -161,6 +190,48 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     }
     assert redis.zrangebyscore(keys.retry, 0, 3_000_000_000_000) == [b"1-A", b"1-B"]
     assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"C"]
+
+
+def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli, redis: Redis, keys: Keys) -> None:
+    # Another program has written numbers and arrays where an entry has texts.
+    for name, fields in (("1-B", ["order_id", "B", "attempt", 3]), ("1-C", ["order_id", ["C"]]), ("1-D", [7, "D"])):
+        redis.hset(keys.retry_entries, name, msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
+        redis.zadd(keys.retry, {name: 4_000_000_000_000})
+    for order_id in ("A", "E"):
+        let_wait(redis, keys, order_id)
+
+    listed = cli.run("retries", "list", "--json")
+    shown = cli.run("order", "show", "A")
+    erased = cli.run("order", "erase", "A", "--yes")
+    moved = cli.run("retries", "dead-letter", "--all", "--yes")
+
+    assert [each["order_id"] for each in lines(listed.stdout)] == ["A", None, None, None, "E"]
+    assert shown.stdout.startswith("order A: retrying\n")
+    assert (erased.returncode, erased.stdout) == (0, "erased 1 order: removed 0 rows, 1 retry, 0 dead letters\n")
+    assert (moved.returncode, moved.stdout) == (0, "dead-lettered 1 retry\n")
+    assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"E"]
+    assert redis.hlen(keys.retry_entries) == 3
+
+
+def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
+    with redis.pipeline(transaction=False) as pipe:
+        for number in range(20_000):
+            let_wait(pipe, keys, f"o-{number}")
+        pipe.execute()
+    process = cli.start("retries", "dead-letter", "--all", "--yes")
+
+    eventually_sync(lambda: redis.xlen(keys.dead) > 0, every=0.005)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+
+    told, stopped = [line for line in stderr.splitlines() if "command_progress" not in line]
+    found = re.fullmatch(
+        r"stopped after ([0-9,]+) retries of 20,000; up to 100 more may have been changed as well", told
+    )
+    assert found is not None, told
+    assert (process.returncode, stdout, stopped) == (130, "", "stopped")
+    assert 0 <= redis.xlen(keys.dead) - int(found[1].replace(",", "")) <= 100
+    assert redis.xlen(keys.dead) + redis.zcard(keys.retry) == 20_000
 
 
 def test_changing_retries_needs_a_selection(cli: Cli) -> None:

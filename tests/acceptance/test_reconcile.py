@@ -187,7 +187,8 @@ def test_ctrl_c_ends_it_and_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
         pipe.flush()
         eventually_sync(lambda: any("part" in file.name for file in tmp_path.iterdir()))
         process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+        # It waits for more of the list.
+        _, stderr = process.communicate(timeout=30)
 
     assert (process.returncode, stderr) == (130, "stopped\n")
     assert [file.name for file in tmp_path.iterdir()] == ["list"]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from acceptance.dead_lettering import assert_one_line
 from integration.scene import document
 from msgspec.structs import replace
 from support import Cli, connected, eventually
@@ -99,7 +100,12 @@ async def transform(order, document):
 """
 
 
-async def test_an_interrupted_run_says_where_to_go_on(cli: Cli, dsn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "how"), [((), "ingest remap"), (("--since", "7d"), "the same options and")], ids=["all", "some"]
+)
+async def test_an_interrupted_run_says_where_to_go_on(
+    cli: Cli, dsn: str, tmp_path: Path, options: tuple[str, ...], how: str
+) -> None:
     body = document("order-0000")
     first = decode_order(body, "order-0000")
     async with OrderStore.open(dsn) as orders:
@@ -111,7 +117,7 @@ async def test_an_interrupted_run_says_where_to_go_on(cli: Cli, dsn: str, tmp_pa
     (tmp_path / "waiting_code.py").write_text(WAITS, encoding="utf-8")
     env = {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "waiting_code:transform", "INGEST_TRANSFORM_TIMEOUT": "600"}
 
-    running = cli.start("remap", env=env)
+    running = cli.start("remap", *options, env=env)
 
     async def is_waiting() -> bool:
         return list((await statuses(dsn)).values()).count("better") == 200
@@ -121,7 +127,12 @@ async def test_an_interrupted_run_says_where_to_go_on(cli: Cli, dsn: str, tmp_pa
     _, told = await asyncio.to_thread(running.communicate)
 
     assert running.returncode == 130
-    assert told == "200 orders done; go on with: ingest remap --after order-0199\nstopped\n"
+    assert told == f"200 orders done; go on with: {how} --after order-0199\nstopped\n"
+
+
+@pytest.mark.parametrize("arguments", [["not an ID"], ["\udcff"], ["--after", "\udcff"]], ids=ascii)
+def test_what_is_not_an_order_id_is_wrong_use(cli: Cli, arguments: list[str]) -> None:
+    assert_one_line(cli.run("remap", *arguments), 2)
 
 
 MAPPING = """

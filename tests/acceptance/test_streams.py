@@ -159,6 +159,13 @@ def test_a_number_that_is_not_finite_or_out_of_range_is_wrong_use(
     assert queue.ids == []
 
 
+def test_a_timeout_beyond_what_sockets_take_is_wrong_use(cli: Cli) -> None:
+    done = cli.run("health", "--timeout", "1e10", env={"INGEST_METRICS_PORT": "1"})
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert "--timeout" in done.stderr
+
+
 @pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])
 def test_export_refuses_to_write_to_a_folder(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
     done = subprocess.run(

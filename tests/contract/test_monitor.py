@@ -274,6 +274,13 @@ async def test_consumers_are_listed_by_name(monitor: Monitor, redis: Redis, keys
     assert [state.name for state in await monitor.consumers()] == ["a", "b", "c", "\ufffd"]
 
 
+async def test_a_heartbeat_under_a_name_that_is_not_text_is_told_of(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+    seconds, _ = await redis.time()
+    await redis.zadd(keys.alive, {b"\xff": (seconds + 60) * 1000})
+
+    assert [(state.name, state.state) for state in await monitor.consumers()] == [("\ufffd", "alive")]
+
+
 async def test_a_consumer_lives_as_long_as_its_heartbeat_also_if_it_never_asked_for_anything(
     monitor: Monitor, consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
-from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
+from ingest.domain.errors import ConfigError, QueueUnavailable, StoreUnavailable, UserError
 
 EPILOG = """
 Examples:
@@ -23,7 +23,7 @@ INGEST_POSTGRES_DSN has to name a role that may erase orders: the owner of the t
 
 
 class Interrupted(UserError):
-    """The orders are erased, and what the queue keeps of them may remain."""
+    """Orders are erased from the database, and what the queue keeps of them may remain."""
 
 
 def erase(
@@ -49,13 +49,26 @@ def erase(
     if not yes and not _is_confirmed(what):
         say("nothing was changed")
         raise typer.Exit(1)
+    so_far = 0
+
+    def on_progress(count: int) -> None:
+        nonlocal so_far
+        so_far = count
+
+    def told() -> str:
+        return f"{what if so_far == len(order_ids) else f'{so_far:,} of {what}'} erased from the database"
+
     try:
-        erased = asyncio.run(run(backends, order_ids, actor()))
+        erased = asyncio.run(run(backends, order_ids, actor(), on_progress=on_progress))
     except QueueUnavailable as error:
         raise Interrupted(
-            f"{what} erased from the database; retries and dead letters may remain: run it again when Redis can be used"
-            f" ({error})"
+            f"{told()}; retries and dead letters may remain: run it again when Redis can be used ({error})"
         ) from error
+    except (StoreUnavailable, KeyboardInterrupt) as error:
+        if so_far or isinstance(error, KeyboardInterrupt):
+            more = "" if so_far == len(order_ids) else "more may be, and "
+            say(f"{told()}; {more}retries and dead letters may remain: run it again to finish")
+        raise
     if as_json:
         removed = {"rows": erased.rows, "retries": erased.retries, "dead_letters": erased.dead_letters}
         typer.echo(json.dumps({"erased": order_ids, "removed": removed}))

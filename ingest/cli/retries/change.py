@@ -11,10 +11,10 @@ import typer
 from ingest.cli.common import say
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import printable
-from ingest.domain.errors import ConfigError
+from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
-from ingest.operations.retries import survey
+from ingest.operations.retries import PAGE, survey
 
 Apply = Callable[[Backends, RetrySelection, Callable[[int], None]], Awaitable[int]]
 
@@ -55,8 +55,19 @@ def carry_out(
 
 
 async def _apply(backends: Backends, action: Action, selection: RetrySelection, total: int) -> int:
+    done = 0
     with ProgressDisplay(action.verb, total) as display:
-        return await action.apply(backends, selection, display.update)
+
+        def on_progress(so_far: int) -> None:
+            nonlocal done
+            done = so_far
+            display.update(so_far)
+
+        try:
+            return await action.apply(backends, selection, on_progress)
+        except (asyncio.CancelledError, QueueUnavailable):
+            display.say(f"stopped after {_counted(done)} of {total:,}; up to {PAGE} more may have been changed as well")
+            raise
 
 
 def _intention(action: Action, reasons: Mapping[str, int]) -> str:

@@ -30,8 +30,8 @@ end
 local moved = 0
 for i = 2, #ARGV do
   local packed = redis.call('HGET', KEYS[2], ARGV[i])
-  local done, fields = pcall(cmsgpack.unpack, packed or '')
-  if packed and done and type(fields) == 'table' and #fields > 0 and #fields % 2 == 0 then
+  local fields = packed and waiting_fields(packed)
+  if fields then
     -- Added before it is deleted: refused in between, it is there twice.
     if not is_erased(KEYS[6], order_of(fields)) then
       redis.call('XADD', KEYS[4], '*', unpack(narrow(dead_letter(fields))))

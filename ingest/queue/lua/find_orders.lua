@@ -112,8 +112,8 @@ local function read_retries()
     at.retry = reply[1]
     for i = 1, #reply[2], 2 do
       examined = examined + 1
-      local done, fields = pcall(cmsgpack.unpack, reply[2][i + 1])
-      local about = done and type(fields) == 'table' and #fields % 2 == 0 and matching(fields)
+      local fields = waiting_fields(reply[2][i + 1])
+      local about = fields and matching(fields)
       local due = about and redis.call('ZSCORE', KEYS[5], reply[2][i])
       if due then
         tell(about, 'state', 'retrying', 'id', reply[2][i], 'due', due)

@@ -19,9 +19,9 @@ end
 
 local function tell(name, due, packed)
   size = size + #packed
-  local done, fields = pcall(cmsgpack.unpack, packed)
+  local fields = waiting_fields(packed) or {}
   local about = {'id', name, 'due', due}
-  for i = 1, done and type(fields) == 'table' and #fields % 2 == 0 and #fields or 0, 2 do
+  for i = 1, #fields, 2 do
     if told[fields[i]] then
       about[#about + 1] = fields[i]
       about[#about + 1] = fields[i + 1]

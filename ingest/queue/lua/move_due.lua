@@ -4,30 +4,12 @@
 -- returns: how many were moved or deleted
 local time = now(KEYS[4])
 
--- The fields of an entry: names and values, each a text; nil for anything else.
-local function read(packed)
-  local done, fields = pcall(cmsgpack.unpack, packed)
-  if not done or type(fields) ~= 'table' or #fields == 0 or #fields % 2 == 1 then
-    return nil
-  end
-  local count = 0
-  for _ in pairs(fields) do
-    count = count + 1
-  end
-  for i = 1, #fields do
-    if type(fields[i]) ~= 'string' then
-      return nil
-    end
-  end
-  return count == #fields and fields or nil
-end
-
 local is_shared = has_other_groups(KEYS[1], KEYS[7])
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[2])
 for _, id in ipairs(due) do
   local packed = redis.call('HGET', KEYS[3], id)
   if packed then
-    local fields = read(packed)
+    local fields = waiting_fields(packed)
     if not fields then
       redis.call('XADD', KEYS[5], '*', 'reason', 'invalid_message', 'error', 'what waited in the retry set is not an entry',
         'content', packed, 'dead_at', string.format('%d', time))

@@ -4,8 +4,8 @@
 local removed = 0
 for _, name in ipairs(ARGV) do
   local packed = redis.call('HGET', KEYS[2], name)
-  local done, fields = pcall(cmsgpack.unpack, packed or '')
-  if packed and done and type(fields) == 'table' and is_erased(KEYS[4], order_of(fields)) then
+  local fields = packed and waiting_fields(packed)
+  if fields and is_erased(KEYS[4], order_of(fields)) then
     redis.call('HDEL', KEYS[2], name)
     redis.call('ZREM', KEYS[1], name)
     redis.call('ZREM', KEYS[3], name)
