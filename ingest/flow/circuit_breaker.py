@@ -55,7 +55,7 @@ class CircuitBreaker(Circuit):
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        super().__init__(gauge, ProbePauses(draw), clock)
+        super().__init__(gauge, ProbePauses(draw, clock), clock)
         self._request = request
         self._window = window
         many = max(2, min(_MANY, concurrency))

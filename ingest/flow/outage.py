@@ -52,7 +52,7 @@ class OutageRecovery:
             await self._interrupt(shutdown)
         probes: list[asyncio.Task[None]] = []
         while self._circuit.is_open and not shutdown.requested.is_set():
-            await first_of([], shutdown.requested, self._circuit.closed, within=self._circuit.pauses.next())
+            await self._pause(shutdown)
             if self._circuit.closed.is_set() or shutdown.requested.is_set():
                 break
             probes = self._undecided(probes)
@@ -63,6 +63,14 @@ class OutageRecovery:
         await self._cancel(self._undecided(probes), shutdown)
         self._settlement.log_released()
         self._limit.restart()
+
+    async def _pause(self, shutdown: Shutdown) -> None:
+        pauses = self._circuit.pauses
+        pause = pauses.next()
+        # The last probe may be answered meanwhile, and told to wait.
+        while pause > 0 and not (self._circuit.closed.is_set() or shutdown.requested.is_set()):
+            await first_of([], shutdown.requested, self._circuit.closed, within=pause)
+            pause = pauses.left()
 
     async def _interrupt(self, shutdown: Shutdown) -> None:
         await self._cancel([task for _, task in self._in_flight.undecided()], shutdown)

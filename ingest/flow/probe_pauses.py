@@ -17,27 +17,32 @@ class ProbePauses:
 
     Args:
         draw: a uniform random number between its arguments.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, draw: Callable[[float, float], float]) -> None:
+    def __init__(self, draw: Callable[[float, float], float], clock: Callable[[], float]) -> None:
         self._draw = draw
+        self._clock = clock
         self._count = 0
-        self._told = 0.0
+        self._told_until = 0.0
 
     def restart(self, fault: Fault) -> None:
         """An outage begins with this fault."""
         self._count = 0
-        self._told = 0.0
+        self._told_until = 0.0
         self.told(fault)
 
     def told(self, fault: Fault) -> None:
         """The API may have asked to wait."""
         if isinstance(fault, ThrottledFault):
-            self._told = min(fault.after or 0.0, _LONGEST_AS_TOLD)
+            self._told_until = self._clock() + min(fault.after or 0.0, _LONGEST_AS_TOLD)
+
+    def left(self) -> float:
+        """Seconds for which the API has asked to wait from now on; 0 or less if it has not."""
+        return self._told_until - self._clock()
 
     def next(self) -> float:
         """Seconds until the next probe."""
         longest = min(_LONGEST, _FIRST * _GROWTH ** min(self._count, 30))
         self._count += 1
-        told, self._told = self._told, 0.0
-        return max(told, self._draw(0.75 * longest, longest))
+        return max(self.left(), self._draw(0.75 * longest, longest))

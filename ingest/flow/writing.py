@@ -158,7 +158,8 @@ class Writer:
             if not isinstance(error, StoreTooSlow):
                 raise
             if len(ours) == 1:
-                raise
+                # All others wait for it: somebody may have locked its row, and has to be found.
+                raise StoreTooSlow(f"order {ours[0].delivery.order_id}, alone: {error}") from error
             raise _TooMuchAtOnce from error
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))

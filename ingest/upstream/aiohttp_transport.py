@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 import aiohttp
+from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -20,9 +21,21 @@ from ingest.upstream.transport import (
     Options,
     TooLarge,
     has_document,
+    keeps_connection,
 )
 
 _CHUNK = 64 * 1024
+
+
+class _Response(aiohttp.ClientResponse):
+    """Closes its connection where the next request should not use it: a short response is in the pool again before we see it."""
+
+    async def start(self, connection: Connection) -> Self:
+        protocol = connection.protocol
+        await super().start(connection)
+        if protocol is not None and not keeps_connection(self.status):
+            protocol.close()
+        return self
 
 
 class AiohttpTransport:
@@ -51,6 +64,7 @@ class AiohttpTransport:
             timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect, sock_read=limits.read),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=options.proxy,
+            response_class=_Response,
         ) as session:
             yield cls(session, options)
 

@@ -10,7 +10,7 @@ import httptools
 from multidict import CIMultiDict
 
 from ingest.upstream.content_coding import decompressed
-from ingest.upstream.transport import NoDocument, TooLarge, has_document
+from ingest.upstream.transport import NoDocument, TooLarge, has_document, keeps_connection
 
 HEAD_LIMIT = 64 * 1024
 """Bytes of the head, and of the trailers, of a response."""
@@ -170,7 +170,9 @@ class ResponseParser:
         """The response has ended; it may have been an interim one."""
         if self._in_body:
             self.is_complete = True
-            self.can_continue = self._parser.should_keep_alive()
+            self.can_continue = self._parser.should_keep_alive() and (
+                not self.is_declined or keeps_connection(self.status)
+            )
             return
         # An interim response: the final one follows.
         self._interim += 1

@@ -33,6 +33,8 @@ _LATEST = 0.1
 # Orders are read ahead for this long, but always a few.
 _READ_AHEAD = 10.0
 _A_FEW = 8
+# However little is left of the API's quota, a request a minute is no burden to it, and shows when it takes more again.
+_SLOWEST = 1 / 60
 
 
 class Share:
@@ -108,7 +110,7 @@ class Share:
     def told(self, rate: float, seconds: float, now: float) -> None:
         """The API's headers say that what is left of its quota allows this rate until it is full again."""
         if rate < self._limits.rate:
-            self._slowest, self._slow_until = rate, now + seconds
+            self._slowest, self._slow_until = max(rate, min(_SLOWEST, self._limits.rate)), now + seconds
         elif self._slowest < self._limits.rate:
             # It has been filled: what was told before is over.
             self._slowest, self._slow_until = self._limits.rate, now + LEASE

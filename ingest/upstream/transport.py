@@ -102,6 +102,8 @@ class Transport(Protocol):
     ) -> bytes:
         """Return the decompressed body of a 2xx response; redirects are not followed.
 
+        The connection is used again only after a response whose status permits it, see `keeps_connection`.
+
         Args:
             url: already percent-encoded.
             headers: sent with it. Requests may share a mapping, which then must not change: what a transport prepares from it is
@@ -121,3 +123,12 @@ class Transport(Protocol):
 def has_document(status: int) -> bool:
     """Return whether the body of a response with this status is a document."""
     return 200 <= status < 300 and status not in (204, 205)
+
+
+def keeps_connection(status: int) -> bool:
+    """Return whether the next request may go over the same connection after a response with this status.
+
+    Behind a load balancer a connection leads to one server, and that one may be what fails or refuses us: a retry over the same
+    connection would reach it again, and one over a new connection may reach another.
+    """
+    return status < 500 and status not in (401, 403, 408, 421)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 from integration.scene import Scene, assert_right, ids
+from structlog.testing import capture_logs
 from support import connected, eventually
 
 from ingest.assembly import Classes
@@ -110,6 +111,28 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
         await scene.finished()
 
     assert_right(await scene.rows(), ["slow"])
+
+
+async def test_the_log_names_the_order_whose_row_somebody_has_locked(scene: Scene, hurried: type[Hurried]) -> None:
+    order_ids = ids(4)
+    await scene.enqueue(order_ids[0])
+
+    async with scene.worker(classes=Classes(store=hurried)), connected(scene.dsn) as blocker:
+        await scene.finished()
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_ids[0])
+        with capture_logs() as logged:
+            await scene.enqueue(*order_ids)
+
+            async def is_named() -> bool:
+                return any(line["event"] == "unavailable" and order_ids[0] in line["error"] for line in logged)
+
+            await eventually(is_named, within=30)
+        await transaction.rollback()
+        await scene.finished()
+
+    assert_right(await scene.rows(), order_ids)
 
 
 async def test_what_waits_between_fetch_and_commit_is_bounded_in_bytes(scene: Scene) -> None:

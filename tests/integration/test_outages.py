@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +18,7 @@ from integration.watching import (
     throughout,
     until,
 )
+from scripted_http import http
 from servers.kinds import KINDS, Kind
 from support import eventually
 
@@ -357,3 +359,29 @@ async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobod
 
     assert await scene.dead() == []
     assert_right(await scene.rows(), ["quarantined", *ids(15)])
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 503])
+async def test_a_worker_whose_connection_leads_to_a_server_that_fails_goes_on_with_another(
+    scene: Scene, status: int
+) -> None:
+    """A load balancer of connections: the first one leads to a server that fails, the others to those that work."""
+    connections = 0
+
+    async def balance(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        fails = not connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                order_id = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().rpartition("/")[2]
+                writer.write(http(status, b"{}") if fails else http(200, document(order_id)))
+        writer.close()
+
+    server = await asyncio.start_server(balance, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/orders/{{order_id}}"
+    await scene.enqueue(*ORDERS[:20])
+
+    async with scene.worker(upstream_url=url, upstream_tries=3, concurrency=1):
+        await all_stored_at_the_first_attempt(scene, ORDERS[:20])
+    server.close()

@@ -214,6 +214,24 @@ async def test_what_the_headers_say_slows_all_until_the_quota_is_full_again() ->
 
 
 @virtual_time
+async def test_headers_that_leave_next_to_nothing_leave_a_request_a_minute() -> None:
+    """Otherwise no response would show that the API takes more again, and its headers may be wrong."""
+    fleet = Fleet(QuotaLimits(rate=100.0))
+
+    async with fleet.process("a", slots=1) as quota:
+        await asyncio.sleep(3.0)
+        quota.observe({"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "86400"})
+        slow_at = now()
+        await asyncio.sleep(600.0)
+        slow = fleet.count(slow_at)
+        quota.observe({"X-RateLimit-Remaining": "5000", "X-RateLimit-Reset": "50"})
+        await asyncio.sleep(180.0)
+
+    assert slow == pytest.approx(10, abs=3)
+    assert fleet.count(slow_at + 600.0 + 130.0) > 400, "two minutes may have been booked ahead"
+
+
+@virtual_time
 async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
     fleet = Fleet(QuotaLimits(rate=100.0))
     paused: list[float] = []

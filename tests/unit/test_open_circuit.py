@@ -237,4 +237,5 @@ async def test_the_first_pause_is_as_long_as_the_api_has_asked_for_within_reason
     assert watched.is_open
 
     assert watched.pauses.next() == pause
+    hand.at += pause
     assert watched.pauses.next() < 1, "it was asked for once"

@@ -1,6 +1,7 @@
 """One worker on fakes, in virtual time, while the external API, Redis or PostgreSQL is unavailable."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from fakes.virtual_time import now, until, virtual_time
@@ -167,6 +168,25 @@ async def test_an_api_that_asks_to_wait_gets_no_request_before_that_and_no_attem
     assert now() - refused_at >= 29
     assert requests == 1
     assert {row.attempts for row in place.store.rows.values()} == {1}
+
+
+@virtual_time
+async def test_a_probe_that_is_told_to_wait_is_followed_by_none_before_that() -> None:
+    place = Workplace()
+    async with place.worker():
+        await works(place)
+        place.upstream.fault = BROKEN
+        place.group.add(*order_ids(30))
+        await until(lambda: place.group.outages)
+        place.upstream.fault = ThrottledFault("HTTP 503 with Retry-After", 30.0)
+        before = len(place.upstream.requested_once)
+        probes = []
+        for probe in range(4):
+            await until(lambda probe=probe: len(place.upstream.requested_once) > before + probe, within=100)  # type: ignore[misc]
+            probes.append(now())
+
+    # `until` looks ten times a second.
+    assert min(later - earlier for earlier, later in pairwise(probes)) >= 30 - 0.1
 
 
 # -- Redis ------------------------------------------------------------------------------------------------------

@@ -192,6 +192,32 @@ async def test_kept_connections_that_the_server_closes_lose_no_request(kind: Kin
         await asyncio.gather(*(requests(100 * worker) for worker in range(20)))
 
 
+@pytest.mark.parametrize("body", [b"", b"why"], ids=["without a body", "with a body"])
+@pytest.mark.parametrize(
+    ("status", "is_kept"),
+    [*((status, False) for status in (401, 403, 408, 421, 500, 502, 503, 504)), (302, True), (404, True), (429, True)],
+)
+async def test_the_connection_to_a_server_that_fails_or_refuses_us_is_not_used_again(
+    kind: Kind,
+    status: int,
+    is_kept: bool,  # noqa: FBT001  a parameter of the table
+    body: bytes,
+) -> None:
+    """Behind a load balancer, another connection may lead to another server."""
+    used: list[StreamWriter] = []
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        used.append(writer)
+        writer.write(RIGHT if len(used) == 2 else http(body, f"Content-Length: {len(body)}", status=f"{status} X"))
+
+    async with serving(write) as port, opened(kind) as transport:
+        with pytest.raises(NoDocument):
+            await transport.send(f"http://127.0.0.1:{port}/", {})
+        assert await transport.send(f"http://127.0.0.1:{port}/", {}) == b'{"right":1}'
+
+    assert (used[0] is used[1]) is is_kept
+
+
 @native_only
 async def test_a_post_on_a_connection_that_was_just_closed_is_not_sent_twice(kind: Kind) -> None:
     received: list[bytes] = []
