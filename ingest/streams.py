@@ -2,11 +2,15 @@
 
 If a program starts with a standard stream closed, the next file or connection that it opens gets the stream's number, and the
 program writes into that. So a closed stream is replaced first; using the replacement fails, as it should.
+
+What cannot be written to standard error is discarded: nobody can be told, and a full disk below the log or a log reader that
+has ended must not stop the work.
 """
 
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import IO, Any
 
 from ingest.domain.errors import UserError
@@ -28,12 +32,21 @@ class _Output(io.FileIO):
             raise CannotWrite(f"cannot write to standard output: {error.strerror}") from error
 
 
+class _Errors(io.FileIO):
+    """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written."""
+
+    def write(self, data: Any, /) -> int:
+        with suppress(OSError):
+            return super().write(data) or len(data)
+        return len(data)
+
+
 def secure() -> None:
-    """Open closed streams, and make failures of standard output raise `CannotWrite`."""
+    """Open closed streams, make failures of standard output raise `CannotWrite`, and ignore those of standard error."""
     # In this order each gets its own number, the lowest free one. The first two can be neither read nor written.
     sys.stdin = sys.stdin or _open_nothing(0, os.O_WRONLY, "r")
-    sys.stdout = _output(sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))
-    sys.stderr = sys.stderr or _open_nothing(2, os.O_WRONLY, "w")
+    sys.stdout = _written_by(_Output, sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))
+    sys.stderr = _written_by(_Errors, sys.stderr or _open_nothing(2, os.O_WRONLY, "w"))
 
 
 def discard_output() -> None:
@@ -50,8 +63,8 @@ def _open_nothing(number: int, flags: int, mode: str) -> Any:
     return open(number, mode, encoding="utf-8", closefd=False)
 
 
-def _output(stream: Any) -> IO[str]:
-    raw = _Output(stream.fileno(), "w", closefd=False)
+def _written_by(kind: type[io.FileIO], stream: Any) -> IO[str]:
+    raw = kind(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
         # As Python does under PYTHONUNBUFFERED.
         raw if stream.write_through else io.BufferedWriter(raw),

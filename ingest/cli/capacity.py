@@ -24,17 +24,25 @@ Examples:
 The formula, and the measurements behind it: docs/how-to/plan-capacity.md.
 """
 _LABEL = 25
+# Before a long range, a word would leave too little of 80 columns for the name of the longest option. So would the range of the rate.
+_NUMBER = ""
+_HIGHEST_RATE = 1_000_000
 
 
 def capacity(  # noqa: PLR0913  each parameter is one option
     *,
-    rate: Annotated[float, typer.Option(help="Orders per second, in the busiest minute.", min=0.001, max=1e6)],
-    latency: Annotated[float, typer.Option(help="Of the external API: the mean, in seconds.", min=0.0001, max=3600)],
+    rate: Annotated[float, typer.Option(help="Orders per second, in the busiest minute.", min=0.001)],
+    latency: Annotated[
+        float, typer.Option(help="Of the external API: the mean, in seconds.", metavar=_NUMBER, min=0.0001, max=3600)
+    ],
     latency_p99: Annotated[
-        float | None, typer.Option(help="The 99th percentile of it.", min=0.0001, max=3600, show_default=False)
+        float | None,
+        typer.Option(help="The 99th percentile of it.", metavar=_NUMBER, min=0.0001, max=3600, show_default=False),
     ] = None,
     order_bytes: Annotated[int, typer.Option(help="Mean length of a document.", min=1, max=67_108_864)] = 1_000,
-    client: Annotated[str, typer.Option(help="INGEST_UPSTREAM_CLIENT.", metavar="NAME")] = "native",
+    client: Annotated[
+        str, typer.Option(help="The HTTP client of the workers, native or aiohttp.", metavar="NAME")
+    ] = "native",
     bulk: Annotated[int, typer.Option(help="Orders in one request.", min=1, max=1_000)] = 1,
     announced: Annotated[int, typer.Option(help="Orders announced at a time.", min=1, max=100_000)] = 1,
     quota: Annotated[float, typer.Option(help="Requests per second that the API permits; 0: any.", min=0)] = 0.0,
@@ -48,7 +56,10 @@ def capacity(  # noqa: PLR0913  each parameter is one option
         int, typer.Option(help="Connections to PostgreSQL that workers may open.", min=1)
     ] = 90,
     speed: Annotated[
-        float, typer.Option(help="Of your machine, compared with that of the measurements.", min=0.01, max=100)
+        float,
+        typer.Option(
+            help="Of your machine, compared with that of the measurements.", metavar=_NUMBER, min=0.01, max=100
+        ),
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -60,6 +71,8 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     """
     from ingest.domain.capacity_plan import CLIENTS, Demand, plan
 
+    if rate > _HIGHEST_RATE:
+        raise typer.BadParameter(f"{rate:g} is more than {_HIGHEST_RATE:,}", param_hint="'--rate'")
     if client not in CLIENTS:
         raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
     demand = Demand(

@@ -26,6 +26,8 @@ CONTROL_CONNECTIONS = 4
 
 # Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
+# What Redis says to the first command, for which other advice is of no use here.
+_NO_PASSWORD = ("HELLO must be called", "Authentication required")
 # What a cluster says to a client that does not know where its parts are.
 _ELSEWHERE = {"MOVED", "ASK"}
 
@@ -104,6 +106,8 @@ class _Translation(AbstractContextManager[None]):
 def _translation_of(error: BaseException) -> Exception | None:
     """What to raise instead; None: the error itself."""
     match error:
+        case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
+            return QueueRefused("Redis refuses: it requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
             return QueueRefused(f"Redis refuses: {error}")
         case NoQueueThere():

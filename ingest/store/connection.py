@@ -8,6 +8,7 @@ When the process dies here, the server ends the running statement by itself, at 
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -40,6 +41,9 @@ _CANCELLED = "57014"
 _ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
 # No such prepared statement, or one of another client: a pooler that was put in between gives us another server process.
 _NOT_PREPARED_HERE = ("26000", "42P05")
+_NO_TABLE = "42P01"
+# In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
+_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
 _SESSION_ATTRS = "target_session_attrs"
 # Orders of more than 2 KB are compressed by the statement that stores them, which takes a third less of the server's CPU time with
 # LZ4. Not every server was built with it, and a setting that somebody has chosen stays.
@@ -87,7 +91,8 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     if sqlstate.startswith(_ROW_CLASSES):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:
-        return StoreRefused(f"PostgreSQL refuses: {message}")
+        advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
+        return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
     kind = StoreTooSlow if sqlstate == _CANCELLED else StoreUnavailable
     return kind(f"{message} ({sqlstate})" if sqlstate else message)
 

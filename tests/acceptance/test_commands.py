@@ -74,6 +74,16 @@ def test_migrate_grants_a_runtime_role_what_it_needs(cli: Cli, empty_dsn: str) -
     assert done.stdout.splitlines()[-1] == "pg_monitor may read and write orders"
 
 
+@pytest.mark.parametrize("command", [["order", "show", "a"], ["order", "erase", "a", "--yes"], ["reconcile", "a"], ["remap"]], ids=" ".join)  # fmt: skip
+def test_commands_on_a_database_without_tables_say_that_it_needs_a_migration(
+    cli: Cli, empty_dsn: str, command: list[str]
+) -> None:
+    done = cli.run(*command, env={"INGEST_POSTGRES_DSN": empty_dsn, "INGEST_KEEP_DOCUMENT": "on"})
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"ingest: PostgreSQL refuses: .*; run `ingest migrate`\n", done.stderr), done.stderr
+
+
 def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cli) -> None:
     done = cli.run("migrate", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
 
@@ -555,6 +565,8 @@ def test_help_has_examples_and_names_values_without_python_types(helping: Cli, c
     assert (done.returncode, done.stderr) == (0, "")
     assert re.findall(r"<[a-z\[].*?>|list\[|\[\[|\]\]|\{[A-Z]", done.stdout) == []
     assert max(map(len, done.stdout.splitlines())) <= 80
+    # No name or word is cut.
+    assert re.findall(r"[^\W\d_]…", done.stdout) == []
     # Flags take nothing.
     assert re.search(r"--help +Show this message", done.stdout)
     if len(command) == 1:

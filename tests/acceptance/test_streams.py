@@ -1,14 +1,17 @@
 """Closed or full standard streams, hostile input, and Ctrl-C at any time: one line and the right exit code."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from dead_letter_entries import dead_fields
+from integration.scene import Scene
 from redis import Redis
 from support import Cli, eventually_sync
 
@@ -121,6 +124,42 @@ def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def worker_with_a_broken_log(environment: dict[str, str], log: str) -> subprocess.Popen[bytes]:
+    redirection = "2>/dev/full" if log == "on a full disk" else ""
+    process = subprocess.Popen(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *INGEST, "worker"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    process.stderr.close()
+    return process
+
+
+@pytest.mark.parametrize("log", ["on a full disk", "without a reader"])
+async def test_a_worker_whose_log_cannot_be_written_stores_orders_and_stops(
+    cli: Cli, redis_url: str, dsn: str, queue_name: str, log: str
+) -> None:
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        scene.api.behave(error_rate=1, fail_first=4)
+        await scene.enqueue("a", "b")
+        settings = {"INGEST_UPSTREAM_URL": scene.api.url_template, "INGEST_LOG_LEVEL": "debug"}
+        process = worker_with_a_broken_log({**cli.env, **settings}, log)
+        try:
+            await scene.finished()
+            assert set(await scene.rows()) == {"a", "b"}
+            process.send_signal(signal.SIGTERM)
+
+            assert await asyncio.to_thread(process.wait, 30) == 0
+            with pytest.raises(ProcessLookupError):
+                os.killpg(process.pid, 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 

@@ -283,6 +283,13 @@ async def test_a_key_of_another_type_is_not_waited_for(
             await producer.enqueue(["a"])
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_a_password_that_is_missing_is_named(own_valkey: ValkeyServer, protocol: int) -> None:
+    async with Producer.connect(f"redis://127.0.0.1:{own_valkey.port}/0?protocol={protocol}", "orders") as producer:
+        with pytest.raises(QueueRefused, match="it requires a password, and none is given"):
+            await producer.enqueue(["a"])
+
+
 async def test_a_right_that_is_missing_is_not_waited_for(own_valkey: ValkeyServer, own_redis: Redis) -> None:
     await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~*", "+@all", "-xadd")
 
