@@ -24,9 +24,11 @@ Examples:
 The formula, and the measurements behind it: docs/how-to/plan-capacity.md.
 """
 _LABEL = 25
-# Before a long range, a word would leave too little of 80 columns for the name of the longest option. So would the range of the rate.
+# Before a long range, a word would leave too little of 80 columns for the name of the longest option; so would the ranges of the rate and
+# of the outage.
 _NUMBER = ""
 _HIGHEST_RATE = 1_000_000
+_LONGEST_OUTAGE = 1_000_000_000
 
 
 def capacity(  # noqa: PLR0913  each parameter is one option
@@ -49,7 +51,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     quota_concurrency: Annotated[int, typer.Option(help="Requests at a time that the API permits; 0: any.", min=0)] = 0,
     outage: Annotated[
         float,
-        typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0, max=1e9),
+        typer.Option(help="Seconds for which Redis is to hold all orders, while nothing is stored.", min=0),
     ] = 3_600.0,
     processes_per_host: Annotated[int, typer.Option(help="Worker processes of each host.", min=1, max=256)] = 2,
     postgres_connections: Annotated[
@@ -71,8 +73,9 @@ def capacity(  # noqa: PLR0913  each parameter is one option
     """
     from ingest.domain.capacity_plan import CLIENTS, Demand, plan
 
-    if rate > _HIGHEST_RATE:
-        raise typer.BadParameter(f"{rate:g} is more than {_HIGHEST_RATE:,}", param_hint="'--rate'")
+    for name, value, most in (("--rate", rate, _HIGHEST_RATE), ("--outage", outage, _LONGEST_OUTAGE)):
+        if value > most:
+            raise typer.BadParameter(f"{value:g} is more than {most:,}", param_hint=f"'{name}'")
     if client not in CLIENTS:
         raise typer.BadParameter(f"choose {', '.join(CLIENTS)}", param_hint="'--client'")
     demand = Demand(
