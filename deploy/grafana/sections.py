@@ -422,7 +422,8 @@ def trouble() -> Section:
                 Words(
                     "Retried orders",
                     "Orders per minute that were moved to the retry set, by reason. throttled: the API responded with 429. connection, "
-                    "timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL refused the row.",
+                    "timeout, http_status and truncated: failures of the API. row_refused: PostgreSQL refused the row. "
+                    "row_locked: another transaction has locked it.",
                     _PER_MINUTE,
                 ),
                 [Query("60 * " + _rate("ingest_retries_total", "reason"), "{{reason}}")],

@@ -53,6 +53,7 @@ class RetryReason(StrEnum):
     CREDENTIAL = "credential"
     CLIENT = "client"
     ROW_REFUSED = "row_refused"
+    ROW_LOCKED = "row_locked"
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

@@ -38,6 +38,7 @@ class Written(msgspec.Struct):
         stored: committed.
         effects: what their rows did, in their order.
         refused: each was refused alone.
+        locked: somebody else has locked a row of theirs; tried again now, they would keep all others waiting.
         untried: all that is known is that they, or others with them, were refused or too slow.
         lost: others have claimed the entry.
         fresh: one with a row that was inserted or changed: the table accepts rows.
@@ -45,6 +46,7 @@ class Written(msgspec.Struct):
 
     stored: list[Item] = msgspec.field(default_factory=list)
     refused: list[Refusal] = msgspec.field(default_factory=list)
+    locked: list[Item] = msgspec.field(default_factory=list)
     effects: list[Effect] = msgspec.field(default_factory=list)
     untried: list[Item] = msgspec.field(default_factory=list)
     lost: list[Item] = msgspec.field(default_factory=list)

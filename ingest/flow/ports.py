@@ -152,5 +152,12 @@ class Store(Protocol):
 
         Raises:
             RowsRefused: if a row cannot be stored; then none is.
-            StoreTooSlow: if fewer rows may be stored in time.
+            StoreTooSlow: if fewer rows may be stored in time, or some are locked.
+        """
+
+    async def locked(self, order_ids: Collection[str]) -> set[str]:
+        """Those of the orders that are stored, and whose rows somebody else has locked; does not wait for them.
+
+        Raises:
+            StoreUnavailable: if it cannot be found out.
         """

@@ -1,8 +1,9 @@
-"""Finds out whether rows that PostgreSQL refuses are at fault, or the table.
+"""Finds out whether rows that PostgreSQL refuses are at fault, or the table; postpones those that somebody has locked.
 
 A refused row is at fault only if others are stored: refused before one was stored, and again after it, while that one is still
 accepted. Otherwise it may be the table, to which somebody has added a constraint. Until another row is stored, such rows are held
-and tried again. When other orders need the buffer space, held rows go to the retry set, a few at a time and uncounted.
+and tried again. When other orders need the buffer space, held rows go to the retry set, a few at a time and uncounted. So do
+locked rows at once: the transaction that has locked them may last for hours.
 """
 
 import random
@@ -81,6 +82,7 @@ class RefusedRows:
 
     async def after(self, written: Written) -> list[Item]:
         """Classify what one write has refused; returns the rows that go into the next batch: they were too slow together."""
+        await self._postpone_locked(written.locked)
         if not written.refused:
             if self._held and written.fresh is not None:
                 await self._classify([], written.fresh)
@@ -131,6 +133,7 @@ class RefusedRows:
         written = await self._writer.write(again, to_the_end=True)
         self._acks.add(written)
         self._held = written.untried
+        await self._postpone_locked(written.locked)
         if not written.refused:
             return
         # That the other is still accepted shows that the table was right when these were refused.
@@ -158,10 +161,17 @@ class RefusedRows:
         """Move refused rows to the retry set, uncounted: one that could be stored may be behind them."""
         postponed, self._held = self._held[:count], self._held[count:]
         for item in postponed:
-            after, attempt = self._draw(*_POSTPONED_FOR), item.delivery.attempt
-            await self._moves.retry_quietly(
-                item.delivery, Retry(after, attempt, RetryReason.ROW_REFUSED, "PostgreSQL refuses all rows")
-            )
-            self._acks.free([item])
+            await self._move(item, RetryReason.ROW_REFUSED, "PostgreSQL refuses all rows")
         if postponed:
             _log.warning("refused_rows_postponed", rows=len(postponed), held=len(self._held))
+
+    async def _postpone_locked(self, locked: Sequence[Item]) -> None:
+        for item in locked:
+            _log.warning("locked_row_postponed", order_id=item.delivery.order_id, entry_id=item.delivery.entry.id)
+            await self._move(item, RetryReason.ROW_LOCKED, "another transaction has locked the row")
+
+    async def _move(self, item: Item, reason: RetryReason, error: str) -> None:
+        """Move a row to the retry set, uncounted."""
+        after, attempt = self._draw(*_POSTPONED_FOR), item.delivery.attempt
+        await self._moves.retry_quietly(item.delivery, Retry(after, attempt, reason, error))
+        self._acks.free([item])

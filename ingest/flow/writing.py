@@ -6,7 +6,7 @@ are delivered again and change nothing.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ingest.domain.delivery import Effect, EntryRef
 from ingest.domain.errors import RowsRefused, StoreTooSlow, StoreUnavailable
@@ -23,6 +23,8 @@ _log = get_logger("writing")
 
 # Documents in one statement: PostgreSQL takes some 50 ms for each MB, and encoding one blocks the event loop for some 20 ms.
 _STATEMENT_BYTES = 8 * 1024 * 1024
+# Up to this many locked rows of a statement are left out, or half of its rows: more are rather a change of the whole table, which ends.
+_FEW_LOCKED = 4
 # Rows refused one by one, and none accepted, after which a search ends for now: it is rather the table.
 _MOST_REFUSED = 4
 _OUTCOME = {
@@ -35,6 +37,18 @@ _OUTCOME = {
 
 class _TooMuchAtOnce(Exception):
     """Several rows were not stored in time: fewer may be."""
+
+
+class _RowsLocked(Exception):
+    """Somebody has locked a few of the rows.
+
+    Attributes:
+        order_ids: of those rows.
+    """
+
+    def __init__(self, order_ids: set[str]) -> None:
+        super().__init__()
+        self.order_ids = order_ids
 
 
 class Writer:
@@ -82,8 +96,8 @@ class Writer:
     async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
         """Write the rows; while PostgreSQL is unavailable, wait.
 
-        A refused row is found by halving. Returns early, with rows untried, when rows are too slow together, and, unless
-        `to_the_end`, when several are refused and none is accepted.
+        A refused row is found by halving; a few locked ones are left out. Returns early, with rows untried, when rows are too slow
+        together, and, unless `to_the_end`, when several are refused and none is accepted.
         """
         written, suspects = Written(), 0
         parts = deque(self._split(items))
@@ -97,6 +111,12 @@ class Writer:
                 _log.warning("batch_halved", rows=self._limit)
                 parts.appendleft(part)
                 break
+            except _RowsLocked as found:
+                record_activity()
+                locked = [item for item in part if any(row.order_id in found.order_ids for row in item.rows)]
+                written.locked += locked
+                if len(locked) < len(part):
+                    parts.appendleft([item for item in part if item not in locked])
             except RowsRefused as error:
                 if len(part) > 1:
                     half = len(part) // 2
@@ -157,13 +177,24 @@ class Writer:
             self._uncertain = held & (self._uncertain | {item.delivery.entry for item in ours})
             if not isinstance(error, StoreTooSlow):
                 raise
+            locked = await self._locked([row.order_id for row in rows])
+            if len(locked) > max(_FEW_LOCKED, len(rows) // 2):
+                raise
+            if locked:
+                raise _RowsLocked(locked) from error
             if len(ours) == 1:
-                # All others wait for it: somebody may have locked its row, and has to be found.
+                # All others wait for it: whatever keeps PostgreSQL from storing it has to be found.
                 raise StoreTooSlow(f"order {ours[0].delivery.order_id}, alone: {error}") from error
             raise _TooMuchAtOnce from error
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))
         return ours, effects
+
+    async def _locked(self, order_ids: Collection[str]) -> set[str]:
+        try:
+            return await self._store.locked(order_ids)
+        except StoreUnavailable:
+            return set()
 
     def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:
         """The effects, of which those that nobody can be certain of count as changes: their first statement may have made them."""

@@ -5,7 +5,7 @@ it, either the whole batch is stored or nothing, and sending it again changes no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -73,6 +73,11 @@ def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
     return _upsert(sent), *map(array, values)
 
 
+# An update takes this kind of lock. The lock that a transaction has is not seen otherwise.
+_LOCKED = """
+WITH free AS (SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) AND order_id NOT IN (SELECT order_id FROM free)
+"""
 _EFFECTS = {effect.value: effect for effect in Effect}
 
 
@@ -131,6 +136,15 @@ class OrderStore:
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]
+
+    async def locked(self, order_ids: Collection[str]) -> set[str]:
+        """Those of the orders that are stored, and whose rows another transaction has locked; does not wait for them.
+
+        Raises:
+            StoreUnavailable: if it cannot be found out, for example because the whole table is locked.
+        """
+        records = await self._connection.fetch(_LOCKED, list(order_ids))
+        return {order_id for (order_id,) in records}
 
 
 async def plan_upsert(connection: asyncpg.Connection) -> None:

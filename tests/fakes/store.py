@@ -1,7 +1,7 @@
 """The orders table in memory: keeps the contract of `Store`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -22,6 +22,7 @@ class MemoryStore:
         refuses: whether a row is refused; a test sets it.
         is_certain: whether a refused row is at fault for certain.
         most: rows that one statement may store in time.
+        locked_ids: orders whose rows are locked, if they are stored.
         is_available: while it is false, every call fails.
         lost_replies: how many replies are to be lost; what they confirm is stored.
         answers: while it is not set, statements hang.
@@ -34,6 +35,7 @@ class MemoryStore:
         self.refuses: Callable[[OrderRow], bool] = lambda _: False
         self.is_certain = False
         self.most = 100_000
+        self.locked_ids: set[str] = set()
         self.is_available = True
         self.lost_replies = 0
         self.answers = asyncio.Event()
@@ -48,6 +50,8 @@ class MemoryStore:
             raise StoreUnavailable("connection refused")
         if len(rows) > self.most:
             raise StoreTooSlow(f"{len(rows)} rows are too many")
+        if await self.locked([row.order_id for row in rows]):
+            raise StoreTooSlow("a row is locked")
         if any(self.refuses(row) for row in rows if row.order_id not in self.erased):
             raise RowsRefused("a constraint", is_certain=self.is_certain)
         effects = self._store(rows)
@@ -55,6 +59,11 @@ class MemoryStore:
             self.lost_replies -= 1
             raise StoreUnavailable("the connection was lost before the reply")
         return effects
+
+    async def locked(self, order_ids: Collection[str]) -> set[str]:
+        if not self.is_available:
+            raise StoreUnavailable("connection refused")
+        return self.locked_ids & self.rows.keys() & set(order_ids)
 
     def _store(self, rows: Sequence[OrderRow]) -> list[Effect]:
         newest: dict[str, OrderRow] = {}

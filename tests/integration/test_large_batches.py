@@ -53,6 +53,11 @@ async def make_slow(scene: Scene, seconds: float) -> None:
     await scene.sql("CREATE TRIGGER wait BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION wait()")
 
 
+async def first_retry(scene: Scene) -> bytes:
+    [name] = await scene.redis.zrange(scene.keys.retry, 0, 0)
+    return bytes(name)
+
+
 def large(order_id: str, size: int) -> bytes:
     """A document of about so many bytes."""
     line = {"sku": "85123A", "description": "WHITE HANGING HEART T-LIGHT HOLDER", "quantity": 6, "unit_price": "2.55"}
@@ -113,8 +118,10 @@ async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried:
     assert_right(await scene.rows(), ["slow"])
 
 
-async def test_the_log_names_the_order_whose_row_somebody_has_locked(scene: Scene, hurried: type[Hurried]) -> None:
-    order_ids = ids(4)
+async def test_an_order_whose_row_somebody_has_locked_waits_in_the_retry_set_and_all_others_are_stored(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    order_ids = ids(40)
     await scene.enqueue(order_ids[0])
 
     async with scene.worker(classes=Classes(store=hurried)), connected(scene.dsn) as blocker:
@@ -124,14 +131,15 @@ async def test_the_log_names_the_order_whose_row_somebody_has_locked(scene: Scen
         await blocker.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_ids[0])
         with capture_logs() as logged:
             await scene.enqueue(*order_ids)
-
-            async def is_named() -> bool:
-                return any(line["event"] == "unavailable" and order_ids[0] in line["error"] for line in logged)
-
-            await eventually(is_named, within=30)
+            await scene.stored_at_least(len(order_ids))
+            await eventually(lambda: scene.redis.zcard(scene.keys.retry))
         await transaction.rollback()
+        [waiting] = await scene.redis.hvals(scene.keys.retry_entries)
+        await scene.redis.zadd(scene.keys.retry, {await first_retry(scene): 0})  # due at once
         await scene.finished()
 
+    assert [line["order_id"] for line in logged if line["event"] == "locked_row_postponed"] == [order_ids[0]]
+    assert b"row_locked" in waiting
     assert_right(await scene.rows(), order_ids)
 
 

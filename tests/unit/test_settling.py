@@ -192,6 +192,38 @@ async def test_a_batch_that_is_too_slow_is_halved_until_it_is_not() -> None:
 
 
 @virtual_time
+async def test_a_locked_row_is_postponed_uncounted_and_the_others_are_stored() -> None:
+    async with settling() as process:
+        await process.store_each("locked")
+        await until(process.group.is_empty)
+        process.store.locked_ids = {"locked", "unknown"}
+        await process.store_each("a", "locked", "b")
+        await until(lambda: process.group.waiting and not process.in_flight.held())
+
+        assert set(process.store.rows) == {"a", "b", "locked"}
+        assert process.store.statements[-2:] == [["a", "locked", "b"], ["a", "b"]]
+        [waiting] = process.group.waiting
+        assert (waiting.fields[b"order_id"], waiting.fields[b"attempt"]) == (b"locked", b"1")
+        assert waiting.due > now()
+        assert process.buffer.is_wanted is False
+
+
+@virtual_time
+async def test_many_locked_rows_are_waited_for() -> None:
+    async with settling() as process:
+        order_ids = [f"order-{number}" for number in range(40)]
+        await process.store_each(*order_ids)
+        await until(process.group.is_empty)
+        process.store.locked_ids = set(order_ids)
+        await process.store_each(*order_ids)
+        await until(lambda: len(process.store.statements) > 3)
+        process.store.locked_ids = set()
+        await until(process.group.is_empty)
+
+        assert process.group.waiting == []
+
+
+@virtual_time
 async def test_what_others_have_claimed_before_the_commit_is_not_stored() -> None:
     async with settling() as process:
         process.store.is_available = False

@@ -43,6 +43,9 @@ class Table(Protocol):
     async def lock(self) -> None:
         """Let no row be stored in time from now on."""
 
+    async def lock_row(self, order_id: str) -> None:
+        """Lock a stored row, as somebody else's transaction does."""
+
 
 @dataclass
 class MemoryTable:
@@ -57,6 +60,9 @@ class MemoryTable:
 
     async def lock(self) -> None:
         self.store.most = 0
+
+    async def lock_row(self, order_id: str) -> None:
+        self.store.locked_ids.add(order_id)
 
 
 @dataclass
@@ -73,6 +79,10 @@ class PostgresTable:
 
     async def lock(self) -> None:
         await self.sql.execute("BEGIN; LOCK TABLE orders IN SHARE MODE")
+
+    async def lock_row(self, order_id: str) -> None:
+        await self.sql.execute("BEGIN")
+        await self.sql.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_id)
 
 
 class ImpatientStore(OrderStore):
@@ -178,3 +188,22 @@ async def test_what_is_not_stored_in_time_is_too_slow(table: Table) -> None:
 
     with pytest.raises(StoreTooSlow):
         await table.store.upsert([row()])
+
+
+async def test_locked_rows_are_told_from_those_that_can_be_stored(table: Table) -> None:
+    await stored(table, [row("a"), row("b")])
+    await table.lock_row("b")
+
+    with pytest.raises(StoreTooSlow):
+        await table.store.upsert([row("a", fetched=1), row("b", fetched=1), row("new")])
+
+    assert await table.store.locked(["a", "b", "new"]) == {"b"}
+    assert await table.store.upsert([row("a", "paid", fetched=1), row("new")]) == [CHANGED, INSERTED]
+
+
+async def test_where_the_whole_table_is_locked_no_row_is_said_to_be(table: Table) -> None:
+    await stored(table, [row("a")])
+    await table.lock()
+
+    assert await table.store.locked([]) == set()
+    assert await table.store.locked(["unknown"]) == set()
