@@ -32,7 +32,15 @@ from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.file_watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.keys_file import read_keys
-from ingest.processes import OTHER_FILES, allow_connections, done_unless_stopped, listen, run_to_the_end, stop_on
+from ingest.processes import (
+    OTHER_FILES,
+    allow_connections,
+    done_unless_stopped,
+    listen,
+    reserve_connections,
+    run_to_the_end,
+    stop_on,
+)
 from ingest.settings import Settings
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
@@ -201,6 +209,7 @@ def _api_process(
             ):
                 await shutdown.requested.wait()
 
+    reserve_connections(_connections(settings))
     return run_to_the_end(main)
 
 

@@ -14,7 +14,15 @@ from ingest.flow.availability import until_ready
 from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.mapping.process_pool import check_function
-from ingest.processes import allow_connections, done_unless_stopped, listen, run_to_the_end, stop_on, unless
+from ingest.processes import (
+    allow_connections,
+    done_unless_stopped,
+    listen,
+    reserve_connections,
+    run_to_the_end,
+    stop_on,
+    unless,
+)
 from ingest.queue.connection import control_client
 from ingest.queue.consumer import Consumer
 from ingest.queue.monitor import Monitor
@@ -112,6 +120,7 @@ def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: i
                     metrics.ready.set(1.0)
                     await worker.run(shutdown)
 
+    reserve_connections(settings.concurrency)
     return run_to_the_end(main)
 
 

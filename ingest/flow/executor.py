@@ -12,6 +12,7 @@ from ingest.flow.in_flight import InFlight
 from ingest.flow.pacing import Pacing
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
+from ingest.flow.task_pool import Processing
 from ingest.flow.waiting import first_of
 from ingest.telemetry.logs import get_logger
 
@@ -48,15 +49,13 @@ class Executor:
         self._in_flight = in_flight
         self._circuit = circuit
         self._pacing = pacing
-        self._start = in_flight.start_apart if runs_user_code else in_flight.start
+        self._runs_user_code = runs_user_code
 
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
-        """Process deliveries, all at the same time."""
-        decide = self._handler.handle
-        if self._pacing.is_on:
-            decide = partial(self._when_due, shutdown)
+        """Process deliveries at the same time, each as soon as a slot is free."""
+        process = partial(self._processing, shutdown)
         for delivery in deliveries:
-            self._start(delivery, self._process(delivery, decide))
+            self._in_flight.start(delivery, process, apart=self._runs_user_code)
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
@@ -66,6 +65,10 @@ class Executor:
         """Process a delivery that may kill the process, as soon as nothing else is in flight that would be lost with it."""
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
         return self._in_flight.start_apart(delivery, self._process(delivery, self._when_alone))
+
+    def _processing(self, shutdown: Shutdown, delivery: Delivery) -> Processing:
+        decide = partial(self._when_due, shutdown) if self._pacing.is_on else self._handler.handle
+        return self._process(delivery, decide)
 
     async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
         try:

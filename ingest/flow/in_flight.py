@@ -1,12 +1,15 @@
 """The one table of what this process holds: every delivery from when it is read until it is settled, released or lost.
 
 A delivery takes a slot as long as its task runs: until it is fetched and its order waits for its batch, or until it is
-moved or released. Its entry stays in the table, and its lease is renewed, until it is settled.
+moved or released. Its entry stays in the table, and its lease is renewed, until it is settled. What was prefetched waits here
+until a slot is free.
 
 Nothing here outlives the process: what was in flight is pending in Redis under this consumer's name.
 """
 
 import asyncio
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from ingest.domain.delivery import Delivery, EntryRef
@@ -17,18 +20,21 @@ from ingest.telemetry.shared_metrics import Gauge
 
 _log = get_logger("in_flight")
 
+Process = Callable[[Delivery], Processing]
+
 
 class _Held:
     """One delivery that this process holds.
 
     Attributes:
+        task: what processes it, or has processed it; None while it waits for a slot.
         since: when it was read, by the table's clock.
         is_decided: whether it has an outcome, which is being applied.
     """
 
     __slots__ = ("delivery", "is_decided", "since", "task")
 
-    def __init__(self, delivery: Delivery, task: asyncio.Task[None], since: float) -> None:
+    def __init__(self, delivery: Delivery, task: asyncio.Task[None] | None, since: float) -> None:
         self.delivery = delivery
         self.task = task
         self.since = since
@@ -52,6 +58,8 @@ class InFlight:
         self._held: dict[EntryRef, _Held] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self._pool = TaskPool(self._freed)
+        self._waiting: deque[tuple[_Held, Process, bool]] = deque()
+        self._most_tasks: Callable[[], int] = _unlimited
         self._slot_observer: Callable[[], None] = _ignore
         self._fewer: asyncio.Event | None = None
 
@@ -59,13 +67,18 @@ class InFlight:
         """How many entries are held."""
         return len(self._held)
 
+    @property
+    def waiting(self) -> int:
+        """How many deliveries wait for a slot."""
+        return len(self._waiting)
+
     def held(self, *, min_age: float = 0.0) -> list[Delivery]:
         """The deliveries held for at least `min_age` seconds."""
         before = self._clock() - min_age
         return [held.delivery for held in self._held.values() if held.since <= before]
 
-    def undecided(self) -> list[tuple[Delivery, asyncio.Task[None]]]:
-        """The deliveries without an outcome, each with the task that processes, or has processed, it."""
+    def undecided(self) -> list[tuple[Delivery, asyncio.Task[None] | None]]:
+        """The deliveries without an outcome, each with the task that processes, or has processed, it; None if it has none yet."""
         return [(held.delivery, held.task) for held in self._held.values() if not held.is_decided]
 
     def holds(self, delivery: Delivery) -> bool:
@@ -73,26 +86,43 @@ class InFlight:
         held = self._held.get(delivery.entry)
         return held is not None and held.delivery is delivery
 
-    def observe_slots(self, observer: Callable[[], None]) -> None:
-        """Call `observer` whenever a slot becomes free."""
+    def limit_slots(self, most: Callable[[], int], observer: Callable[[], None]) -> None:
+        """Let `start` use at most `most()` slots, and call `observer` whenever a task has ended."""
+        self._most_tasks = most
         self._slot_observer = observer
 
-    def start(self, delivery: Delivery, processing: Processing) -> None:
-        """Hold a delivery, and process it; it takes a slot until it is processed.
+    def start(self, delivery: Delivery, process: Process, *, apart: bool = False) -> None:
+        """Hold a delivery, and process it as soon as a slot is free.
 
         After a failover Redis may hand out another entry under an ID that is held: the older delivery is lost then.
+
+        Args:
+            delivery: what was read.
+            process: called when it takes its slot.
+            apart: in a task of its own.
         """
-        self._hold(delivery, self._pool.start(processing))
+        held = self._hold(delivery, None)
+        if self._waiting or len(self.tasks) >= self._most_tasks():
+            self._waiting.append((held, process, apart))
+            self._start_waiting()
+        else:
+            self._begin(held, process, apart=apart)
+        self._gauge.set(len(self.tasks))
 
     def start_apart(self, delivery: Delivery, processing: Processing) -> asyncio.Task[None]:
-        """As `start`, in a task that ends when the delivery is processed."""
-        task = asyncio.create_task(processing)
-        task.add_done_callback(self._freed)
+        """Hold a delivery, and process it at once, whatever waits, in a task that ends when it is processed."""
+        task = self._task(processing)
         self._hold(delivery, task)
+        self._gauge.set(len(self.tasks))
         return task
+
+    def stop_waiting(self) -> None:
+        """Start none of those that wait for a slot; they are still held."""
+        self._waiting.clear()
 
     def close(self) -> None:
         """Let the tasks end when they have processed what they have: nothing is started any more."""
+        self.stop_waiting()
         self._pool.close()
 
     def decided(self, delivery: Delivery) -> None:
@@ -116,7 +146,7 @@ class InFlight:
             if held is None:
                 continue  # settled while the renewal was on its way
             _log.warning("lease_lost", entry_id=entry.id)
-            if not held.is_decided:
+            if held.task is not None and not held.is_decided:
                 held.task.cancel()
             if self._fewer is not None:
                 self._fewer.set()
@@ -128,17 +158,43 @@ class InFlight:
             fewer.clear()
             await fewer.wait()
 
-    def _hold(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+    def _hold(self, delivery: Delivery, task: asyncio.Task[None] | None) -> _Held:
         if delivery.entry in self._held:
             self.lose([delivery.entry])
-        self._held[delivery.entry] = _Held(delivery, task, self._clock())
+        held = self._held[delivery.entry] = _Held(delivery, task, self._clock())
+        return held
+
+    def _begin(self, held: _Held, process: Process, *, apart: bool) -> None:
+        processing = process(held.delivery)
+        if apart:
+            held.task = self._task(processing)
+        else:
+            held.task = self._pool.start(processing)
+            self.tasks.add(held.task)
+
+    def _task(self, processing: Processing) -> asyncio.Task[None]:
+        task = asyncio.create_task(processing)
+        task.add_done_callback(self._freed)
         self.tasks.add(task)
-        self._gauge.set(len(self.tasks))
+        return task
+
+    def _start_waiting(self) -> None:
+        most = self._most_tasks()
+        while self._waiting and len(self.tasks) < most:
+            held, process, apart = self._waiting.popleft()
+            if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
+                self._begin(held, process, apart=apart)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
+        if self._waiting:
+            self._start_waiting()
         self._gauge.set(len(self.tasks))
         self._slot_observer()
+
+
+def _unlimited() -> int:
+    return sys.maxsize
 
 
 def _ignore() -> None:

@@ -47,9 +47,7 @@ class OutageRecovery:
 
     async def run(self, shutdown: Shutdown) -> None:
         """Send no requests but probes until one is answered, or a stop is requested."""
-        # An API that only asks to wait is left the requests that it is processing.
-        if not self._circuit.is_throttled:
-            await self._interrupt(shutdown)
+        await self._interrupt(shutdown)
         probes: list[asyncio.Task[None]] = []
         while self._circuit.is_open and not shutdown.requested.is_set():
             await self._pause(shutdown)
@@ -73,14 +71,17 @@ class OutageRecovery:
             pause = pauses.left()
 
     async def _interrupt(self, shutdown: Shutdown) -> None:
-        await self._cancel([task for _, task in self._in_flight.undecided()], shutdown)
+        """Release what waits for a slot and what is in flight; an API that only asks to wait is left the requests that it processes."""
+        self._in_flight.stop_waiting()
+        started = [task for _, task in self._in_flight.undecided() if task is not None]
+        await self._cancel([] if self._circuit.is_throttled else started, shutdown)
 
     async def _cancel(self, tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
         """Cancel tasks, and release what they have not decided; a request to stop ends the wait for Redis."""
         for task in tasks:
             task.cancel()
         await all_ended(tasks)
-        interrupted = [delivery for delivery, task in self._in_flight.undecided() if task.done()]
+        interrupted = [delivery for delivery, task in self._in_flight.undecided() if task is None or task.done()]
         if not interrupted:
             return
         releasing = asyncio.create_task(self._settlement.release(interrupted))

@@ -90,11 +90,18 @@ class Reader:
         self._is_counted = True
         self._most = 0
 
-    async def read(self, count: int, shutdown: Shutdown) -> Batch:
-        """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable."""
+    async def read(self, count: int, shutdown: Shutdown, *, backlog: bool = False) -> Batch:
+        """Up to `count` deliveries; none, after a pause, while Redis is unavailable.
+
+        Args:
+            count: as many as there are slots.
+            shutdown: ends a pause.
+            backlog: whether there may be more without waiting. Otherwise, it waits for new ones, which a process with a free slot
+                gets sooner than one that prefetches.
+        """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            batch = await self._next(wanted)
+            batch = await self._next(wanted, 0.0 if backlog else self._block)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])
@@ -112,10 +119,14 @@ class Reader:
         self._resume()
         return deliveries
 
-    async def _next(self, wanted: int) -> Batch:
+    async def _next(self, wanted: int, block: float) -> Batch:
         count = min(wanted, self._most or wanted)
         try:
-            taken = await self._left_unfinished(count) or await self._reclaimer.claim(count) or await self._read(count)
+            taken = (
+                await self._left_unfinished(count)
+                or await self._reclaimer.claim(count)
+                or await self._read(count, block)
+            )
             is_full = len(taken) == wanted
             suspected = any(self._may_be_poison(delivery) for delivery in taken)
             batch = await self._isolate(taken, is_full=is_full) if suspected else Batch(taken, is_full)
@@ -136,9 +147,9 @@ class Reader:
             self._claimed_own.clear()
         return own
 
-    async def _read(self, count: int) -> list[Delivery]:
-        is_polling = self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
-        taken = await self._queue.read(count, 0.0 if is_polling else self._block)
+    async def _read(self, count: int, block: float) -> list[Delivery]:
+        is_polling = block > 0 and self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
+        taken = await self._queue.read(count, 0.0 if is_polling else block)
         if is_polling and not taken:
             await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
         if all(delivery.count == 1 for delivery in taken):

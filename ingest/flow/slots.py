@@ -1,4 +1,8 @@
-"""Waits for free slots: a delivery needs one before it is read."""
+"""Waits for free slots: a delivery needs one before it is read.
+
+With a backlog, some deliveries are prefetched: when a request ends, the next one begins at once instead of after the next read.
+No more are prefetched than begin within a moment, as another process may have a free slot.
+"""
 
 import asyncio
 import math
@@ -14,6 +18,10 @@ from ingest.flow.shutdown import Shutdown
 # With a backlog, reading waits this long for a few free slots together: a read of one costs as much as one of fifty.
 _GATHER = 0.002
 _GATHER_SHARE = 8
+# Prefetched is what begins within this many seconds, by how many slots became free lately, and at most this share of the slots.
+_PREFETCH = 0.02
+_PREFETCH_SHARE = 8
+_LATELY = 0.05
 # With requests for several orders, for the slots of a whole request.
 _GATHER_REQUEST = 0.005
 
@@ -55,9 +63,14 @@ class Slots:
         self._timer: asyncio.TimerHandle | None = None
         # For a request for several orders: others become free with the first slot.
         self._is_first_awaited = False
-        self._wanted = 1
+        self._is_awaited = False
+        self._is_one_enough = True
+        self._prefetch = 0
+        self._freed = 0
+        self._freed_since = 0.0
+        self._freed_per_second = 0.0
         self._changed = asyncio.Event()
-        in_flight.observe_slots(self._slot_freed)
+        in_flight.limit_slots(self._most_tasks, self._slot_freed)
         circuit.observe(lambda _: self._changed.set())
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
@@ -80,22 +93,24 @@ class Slots:
         self._changed.set()
 
     async def _free(self, *, backlog: bool) -> int:
-        self._wanted = max(1, self._slots() // self._share) if backlog else 1
-        if self._count() < self._wanted:
+        self._is_one_enough = not backlog
+        self._prefetch = self._useful_prefetch() if backlog else 0
+        if not self._are_enough():
             self._changed.clear()
-            if self._per_request == 1 or self._count() > 0:
-                self._start_timer()
-            else:
+            if self._per_request > 1 and self._count() <= 0:
                 self._is_first_awaited = True
+            elif not self._prefetch:
+                self._start_timer()
+            self._is_awaited = True
             await self._changed.wait()
-            self._is_first_awaited = False
+            self._is_awaited = self._is_first_awaited = False
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
         return self._count()
 
     def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._gather, self._want_one)
+        self._timer = asyncio.get_running_loop().call_later(self._gather, self._accept_one)
 
     async def _pause(self, seconds: float) -> None:
         self._changed.clear()
@@ -103,22 +118,45 @@ class Slots:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
+    def _useful_prefetch(self) -> int:
+        now = asyncio.get_running_loop().time()
+        if (elapsed := now - self._freed_since) > _LATELY:
+            self._freed_per_second = self._freed / elapsed
+            self._freed, self._freed_since = 0, now
+        # With a quota or shared requests, a slot is not all that a delivery waits for.
+        return int(self._freed_per_second * _PREFETCH) if self._per_request == 1 and self._read_ahead is None else 0
+
     def _count(self) -> int:
-        return self._slots() - len(self._in_flight.tasks)
+        """How many deliveries may be read now."""
+        return self._slots() + self._prefetched() - len(self._in_flight.tasks) - self._in_flight.waiting
+
+    def _are_enough(self) -> bool:
+        wanted = 1 if self._is_one_enough else self._prefetched() or max(1, self._slots() // self._share)
+        return self._count() >= wanted
+
+    def _most_tasks(self) -> int:
+        requests = self._limit.value
+        return requests if self._per_request == 1 else min(self._most, requests * self._per_request)
 
     def _slots(self) -> int:
-        requests = self._limit.value
-        slots = requests if self._per_request == 1 else min(self._most, requests * self._per_request)
+        slots = self._most_tasks()
         return slots if self._read_ahead is None else min(slots, self._read_ahead() * self._per_request)
 
+    def _prefetched(self) -> int:
+        """How many deliveries may wait for a slot."""
+        return min(self._prefetch, self._limit.value // _PREFETCH_SHARE)
+
     def _slot_freed(self) -> None:
-        if self._count() >= self._wanted:
+        self._freed += 1
+        if not self._is_awaited:
+            return
+        if self._are_enough():
             self._changed.set()
         elif self._is_first_awaited:
             self._is_first_awaited = False
             self._start_timer()
 
-    def _want_one(self) -> None:
-        self._wanted = 1
+    def _accept_one(self) -> None:
+        self._is_one_enough = True
         if self._count() > 0:
             self._changed.set()

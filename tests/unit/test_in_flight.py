@@ -1,7 +1,9 @@
 """The table of what a process holds: slots, leases, and what others have claimed."""
 
 import asyncio
+from collections.abc import Callable
 
+import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 
@@ -30,7 +32,7 @@ async def drop(in_flight: InFlight) -> None:
 @virtual_time
 async def test_a_delivery_takes_a_slot_while_its_task_runs_and_is_held_until_it_is_removed() -> None:
     in_flight, freed = table(), []
-    in_flight.observe_slots(lambda: freed.append(len(in_flight.tasks)))
+    in_flight.limit_slots(lambda: 1, lambda: freed.append(len(in_flight.tasks)))
     task = in_flight.start_apart(delivery(1), asyncio.sleep(1.0))
     before = len(in_flight), len(in_flight.tasks)
 
@@ -76,6 +78,55 @@ async def test_another_entry_with_an_id_that_is_held_replaces_it_and_ends_its_pr
     assert in_flight.holds(second), "what comes late of the first changes nothing of the second"
     assert [each.order_id for each, _ in in_flight.undecided()] == ["second"]
     await drop(in_flight)
+
+
+@virtual_time
+async def test_what_has_no_slot_waits_for_one_in_its_turn_unless_it_is_lost_meanwhile() -> None:
+    in_flight, begun, ends = table(), list[str](), asyncio.Event()
+    in_flight.limit_slots(lambda: 2, lambda: None)
+
+    async def process(each: Delivery) -> None:
+        begun.append(each.entry.id)
+        await ends.wait()
+
+    deliveries = [delivery(number) for number in range(1, 7)]
+    for each in deliveries[:5]:
+        in_flight.start(each, process)
+    at_once = in_flight.start_apart(deliveries[5], process(deliveries[5]))
+    await some_turns()
+    first, waiting = list(begun), in_flight.waiting
+    held, undecided = in_flight.held(), in_flight.undecided()
+    in_flight.lose([deliveries[3].entry])
+    ends.set()
+    await some_turns()
+
+    assert (first, waiting, held) == (["1-0", "2-0", "6-0"], 3, deliveries)
+    assert [each.entry.id for each, task in undecided if task is None] == ["3-0", "4-0", "5-0"]
+    assert begun[3:] == ["3-0", "5-0"]
+    assert at_once.done()
+    await drop(in_flight)
+
+
+@pytest.mark.parametrize("end", [InFlight.stop_waiting, InFlight.close])
+def test_what_waits_is_not_started_any_more_and_still_held(end: Callable[[InFlight], None]) -> None:
+    @virtual_time
+    async def run() -> None:
+        in_flight, begun = table(), list[str]()
+        in_flight.limit_slots(lambda: 1, lambda: None)
+
+        async def process(each: Delivery) -> None:
+            begun.append(each.entry.id)
+            await asyncio.sleep(1)
+
+        for number in range(1, 4):
+            in_flight.start(delivery(number), process)
+        end(in_flight)
+        await asyncio.sleep(10)
+
+        assert (begun, in_flight.waiting, len(in_flight)) == (["1-0"], 0, 3)
+        await drop(in_flight)
+
+    run()
 
 
 @virtual_time

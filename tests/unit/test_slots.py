@@ -1,7 +1,10 @@
 """Slots: how long the worker waits before it reads, and for how many."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 
@@ -23,19 +26,40 @@ async def no_request(request: FetchRequest) -> None:
 class Process:
     """Slots, with what they look at."""
 
-    def __init__(self, count: int, *, most: int = 0, per_request: int = 1) -> None:
+    def __init__(
+        self, count: int, *, most: int = 0, per_request: int = 1, read_ahead: Callable[[], int] | None = None
+    ) -> None:
         self.in_flight = InFlight(gauge(), clock=now)
         self.pacing = Pacing(clock=now, draw=lambda low, _: low)
         self.limit = ConcurrencyLimit(count, gauge(), self.pacing, clock=now)
         self.circuit = CircuitBreaker(no_request, gauge(), count, clock=now)
-        self.slots = Slots(self.in_flight, self.limit, self.pacing, self.circuit, most=most, per_request=per_request)
+        self.slots = Slots(
+            self.in_flight, self.limit, self.pacing, self.circuit, most=most, per_request=per_request,
+            read_ahead=read_ahead,
+        )  # fmt: skip
         self.shutdown = Shutdown(1.0)
         self._number = 0
 
+    def start(self, count: int, seconds: float) -> None:
+        """Start as many deliveries as the worker does that has read them: those without a slot wait."""
+        for _ in range(count):
+            self.in_flight.start(self._next(), lambda _: asyncio.sleep(seconds))
+
+    async def with_a_backlog(self, rounds: int, seconds: float) -> int:
+        """Work on a backlog of orders that take this long; returns how many deliveries were held at most."""
+        held = 0
+        for _ in range(rounds):
+            count = await self.wait(backlog=True)
+            self.start(count, seconds)
+            held = max(held, len(self.in_flight.tasks) + self.in_flight.waiting)
+        return held
+
     def take(self, seconds: float = 3_600.0) -> "asyncio.Task[None]":
+        return self.in_flight.start_apart(self._next(), asyncio.sleep(seconds))
+
+    def _next(self) -> Delivery:
         self._number += 1
-        delivery = Delivery(EntryRef("stream", f"{self._number}-0"), "a", 1.0, 1, 1, None, {})
-        return self.in_flight.start_apart(delivery, asyncio.sleep(seconds))
+        return Delivery(EntryRef("stream", f"{self._number}-0"), "a", 1.0, 1, 1, None, {})
 
     async def wait(self, *, backlog: bool = False) -> int:
         return await self.slots.wait(self.shutdown, backlog=backlog)
@@ -112,6 +136,64 @@ async def test_with_a_backlog_a_single_slot_is_used_after_a_moment() -> None:
 
     assert await process.wait(backlog=True) == 1
     assert 0 < now() - before < 0.01
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> None:
+    process = Process(80)
+    held = await process.with_a_backlog(rounds=10, seconds=0.1)
+    while not process.in_flight.waiting:
+        process.start(await process.wait(backlog=True), 0.1)
+    before = len(process.in_flight.tasks), process.in_flight.waiting
+    free = await process.wait(backlog=False)
+
+    assert held == 80 + 10, "an eighth of the slots"
+    assert before == (80, 10)
+    assert (len(process.in_flight.tasks), process.in_flight.waiting, free) == (10, 0, 70), "without a slot none is read"
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_and_a_slow_api_little_is_prefetched() -> None:
+    slow, slower = Process(80), Process(80)
+
+    assert await slow.with_a_backlog(rounds=20, seconds=1.0) == 80 + 1, "80 a second: one begins within a moment"
+    assert await slower.with_a_backlog(rounds=20, seconds=10.0) == 80
+    await slow.end()
+    await slower.end()
+
+
+@pytest.mark.parametrize(
+    "limits", [{"most": 80, "per_request": 2}, {"read_ahead": lambda: 1_000}], ids=["bulk", "quota"]
+)
+def test_where_a_slot_is_not_all_that_an_order_waits_for_nothing_is_prefetched(limits: dict[str, Any]) -> None:
+    @virtual_time
+    async def run() -> None:
+        process = Process(80, **limits)
+
+        assert await process.with_a_backlog(rounds=10, seconds=0.1) == 80
+        await process.end()
+
+    run()
+
+
+@virtual_time
+async def test_when_the_limit_falls_what_was_prefetched_begins_one_after_the_other_and_the_wait_goes_on() -> None:
+    process = Process(80)
+    await process.with_a_backlog(rounds=10, seconds=0.1)
+    waiting = asyncio.create_task(process.with_a_backlog(rounds=3, seconds=0.1))
+    await some_turns()
+
+    process.limit.record_throttle(0.0, now())
+    process.pacing.resume()
+    most = 0
+    while not waiting.done():
+        await asyncio.sleep(0.05)
+        if not waiting.done() and len(process.in_flight.tasks) <= process.limit.value:
+            most = max(most, len(process.in_flight.tasks))
+
+    assert process.limit.value == most == 4
     await process.end()
 
 

@@ -18,6 +18,11 @@ def order_ids(count: int) -> list[str]:
     return [f"order-{number}" for number in range(count)]
 
 
+def unrequested(place: Workplace) -> set[str | None]:
+    """The orders that were read and have not been requested."""
+    return {place.group.delivery(entry).order_id for entry in place.group.pending}.difference(place.upstream.requested)
+
+
 # -- work -------------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +96,23 @@ async def test_no_more_orders_are_requested_at_once_than_there_are_slots() -> No
             await asyncio.sleep(0.01)
 
     assert most == 7
+
+
+@virtual_time
+async def test_with_a_backlog_no_more_is_prefetched_than_an_eighth_of_the_slots_and_each_begins_in_its_turn() -> None:
+    place = Workplace()
+    place.upstream.latency = 0.1
+    place.group.add(*order_ids(1_000))
+    requested = prefetched = 0
+
+    async with place.worker(concurrency=80):
+        while not place.group.is_empty():
+            requested = max(requested, len(place.upstream.in_progress))
+            prefetched = max(prefetched, len(unrequested(place)))
+            await asyncio.sleep(0.01)
+
+    assert (requested, prefetched) == (80, 10)
+    assert place.upstream.requested == order_ids(1_000)
 
 
 @virtual_time
@@ -327,6 +349,22 @@ async def test_what_does_not_end_within_the_grace_period_is_released_uncounted()
     assert place.group.seen == {}
     assert "hangs" not in place.store.rows
     assert unread in place.group.undelivered or "unread" in place.store.rows
+
+
+@virtual_time
+async def test_what_was_prefetched_when_a_stop_is_requested_is_not_begun_and_is_released_uncounted() -> None:
+    place = Workplace()
+    place.upstream.latency = 0.07
+    place.group.add(*order_ids(2_000))
+
+    async with place.worker(concurrency=80) as worker:
+        await until(lambda: unrequested(place))
+        prefetched = unrequested(place)
+        await worker.stop()
+
+    assert prefetched.isdisjoint(place.upstream.requested)
+    assert {(pending.owner, pending.count) for pending in place.group.pending.values()} == {(None, 0)}
+    assert unrequested(place) == prefetched
 
 
 @virtual_time

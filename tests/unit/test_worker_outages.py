@@ -7,6 +7,7 @@ import pytest
 from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
+from ingest.domain.delivery import EntryRef
 from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
 
 REFUSED = TransientFault("connection refused", reached=False)
@@ -21,6 +22,12 @@ async def works(place: Workplace) -> None:
     """Let the API have sent something: it can be asked for that again."""
     place.group.add("canary")
     await until(lambda: "canary" in place.store.rows)
+
+
+def requested(place: Workplace) -> set[EntryRef]:
+    """The pending entries whose order was requested."""
+    asked = set(place.upstream.requested)
+    return {entry for entry in place.group.pending if place.group.delivery(entry).order_id in asked}
 
 
 # -- the external API -------------------------------------------------------------------------------------------
@@ -54,6 +61,29 @@ def test_while_the_api_is_unavailable_everything_is_released_uncounted_and_after
         assert place.group.dead == []
 
     run()
+
+
+@virtual_time
+async def test_what_was_prefetched_when_an_outage_began_is_released_uncounted_without_a_request() -> None:
+    place = Workplace()
+    place.upstream.latency = 0.07
+    async with place.worker(concurrency=80):
+        await works(place)
+        place.group.add(*order_ids(2_000))
+        await until(lambda: place.group.pending.keys() - requested(place))
+        prefetched = place.group.pending.keys() - requested(place)
+        place.upstream.fault = BROKEN
+        await until(lambda: place.group.outages)
+        await asyncio.sleep(1)
+        afterwards = {entry: place.group.pending[entry] for entry in prefetched}
+        tried = prefetched & requested(place)
+        place.upstream.fault = None
+        await place.finished()
+
+    assert {(pending.owner, pending.count) for pending in afterwards.values()} == {(None, 0)}
+    assert not tried
+    assert {row.attempts for row in place.store.rows.values()} == {1}
+    assert len(place.store.rows) == 2_001
 
 
 @virtual_time
