@@ -18,8 +18,10 @@ from ingest.domain.announcement import DOCUMENT_LIMIT
 from ingest.domain.errors import RowsRefused, Unavailable
 from ingest.store.connection import StoreRefused, connect, translated
 
-# Of the documents in one batch, as PostgreSQL stores them.
+# Of the documents in one batch, as text; the last of them may exceed it.
 _BATCH_BYTES = 8 * 1024 * 1024
+# By how much the stored size of a compressed document is multiplied for a first guess at its length.
+_USUAL_COMPRESSION = 4
 _MOST_COUNTED = 1_000_000
 # The upper half of the number of the advisory lock, "ingo"; the lower half is the table's OID.
 _LOCK = 0x696E676F << 32
@@ -223,15 +225,21 @@ def _affected(tag: str, numbers: Sequence[int]) -> bool:
 
 
 def _select(quoted: str) -> str:
-    # A document is written out only once the stored sizes have shown how many of them a batch may have.
+    # The stored sizes, which cost nothing, tell how many documents are written out to be measured, and their measures how many of
+    # them are sent. OFFSET 0: each is measured once, and no more of them.
     return (
-        "SELECT id, announcement::text AS announcement, order_id, express, octet_length(document::text) AS bytes,"  # noqa: S608  the table's name is quoted
-        f" CASE WHEN octet_length(document::text) <= {DOCUMENT_LIMIT} THEN document::text END AS document"
-        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before"
-        " FROM (SELECT *, coalesce(pg_column_size(document), 0) AS size"
+        "SELECT id, announcement::text AS announcement, order_id, express, bytes,"  # noqa: S608  the table's name is quoted
+        f" CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document"
+        f" FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER"
+        " (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before"
+        " FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes"
+        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before"
+        " FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint"
+        f" * CASE WHEN pg_column_compression(document) IS NULL THEN 1 ELSE {_USUAL_COMPRESSION} END AS size"
         f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1"
         # Somebody's open transaction on a row holds up that row alone.
-        " FOR UPDATE SKIP LOCKED) AS first_rows) AS measured"
+        " FOR UPDATE SKIP LOCKED) AS first_rows) AS stored"
+        f" WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written"
         f" WHERE before < {_BATCH_BYTES} ORDER BY id"
     )
 

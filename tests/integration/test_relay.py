@@ -427,6 +427,40 @@ async def test_large_documents_go_in_several_batches(shop: Shop) -> None:
         await shop.until_queued(*(f"A-{number}" for number in range(1, 6)))
 
 
+async def test_documents_that_are_stored_small_are_counted_by_their_length(shop: Shop) -> None:
+    document = json.dumps({"note": "x" * 3_000_000})
+    names = [f"A-{number}" for number in range(12)]
+    await shop.sql.executemany(
+        "INSERT INTO order_outbox (order_id, document) VALUES ($1, $2)", [(name, document) for name in names]
+    )
+    batches = []
+
+    async def sees(rows: Sequence[OutboxRow]) -> Announced:
+        batches.append(sum(len(row.document or "") for row in rows))
+        return Announced([row.number for row in rows])
+
+    async with shop.outbox() as outbox:
+        while await shop.waiting():
+            await outbox.relay(500, sees)
+
+    assert sum(batches) == 12 * len(document)
+    # The document with which it is full goes into it.
+    assert max(batches) < 8 * 1024 * 1024 + len(document)
+
+
+async def test_a_document_that_is_too_long_holds_up_no_other(shop: Shop) -> None:
+    add = "INSERT INTO order_outbox (order_id, document) VALUES ($1, jsonb_build_object('note', repeat('x', $2)))"
+    for name in ("A-1", "A-2", "A-3"):
+        await shop.sql.execute(add, name, 20_000_000)
+    await shop.sql.execute(add, "A-4", 10)
+
+    async with shop.relaying():
+        await shop.until_queued("A-4")
+
+    errors = await shop.sql.fetch("SELECT error FROM order_outbox ORDER BY id")
+    assert [str(row["error"]).partition(";")[0] for row in errors] == ["the document has 20,000,012 bytes"] * 3
+
+
 # -- rows that PostgreSQL keeps -------------------------------------------------------------------------------
 
 KEEP = {
