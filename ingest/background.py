@@ -4,6 +4,11 @@ Calls of all threads share it. The first call starts the thread; a process that 
 """
 
 import asyncio
+
+# What getaddrinfo and importlib.resources import when they are first used, in a thread: a process that another thread forks in the
+# middle of an import waits for its end indefinitely.
+import encodings.idna  # noqa: F401
+import importlib.readers  # noqa: F401
 import os
 import sys
 import threading
@@ -14,6 +19,18 @@ from typing import Any, Generic, TypeVar
 
 _C = TypeVar("_C")
 _T = TypeVar("_T")
+# How often the process and its ancestors have been forked: a process ID may be that of an ancestor that has ended, or, in another
+# namespace, of one that has not.
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks  # noqa: PLW0603  it is the process's
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class Background(Generic[_C]):
@@ -33,11 +50,11 @@ class Background(Generic[_C]):
         self._closed = closed
         # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
         # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
-        self._by_process: dict[int, _LoopThread[_C]] = {}
+        self._by_process: dict[tuple[int, int], _LoopThread[_C]] = {}
 
     def run(self, call: Callable[[_C], Coroutine[Any, Any, _T]]) -> _T:
         """The result of a call in the loop; Ctrl-C interrupts the wait and cancels the call."""
-        process = os.getpid()
+        process = _process()
         thread = self._by_process.get(process)
         if thread is None:
             thread = self._by_process.setdefault(process, _LoopThread(self._connect, self._name, self._closed))
@@ -45,8 +62,13 @@ class Background(Generic[_C]):
 
     def close(self) -> None:
         """Close this process's; calls that still wait raise what `closed` makes. A later call opens it again."""
-        if (thread := self._by_process.pop(os.getpid(), None)) is not None:
+        if (thread := self._by_process.pop(_process(), None)) is not None:
             thread.stop()
+
+
+def _process() -> tuple[int, int]:
+    # The process ID as well: what forks without Python's knowledge does not count.
+    return os.getpid(), _forks
 
 
 class _LoopThread(Generic[_C]):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
 
 from ingest.api.problems import CONTENT_TYPE, Problem
 from ingest.api.requests import SECURITY_HEADERS
@@ -88,6 +89,9 @@ class Connection(web.RequestHandler):
             self._header_goes_on(len(data))
         elif self._header_size:
             self._header_ends()
+        messages = self._messages
+        if messages and not isinstance(messages[-1][0], RawRequestMessage):
+            self._cannot_go_on()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
@@ -118,6 +122,24 @@ class Connection(web.RequestHandler):
         response = problem.response()
         response.force_close()
         return response
+
+    def _cannot_go_on(self) -> None:
+        """End the body in which something came that cannot be read: aiohttp waits for the rest of it, which never comes."""
+        if len(self._messages) == 1:
+            # A request that has just been taken becomes the current one in the next turn.
+            self._loop.call_soon(self._end_body)
+        elif not self._messages[-2][1].is_eof():
+            # Nobody has begun to answer that request: what is queued behind it is the answer.
+            del self._messages[-2]
+
+    def _end_body(self) -> None:
+        request = self._current_request
+        if request is not None and not request.content.is_eof():
+            self._messages.clear()
+            # Nothing more is read; the connection is closed after the answer.
+            self.close()
+            request.content.set_exception(Problem(400, "bad_request", "the body does not come as its header says"))
+            request.content.feed_eof()
 
     @property
     def _is_waiting(self) -> bool:

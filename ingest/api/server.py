@@ -125,6 +125,8 @@ class Server:
             response = await endpoint.answer(request)
         except Problem as problem:
             response = problem.response()
+            if request.content.exception() is not None:
+                response.force_close()
         except RequestPayloadError:
             response = Problem(400, "bad_request", "the body does not end as its header says").response()
         except (asyncio.CancelledError, ConnectionError):

@@ -1,20 +1,30 @@
 """Remembers calls by a key: what has been answered, and what is being worked on, in whichever process.
 
 A call that is being worked on has a lease: if its process dies, the same call may be made again when the lease has expired.
+A process that lives and has lost a reply of Redis knows its own attempt by the token, and goes on with it.
 """
 
 import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.queue.connection import all_translated
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.connection import QueueFull, QueueRefused, all_translated, translated
 from ingest.queue.keys import Keys
 from ingest.queue.scripts import load
 
 # A call takes milliseconds, or the seconds that Redis is given to answer.
 LEASE = 30.0
 LIFETIME = 24 * 3600.0
+# What has failed after as many seconds is not sent again: the caller waits.
+_SOON = 1.0
+# Calls that this process has left; of more than that, the lease of the oldest has to expire.
+_MOST_LEFT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +73,26 @@ class IdempotentCalls:
         queue: the queue's name.
         lease: seconds that a call may take, unless it is extended.
         lifetime: seconds for which an answer is kept.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, client: Redis, queue: str, *, lease: float = LEASE, lifetime: float = LIFETIME) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        *,
+        lease: float = LEASE,
+        lifetime: float = LIFETIME,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._prefix = f"{Keys.of(queue).records}call:"
         self._lease = round(lease * 1000)
         self._lifetime = round(lifetime * 1000)
         self._begin = load(client, "call_begin")
         self._end = load(client, "call_end")
+        self._clock = clock
+        # The tokens of calls that nobody works on any more, although Redis may say so: it did not answer.
+        self._left: OrderedDict[str, str] = OrderedDict()
 
     async def begin(self, name: str) -> Begun | Running | Done:
         """Begin a call, unless it was made before, or somebody works on it.
@@ -78,8 +100,8 @@ class IdempotentCalls:
         Raises:
             QueueUnavailable: if Redis cannot be used right now.
         """
-        token = secrets.token_hex(8)
-        reply = await self._begin([self._prefix + name], [token, self._lease])
+        token = self._left.pop(name, None) or secrets.token_hex(8)
+        reply = await self._sent(Begun(name, token), self._begin, token, self._lease)
         match reply:
             case [b"begun"]:
                 return Begun(name, token)
@@ -97,8 +119,34 @@ class IdempotentCalls:
     async def end(self, call: Begun, fingerprint: str, answer: tuple[int, int]) -> None:
         """End a call, and keep its answer."""
         record = f"done {fingerprint} {answer[0]} {answer[1]}"
-        await self._end([self._prefix + call.name], [call.token, self._lifetime, record])
+        await self._sent(call, self._end, call.token, self._lifetime, record)
 
     async def forget(self, call: Begun) -> None:
         """End a call that has no answer: it may be made again."""
-        await self._end([self._prefix + call.name], [call.token, 1, "ended"])
+        await self._sent(call, self._end, call.token, 1, "ended")
+
+    async def _sent(self, call: Begun, script: Callable[..., Awaitable[Any]], *arguments: str | int) -> Any:
+        """What a script replies; it is sent again if the connection is lost, which does no harm where the reply was lost.
+
+        If it fails again, the next beginning of the call is this attempt's.
+        """
+        started = self._clock()
+        try:
+            try:
+                return await self._send(call, script, arguments)
+            except QueueUnavailable as error:
+                if isinstance(error, QueueFull | QueueRefused) or self._clock() - started > _SOON:
+                    raise
+                return await self._send(call, script, arguments)
+        except QueueUnavailable:
+            self._leave(call)
+            raise
+
+    async def _send(self, call: Begun, script: Callable[..., Awaitable[Any]], arguments: Sequence[str | int]) -> Any:
+        with translated():
+            return await script([self._prefix + call.name], arguments)
+
+    def _leave(self, call: Begun) -> None:
+        self._left[call.name] = call.token
+        if len(self._left) > _MOST_LEFT:
+            self._left.popitem(last=False)

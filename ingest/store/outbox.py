@@ -9,17 +9,19 @@ row is read again. The lock is that of a transaction, not of a session: it also 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import asyncpg
 
 from ingest.domain.announcement import DOCUMENT_LIMIT
-from ingest.domain.errors import Unavailable
-from ingest.store.connection import connect, translated
+from ingest.domain.errors import RowsRefused, Unavailable
+from ingest.store.connection import StoreRefused, connect, translated
 
-# Of the documents in one batch, as PostgreSQL stores them.
+# Of the documents in one batch, as text; the last of them may exceed it.
 _BATCH_BYTES = 8 * 1024 * 1024
+# By how much the stored size of a compressed document is multiplied for a first guess at its length.
+_USUAL_COMPRESSION = 4
 _MOST_COUNTED = 1_000_000
 # The upper half of the number of the advisory lock, "ingo"; the lower half is the table's OID.
 _LOCK = 0x696E676F << 32
@@ -102,6 +104,7 @@ class Outbox:
             f"UPDATE {quoted} AS row SET error = refused.error"  # noqa: S608  as above
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
         )
+        self._kept = f"SELECT id FROM {quoted} WHERE error IS NULL AND id = ANY($1::bigint[])"  # noqa: S608  as above
         self._count = (
             "SELECT count(*) AS rows, extract(epoch FROM now() - min(created_at))::float8 AS age"  # noqa: S608  as above
             f" FROM (SELECT created_at FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT {_MOST_COUNTED}) AS waiting"
@@ -143,8 +146,7 @@ class Outbox:
                 return None
             announced = await announce(rows) if rows else Announced()
             # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
-            await self._settle(announced)
-        return announced
+            return await self._settle(announced)
 
     async def backlog(self) -> Backlog:
         """What waits.
@@ -164,20 +166,44 @@ class Outbox:
         After an error the connection is of no further use. Cancelled, it is closed at once: a server that does not answer
         could not confirm a rollback either.
         """
-        with translated():
-            try:
+        try:
+            with translated():
                 await self._connection.execute(f"BEGIN; {begin}")
                 yield
                 await self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.terminate()
-                raise
+        except RowsRefused as error:
+            # A constraint or a trigger on the table: no row can be told to be its fault.
+            self._connection.terminate()
+            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
+        except BaseException:
+            self._connection.terminate()
+            raise
 
-    async def _settle(self, announced: Announced) -> None:
-        if announced.done:
-            await self._connection.execute(self._delete, list(announced.done))
-        if announced.refused:
-            await self._connection.execute(self._refuse, list(announced.refused), list(announced.refused.values()))
+    async def _settle(self, announced: Announced) -> Announced:
+        """Delete or mark what is to be; returns what has come of it."""
+        done, refused = list(announced.done), list(announced.refused)
+        kept: set[int] = set()
+        if done and not _affected(await self._connection.execute(self._delete, done), done):
+            kept |= await self._waiting(done)
+        if refused:
+            errors = list(announced.refused.values())
+            if not _affected(await self._connection.execute(self._refuse, refused, errors), refused):
+                kept |= await self._waiting(refused)
+        if not kept:
+            return announced
+        return replace(
+            announced,
+            done=[number for number in done if number not in kept],
+            refused={number: error for number, error in announced.refused.items() if number not in kept},
+            unavailable=StoreRefused(
+                f"PostgreSQL keeps {len(kept):,} rows of the outbox that the relay is done with, the first with the id "
+                f"{min(kept)}: row-level security, a trigger or a rule skips their DELETE, or the UPDATE of their error"
+            ),
+        )
+
+    async def _waiting(self, numbers: Sequence[int]) -> set[int]:
+        """Which of these rows still wait: a trigger or a rule of the program may have marked them instead."""
+        return {record["id"] for record in await self._connection.fetch(self._kept, numbers)}
 
     def _wake(self, *_: object) -> None:
         self.changed.set()
@@ -193,16 +219,27 @@ def channel_of(table: str) -> str:
     return table.rpartition(".")[2]
 
 
+def _affected(tag: str, numbers: Sequence[int]) -> bool:
+    """Whether a statement has affected all of these rows, by its command tag, such as `DELETE 3`."""
+    return int(tag.rpartition(" ")[2]) >= len(numbers)
+
+
 def _select(quoted: str) -> str:
-    # A document is written out only once the stored sizes have shown how many of them a batch may have.
+    # The stored sizes, which cost nothing, tell how many documents are written out to be measured, and their measures how many of
+    # them are sent. OFFSET 0: each is measured once, and no more of them.
     return (
-        "SELECT id, announcement::text AS announcement, order_id, express, octet_length(document::text) AS bytes,"  # noqa: S608  the table's name is quoted
-        f" CASE WHEN octet_length(document::text) <= {DOCUMENT_LIMIT} THEN document::text END AS document"
-        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS before"
-        " FROM (SELECT *, coalesce(pg_column_size(document), 0) AS size"
+        "SELECT id, announcement::text AS announcement, order_id, express, bytes,"  # noqa: S608  the table's name is quoted
+        f" CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document"
+        f" FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER"
+        " (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before"
+        " FROM (SELECT *, coalesce(octet_length(document::text), 0) AS bytes"
+        " FROM (SELECT *, sum(size) OVER (ORDER BY id) - size AS stored_before"
+        " FROM (SELECT *, coalesce(pg_column_size(document), 0)::bigint"
+        f" * CASE WHEN pg_column_compression(document) IS NULL THEN 1 ELSE {_USUAL_COMPRESSION} END AS size"
         f" FROM {quoted} WHERE error IS NULL ORDER BY id LIMIT $1"
         # Somebody's open transaction on a row holds up that row alone.
-        " FOR UPDATE SKIP LOCKED) AS first_rows) AS measured"
+        " FOR UPDATE SKIP LOCKED) AS first_rows) AS stored"
+        f" WHERE stored_before < {_BATCH_BYTES} OFFSET 0) AS measured) AS written"
         f" WHERE before < {_BATCH_BYTES} ORDER BY id"
     )
 

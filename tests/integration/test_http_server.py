@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -78,6 +79,52 @@ async def test_a_body_that_does_not_come_is_answered_and_closed(redis_url: str, 
 
     assert (whole[0], problem_in(whole[1])["code"]) == (408, "body_too_slow")
     assert (ndjson[0], problem_in(ndjson[1])["accepted"]) == (408, 0)
+
+
+@pytest.mark.parametrize("kind", [b"json", b"x-ndjson"])
+async def test_a_malformed_chunk_is_answered_when_it_comes(
+    redis_url: str, queue_name: str, capsys: pytest.CaptureFixture[str], kind: bytes
+) -> None:
+    head = HEAD.replace(b"json", kind) + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with running_api(redis_url, NOWHERE, queue_name, api_body_timeout=60) as api:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+        writer.write(head)
+        # Now its handler reads the body.
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"2\r\n1\n\r\nZZ\r\n" + b"x" * 1000)
+        async with asyncio.timeout(20):
+            answered = await reader.read()
+        writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1") == 1
+    assert b"Connection: close" in answered
+    assert problem_in(answered)["code"] == "bad_request"
+    assert problem_in(answered).get("accepted") == (0 if kind == b"x-ndjson" else None)
+    output = capsys.readouterr()
+    assert "exception" not in (output.out + output.err).lower()
+
+
+async def test_a_malformed_chunk_behind_other_requests_is_answered_after_them(redis_url: str, queue_name: str) -> None:
+    health = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    begun = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n"
+    async with running_api(redis_url, NOWHERE, queue_name, api_body_timeout=60) as api:
+        connections = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", api.port) for _ in range(20)))
+        for number, (_, writer) in enumerate(connections):
+            writer.write(health * 3 + begun)
+            # The server is in the middle of any of them when the rest comes.
+            for _ in range(number):
+                await asyncio.sleep(0)
+            writer.write(b"ZZ\r\n")
+        async with asyncio.timeout(20):
+            answered = await asyncio.gather(*(reader.read() for reader, _ in connections))
+        for _, writer in connections:
+            writer.close()
+
+    for answers in answered:
+        statuses = re.findall(rb"HTTP/1\.[01] (\d+) ", answers)
+        assert statuses[-1] == b"400"
+        assert set(statuses[:-1]) <= {b"200"}
 
 
 @pytest.mark.parametrize("kind", [b"json", b"x-ndjson"])

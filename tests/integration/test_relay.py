@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
 from ingest.queue.submission import Orders
 from ingest.store.connection import StoreRefused, connect
-from ingest.store.outbox import Outbox
+from ingest.store.outbox import Announced, Outbox, OutboxRow
 from ingest.store.outbox_schema import create_outbox, outbox_sql
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
 
@@ -360,7 +360,8 @@ class TakesLong:
         self.rows: list[int] = []
 
     async def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
-        self.rows.append(len(await self._shop.waiting()))
+        async with connected(self._shop.dsn) as sql:
+            self.rows.append(await sql.fetchval("SELECT count(*) FROM order_outbox"))
         self.now += 6.0
         return await self._producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
 
@@ -425,6 +426,149 @@ async def test_large_documents_go_in_several_batches(shop: Shop) -> None:
 
     async with shop.relaying():
         await shop.until_queued(*(f"A-{number}" for number in range(1, 6)))
+
+
+async def test_documents_that_are_stored_small_are_counted_by_their_length(shop: Shop) -> None:
+    document = json.dumps({"note": "x" * 3_000_000})
+    names = [f"A-{number}" for number in range(12)]
+    await shop.sql.executemany(
+        "INSERT INTO order_outbox (order_id, document) VALUES ($1, $2)", [(name, document) for name in names]
+    )
+    batches = []
+
+    async def sees(rows: Sequence[OutboxRow]) -> Announced:
+        batches.append(sum(len(row.document or "") for row in rows))
+        return Announced([row.number for row in rows])
+
+    async with shop.outbox() as outbox:
+        while await shop.waiting():
+            await outbox.relay(500, sees)
+
+    assert sum(batches) == 12 * len(document)
+    # The document with which it is full goes into it.
+    assert max(batches) < 8 * 1024 * 1024 + len(document)
+
+
+async def test_a_document_that_is_too_long_holds_up_no_other(shop: Shop) -> None:
+    add = "INSERT INTO order_outbox (order_id, document) VALUES ($1, jsonb_build_object('note', repeat('x', $2)))"
+    for name in ("A-1", "A-2", "A-3"):
+        await shop.sql.execute(add, name, 20_000_000)
+    await shop.sql.execute(add, "A-4", 10)
+
+    async with shop.relaying():
+        await shop.until_queued("A-4")
+
+    errors = await shop.sql.fetch("SELECT error FROM order_outbox ORDER BY id")
+    assert [str(row["error"]).partition(";")[0] for row in errors] == ["the document has 20,000,012 bytes"] * 3
+
+
+# -- rows that PostgreSQL keeps -------------------------------------------------------------------------------
+
+KEEP = {
+    "trigger": (
+        """
+        CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+        CREATE TRIGGER keep BEFORE DELETE OR UPDATE ON order_outbox FOR EACH ROW EXECUTE FUNCTION keep()
+        """,
+        "DROP TRIGGER keep ON order_outbox",
+    ),
+    "rule": (
+        """
+        CREATE RULE keep AS ON DELETE TO order_outbox DO INSTEAD NOTHING;
+        CREATE RULE keep_too AS ON UPDATE TO order_outbox DO INSTEAD NOTHING
+        """,
+        "DROP RULE keep ON order_outbox; DROP RULE keep_too ON order_outbox",
+    ),
+    "foreign key": (
+        "CREATE TABLE mail (row bigint REFERENCES order_outbox); INSERT INTO mail SELECT id FROM order_outbox",
+        "DROP TABLE mail",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", KEEP)
+async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(
+    shop: Shop, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep, let_go = KEEP[how]
+    written = ""
+
+    async with shop.relaying():
+        await shop.add("A-0")
+        await shop.until_empty()
+        async with shop.sql.transaction():
+            await shop.add("A-1", "?", "A-2")
+            await shop.sql.execute(keep)
+
+        async def reported() -> bool:
+            nonlocal written
+            written += "".join(capsys.readouterr())
+            return "relay_waits" in written
+
+        await eventually(reported)
+        assert await shop.waiting() == ["A-1", "?", "A-2"]
+        await shop.sql.execute(let_go)
+
+        async def relayed() -> bool:
+            return await shop.waiting() == ["?"]
+
+        await eventually(relayed)
+        assert await shop.queued() == ["A-0", "A-1", "A-2"]
+
+    written += "".join(capsys.readouterr())
+    assert written.count("relay_waits") == 1
+    assert "error" in next(line for line in written.splitlines() if "relay_waits" in line)
+    assert [shop.shared_metrics.total("ingest_relay_rows_total", place) for place in (0, 1)] == [[3], [1]]
+
+
+@pytest.mark.parametrize("kept", ["DELETE", "UPDATE"])
+async def test_rows_that_row_level_security_keeps_are_told_from_those_that_are_done(shop: Shop, kept: str) -> None:
+    role = f"relay_{shop.queue.replace('-', '_')}"
+    try:
+        await shop.sql.execute(outbox_sql(TABLE, role))
+        await shop.add("A-1", "?", "A-2")
+        await shop.sql.execute("ALTER TABLE order_outbox ENABLE ROW LEVEL SECURITY")
+        for command in ("SELECT", "UPDATE", "DELETE"):
+            mine = "order_id = 'A-2'" if command == kept else "true"
+            await shop.sql.execute(f"CREATE POLICY p_{command} ON order_outbox FOR {command} USING ({mine})")
+
+        async def announce(rows: Sequence[OutboxRow]) -> Announced:
+            return Announced(
+                [row.number for row in rows if row.order_id != "?"],
+                {row.number: "no ID" for row in rows if row.order_id == "?"},
+            )
+
+        async with as_role(shop.dsn, TABLE, role) as outbox:
+            announced = await outbox.relay(10, announce)
+    finally:
+        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
+
+    assert announced is not None
+    if kept == "DELETE":
+        assert (announced.done, announced.refused) == ([3], {2: "no ID"})
+        assert "keeps 1 rows of the outbox" in str(announced.unavailable)
+        assert isinstance(announced.unavailable, StoreRefused)
+    else:
+        # A row that must not be changed cannot be locked either: it is not read.
+        assert (announced.done, announced.refused, announced.unavailable) == ([3], {}, None)
+
+
+async def test_a_program_may_mark_its_rows_instead_of_deleting_them(shop: Shop) -> None:
+    await shop.sql.execute(
+        "CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN UPDATE order_outbox SET error = ''sent'' WHERE id = OLD.id; RETURN NULL; END';"
+        " CREATE TRIGGER mark BEFORE DELETE ON order_outbox FOR EACH ROW EXECUTE FUNCTION mark()"
+    )
+    await shop.add("A-1", "A-2")
+
+    async def announce(rows: Sequence[OutboxRow]) -> Announced:
+        return Announced([row.number for row in rows])
+
+    async with shop.outbox() as outbox:
+        announced = await outbox.relay(10, announce)
+
+    assert announced == Announced([1, 2])
+    assert await shop.sql.fetchval("SELECT count(*) FROM order_outbox WHERE error = 'sent'") == 2
 
 
 async def test_a_missing_table_is_refused_at_the_start(shop: Shop) -> None:

@@ -1,11 +1,11 @@
--- Begins a call that is made once, unless it was made before, or somebody works on it.
+-- Begins a call that is made once, unless it was made before, or another attempt works on it.
 -- KEYS: the call's record: `running TOKEN UNTIL` or `done FINGERPRINT ACCEPTED DUPLICATES`
--- ARGV: a token for this attempt, its lease (ms)
+-- ARGV: a token for this attempt, the same when it is sent again, its lease (ms)
 -- returns: begun; or running and for how long at most (ms); or done, the payload's fingerprint and the two numbers of the answer
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('GET', KEYS[1])
-if not known or known == 'ended' then
+if not known or known == 'ended' or known:match('^running (%S+)') == ARGV[1] then
   redis.call('SET', KEYS[1], 'running ' .. ARGV[1] .. ' ' .. string.format('%.0f', now + ARGV[2]), 'PX', ARGV[2])
   return {'begun'}
 end
