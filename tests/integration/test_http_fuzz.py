@@ -4,11 +4,13 @@ import asyncio
 import gzip
 import io
 import json
+import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import redirect_stderr
 
 import pytest
+import structlog
 from http_api import Api, running_api
 from redis.asyncio import Redis
 
@@ -150,16 +152,26 @@ def assert_refused(name: str, answered: bytes) -> None:
     assert SECRET not in answered, name
 
 
-async def test_hostile_requests_are_refused_queue_nothing_and_are_not_logged(
-    redis_url: str, queue_name: str, redis: Redis
-) -> None:
-    logged = io.StringIO()
-    with redirect_stderr(logged):
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What is logged meanwhile; afterwards, logs are as other tests expect them."""
+    output, root = io.StringIO(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with redirect_stderr(output):
         setup_logs("json", "info")
-        async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
-            answered = await asyncio.gather(*(answers_to(api, request) for request in ALL.values()))
-            async with api.http.get(api.url + "/healthz") as answer:
-                assert answer.status == 200
+        yield output
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+async def test_hostile_requests_are_refused_queue_nothing_and_are_not_logged(
+    redis_url: str, queue_name: str, redis: Redis, logged: io.StringIO
+) -> None:
+    async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
+        answered = await asyncio.gather(*(answers_to(api, request) for request in ALL.values()))
+        async with api.http.get(api.url + "/healthz") as answer:
+            assert answer.status == 200
 
     for name, answers in zip(ALL, answered, strict=True):
         assert_refused(name, answers)
@@ -167,31 +179,30 @@ async def test_hostile_requests_are_refused_queue_nothing_and_are_not_logged(
     assert logged.getvalue() == ""
 
 
-async def test_requests_with_random_damage_never_fail_the_server(redis_url: str, queue_name: str, redis: Redis) -> None:
+async def test_requests_with_random_damage_never_fail_the_server(
+    redis_url: str, queue_name: str, redis: Redis, logged: io.StringIO
+) -> None:
     chance = random.Random(13)
     good = [post(b'{"order_ids":["a b"]}'), get(b"/v1/nothing"), post(b"x", b'Idempotency-Key: "k"')]
-    logged = io.StringIO()
-    with redirect_stderr(logged):
-        setup_logs("json", "info")
-        async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
+    async with running_api(redis_url, NOWHERE, queue_name, **LIMITS) as api:
 
-            async def damaged() -> None:
-                request = bytearray(chance.choice(good))
-                for _ in range(chance.randint(1, 8)):
-                    at = chance.randrange(len(request))
-                    match chance.randrange(3):
-                        case 0:
-                            request[at] = chance.randrange(256)
-                        case 1:
-                            del request[at : at + chance.randint(1, 10)]
-                        case _:
-                            request[at:at] = chance.randbytes(chance.randint(1, 10))
-                    request = request or bytearray(b"\x00")
-                answered = await answers_to(api, bytes(request))
-                assert not answered or 400 <= int(answered.split(b" ", 2)[1]) < 500, (bytes(request), answered[:200])
+        async def damaged() -> None:
+            request = bytearray(chance.choice(good))
+            for _ in range(chance.randint(1, 8)):
+                at = chance.randrange(len(request))
+                match chance.randrange(3):
+                    case 0:
+                        request[at] = chance.randrange(256)
+                    case 1:
+                        del request[at : at + chance.randint(1, 10)]
+                    case _:
+                        request[at:at] = chance.randbytes(chance.randint(1, 10))
+                request = request or bytearray(b"\x00")
+            answered = await answers_to(api, bytes(request))
+            assert not answered or 400 <= int(answered.split(b" ", 2)[1]) < 500, (bytes(request), answered[:200])
 
-            for _ in range(20):
-                await asyncio.gather(*(damaged() for _ in range(20)))
+        for _ in range(20):
+            await asyncio.gather(*(damaged() for _ in range(20)))
 
     assert await redis.xlen(Keys.of(queue_name).stream) == 0
     assert logged.getvalue() == ""

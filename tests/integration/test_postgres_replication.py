@@ -98,7 +98,7 @@ def pair() -> Iterator[Replicated]:
 @pytest.fixture
 async def scene(pair: Replicated, redis_url: str, queue_name: str) -> AsyncIterator[Scene]:
     """What the test looks at in the database is the replica's."""
-    behaviour = Behaviour(any_id=True, latency="0.005-0.02")
+    behaviour = Behaviour(any_id=True, latency="0.02-0.05")
     async with Scene.open(redis_url, pair.standby.dsn, queue_name, behaviour) as scene:
         yield scene
 
