@@ -3,6 +3,7 @@
 The table has as many columns as fit the terminal; on a narrow one, the error has a line of its own.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
+from ingest.operations.dead_letters import Written
 
 _HEADER = ("id", "order", "reason", "attempts", "dead since", "replays", "error")
 # On a narrow terminal, these columns stay together, without replays and error.
@@ -28,10 +30,20 @@ _LONGEST_ERROR = 100
 Row = tuple[str, ...]
 
 
-async def search(backends: Backends, selection: Selection, limit: int | None) -> dead_letters.Found:
-    """Search for the newest dead letters that match, and report IDs that match none."""
+async def search(backends: Backends, selection: Selection, write: dead_letters.Write, limit: int) -> Written:
+    """Search for the newest dead letters that match, without their documents, and report IDs that match none."""
     with ProgressDisplay("searching") as display:
-        found = await dead_letters.find(backends, selection, limit=limit, on_progress=display.update)
+        found = await dead_letters.find(backends, selection, write, limit=limit, on_progress=display.update)
+    report_missing(found.missing)
+    return found
+
+
+async def read(
+    backends: Backends, selection: Selection, write: dead_letters.Write, limit: int | None = None
+) -> Written:
+    """As `search`, with all their fields."""
+    with ProgressDisplay("searching") as display:
+        found = await dead_letters.read(backends, selection, write, limit=limit, on_progress=display.update)
     report_missing(found.missing)
     return found
 
@@ -47,18 +59,23 @@ def json_line(entry: DeadLetterEntry) -> str:
     return json.dumps(dead_letters.as_object(entry)) + "\n"
 
 
-def print_json(entries: Sequence[DeadLetterEntry]) -> None:
-    """Print one JSON object per line."""
+def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> Written:
+    """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        stream.writelines(map(json_line, entries))
+        return asyncio.run(read(backends, selection, lambda entries: stream.writelines(map(json_line, entries)), limit))
 
 
-def print_table(entries: Sequence[DeadLetterEntry]) -> None:
-    """Print a table with a header."""
+def print_table(backends: Backends, selection: Selection, limit: int) -> Written:
+    """Print a table with a header of the newest dead letters that match."""
     now = datetime.now(UTC)
-    with standard_output() as stream:
-        lines = lines_of([_row(entry, now) for entry in entries], width_of(stream))
-        stream.writelines(line + "\n" for line in lines)
+    rows: list[Row] = []
+    found = asyncio.run(
+        search(backends, selection, lambda entries: rows.extend(_row(entry, now) for entry in entries), limit)
+    )
+    if rows:
+        with standard_output() as stream:
+            stream.writelines(line + "\n" for line in lines_of(rows, width_of(stream)))
+    return found
 
 
 def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
