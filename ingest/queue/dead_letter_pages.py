@@ -19,7 +19,7 @@ from ingest.queue.entries import pairs
 from ingest.queue.scripts import load
 
 PAGE = 200
-# An entry of so many bytes is told whole by a search for whole ones, which saves reading it once more.
+# An entry of at most this many bytes is told whole by a search for whole ones, which saves reading it once more.
 SMALL = 4096
 # IDs that one script looks up: each may be that of an entry of megabytes, which Redis copies.
 _LOOKED_UP_AT_ONCE = 20
