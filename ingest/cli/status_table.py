@@ -59,7 +59,7 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
 
 
 def _problems(status: "SystemStatus") -> Iterator[str]:
-    """Why circuits are open, and which server cannot be reached."""
+    """Why circuits are open, which server cannot be reached, and what is missing in the database."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():
         if circuit := consumer.circuit:
@@ -68,6 +68,8 @@ def _problems(status: "SystemStatus") -> Iterator[str]:
         yield f"external API: {printable(error)} since {duration(seconds)}"
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
+    if status.orders is not None and not status.orders.is_migrated:
+        yield "postgres: the database has no tables for orders; run `ingest migrate`"
 
 
 def _lanes(queue: "QueueState") -> Iterator[str]:
