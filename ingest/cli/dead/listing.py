@@ -8,12 +8,10 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from rich.cells import cell_len, set_cell_size
-
 from ingest.cli.common import say
 from ingest.cli.output import standard_output
 from ingest.cli.progress import ProgressDisplay
-from ingest.cli.terminal import aligned, width_of
+from ingest.cli.terminal import Table, width_of
 from ingest.cli.text import printable
 from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
@@ -21,10 +19,7 @@ from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import Written
 
-_HEADER = ("id", "order", "reason", "attempts", "dead since", "replays", "error")
-# On a narrow terminal, these columns stay together, without replays and error.
-_FACTS = 5
-_BETWEEN = "  "
+_TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
 _LONGEST_ERROR = 100
 
 Row = tuple[str, ...]
@@ -79,25 +74,8 @@ def print_table(backends: Backends, selection: Selection, limit: int) -> Written
 
 
 def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """The table's lines, none wider than `width` unless its IDs are.
-
-    One line per row if all columns fit; otherwise the error is below; otherwise the IDs are above everything else.
-    """
-    whole = aligned([_HEADER, *rows], _BETWEEN)
-    if max(map(cell_len, whole)) <= width:
-        yield from whole
-        return
-    facts = aligned([_HEADER[:_FACTS], *(row[:_FACTS] for row in rows)], _BETWEEN)
-    if max(map(cell_len, facts)) <= width:
-        yield facts[0]
-        for row, line in zip(rows, facts[1:], strict=True):
-            yield line
-            yield from _below(row, width)
-        return
-    for row, rest in zip(rows, aligned([row[2:_FACTS] for row in rows], _BETWEEN), strict=True):
-        yield f"{row[0]}{_BETWEEN}{row[1]}"
-        yield _BETWEEN + rest
-        yield from _below(row, width)
+    """The table's lines, none wider than `width` unless its IDs are; on a narrow terminal, replays and errors are below."""
+    return _TABLE.lines(rows, list(map(_below, rows)), width)
 
 
 def _row(entry: DeadLetterEntry, now: datetime) -> Row:
@@ -118,8 +96,6 @@ def _replays(entry: DeadLetterEntry, now: datetime) -> str:
     return f"{entry.replays}, {format_age(entry.replayed_at, now)}" if entry.replayed_at else str(entry.replays)
 
 
-def _below(row: Row, width: int) -> Iterator[str]:
+def _below(row: Row) -> str:
     *_, replays, error = row
-    line = _BETWEEN + (f"replayed {replays}: " if replays else "") + error
-    if line.strip():
-        yield line if cell_len(line) <= width else set_cell_size(line, width - 1).rstrip() + "…"
+    return (f"replayed {replays}: " if replays else "") + error
