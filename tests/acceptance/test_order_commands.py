@@ -68,6 +68,18 @@ def test_json_is_one_object_per_order_also_for_those_that_are_nowhere(cli: Cli, 
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_json_has_no_character_that_a_terminal_takes_for_a_command(cli: Cli, redis: Redis, keys: Keys) -> None:
+    error = "Zoë \x9b31m \u202e \x7f"
+    redis.xadd(keys.dead, dead_fields("A", error=error))
+
+    done = cli.run("order", "show", "A", "--json")
+
+    [shown] = lines(done.stdout)
+    assert shown["ingestion"]["entries"][0]["error"] == error
+    assert done.stdout.removesuffix("\n").isprintable()
+    assert "Zoë" in done.stdout
+
+
 def test_what_is_no_order_id_is_refused(cli: Cli) -> None:
     for command in (["show"], ["erase", "--yes"]):
         done = cli.run("order", *command, "A", "not an ID")

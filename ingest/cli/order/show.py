@@ -66,9 +66,10 @@ async def _locate(backends: "Backends", order_ids: Sequence[str]) -> "list[Order
 def _as_json(state: "OrderState") -> Iterator[str]:
     import msgspec
 
+    from ingest.cli.text import printable_json
     from ingest.operations.orders import as_object
 
-    yield msgspec.json.encode(as_object(state)).decode() + "\n"
+    yield printable_json(msgspec.json.encode(as_object(state)).decode()) + "\n"
 
 
 def _as_text(state: "OrderState") -> Iterator[str]:
