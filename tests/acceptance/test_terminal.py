@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -116,6 +117,26 @@ def test_places_of_an_order_are_broken_between_words_on_a_terminal(cli: Cli) -> 
     assert all(line.startswith("  ") for line in lines[1:])
     assert words(lines).count(" ".join(ERROR.split())) == 2
     assert len(piped.splitlines()) == 3
+
+
+def test_the_report_of_a_reconciliation_is_a_table_at_80_columns(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
+) -> None:
+    listed = tmp_path / "ids"
+    listed.write_text("".join(f"{number}-{UUID}\n" for number in range(5)))
+    dead_lettered.add(
+        dead_fields("a", "\x1b[1m\nSOUND", document="{}"),
+        dead_fields("b", ""),
+        *(dead_fields(reason, reason) for reason in ("attempts_exhausted", "invalid_order", "transform_failed")),
+    )
+
+    lines = list(filter(None, printed(cli, "reconcile", "--file", str(listed))))
+
+    assert max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert " ".join(names) == "accepted stored dead stored erased queued LOST wrong unexpected NOT"
+    assert "\\x1b[1m SOUND 1" in words(lines)
+    assert "without a reason 1" in words(lines)
 
 
 # -- config -------------------------------------------------------------------------------------------------------
