@@ -1,5 +1,6 @@
 """Output fits the terminal, and is complete in a pipe."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -78,6 +79,20 @@ def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_is_set(
     assert all("no answer " * 8 in line for line in free.stdout.splitlines()[1:])
     assert max(len(line.rstrip()) for line in narrow.stdout.splitlines()) <= 80
     assert narrow.stdout.count("no answer no answer") >= 3
+
+
+@pytest.mark.parametrize("command", ["export", "list"])
+def test_no_progress_bar_is_drawn_between_lines_of_data(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str
+) -> None:
+    # Long enough to be written that a bar would be shown.
+    dead_lettered.add(*(dead_fields(number, document="x" * 700_000) for number in range(6)))
+
+    code, written = on_a_terminal(cli, "dead", command, "--json", env={"TERM": "xterm", "COLUMNS": "80"})
+
+    assert code == 0
+    assert "\x1b" not in written
+    assert {json.loads(line)["order_id"] for line in written.split("\r\n")[:-1]} == set("012345")
 
 
 # -- retries and orders -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import IO
 
 from ingest.cli.common import say
 from ingest.cli.output import standard_output
@@ -34,10 +35,10 @@ async def search(backends: Backends, selection: Selection, write: dead_letters.W
 
 
 async def read(
-    backends: Backends, selection: Selection, write: dead_letters.Write, limit: int | None = None
+    backends: Backends, selection: Selection, write: dead_letters.Write, stream: IO[str], limit: int | None = None
 ) -> Written:
-    """As `search`, with all their fields."""
-    with ProgressDisplay("searching") as display:
+    """As `search`, with all their fields; `stream` is where they are written."""
+    with ProgressDisplay("searching", beside=stream) as display:
         found = await dead_letters.read(backends, selection, write, limit=limit, on_progress=display.update)
     report_missing(found.missing)
     return found
@@ -57,7 +58,9 @@ def json_line(entry: DeadLetterEntry) -> str:
 def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> Written:
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        return asyncio.run(read(backends, selection, lambda entries: stream.writelines(map(json_line, entries)), limit))
+        return asyncio.run(
+            read(backends, selection, lambda entries: stream.writelines(map(json_line, entries)), stream, limit)
+        )
 
 
 def print_table(backends: Backends, selection: Selection, limit: int) -> Written:

@@ -69,7 +69,7 @@ def _print_details(backends: "Backends", selection: "Selection") -> "Written":
                 console.print(_table(entry, now))
                 shown += 1
 
-        return asyncio.run(read(backends, selection, write))
+        return asyncio.run(read(backends, selection, write, stream))
 
 
 def _table(entry: DeadLetterEntry, now: datetime) -> "Table":
