@@ -20,6 +20,7 @@ import typer
 from typer.main import get_command
 
 from ingest.cli.terminal import wrapped
+from ingest.cli.text import printable
 from ingest.cli.usage import Command, Group
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
@@ -260,7 +261,7 @@ def _run(run: Callable[[], int]) -> int:
 def _fail(error: Exception, line: str, code: int) -> int:
     if _DEBUG in sys.argv:
         raise error
-    typer.echo(wrapped("ingest: " + " ".join(line.split()), sys.stderr), err=True)
+    typer.echo(wrapped("ingest: " + printable(" ".join(line.split())), sys.stderr), err=True)
     return code
 
 

@@ -16,6 +16,6 @@ def start(**overrides: Any) -> Settings:
     return settings
 
 
-def say(line: str) -> None:
-    """Print a message for the user on stderr; stdout is for data."""
-    sys.stderr.write(wrapped(line, sys.stderr) + "\n")
+def say(line: str, indent: str = "") -> None:
+    """Print a message for the user on stderr; stdout is for data. Where it is broken, the other lines begin with `indent`."""
+    sys.stderr.write(wrapped(line, sys.stderr, indent) + "\n")

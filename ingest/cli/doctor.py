@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.text import counted, printable
+from ingest.cli.text import counted, printable, printable_json
 
 if TYPE_CHECKING:
     from ingest.operations.doctor import Diagnosis, Finding
@@ -62,7 +62,7 @@ def doctor(
     subject = subject_of(settings, _checked(order_id), os.environ)
     diagnosis = asyncio.run(examine(subject, timeout))
     if as_json:
-        typer.echo(json.dumps(_report(diagnosis), ensure_ascii=False))
+        typer.echo(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)))
     else:
         _print(diagnosis, show_all=show_all)
     raise typer.Exit(0 if diagnosis.is_sound else 1)

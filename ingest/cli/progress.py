@@ -1,7 +1,7 @@
 """The progress of a command: a progress bar on a terminal, periodic log lines elsewhere."""
 
 import time
-from typing import Self
+from typing import IO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,15 +21,17 @@ class ProgressDisplay:
     Args:
         activity: what is being done, one or two words.
         total: how many items there are, if known.
+        beside: where data is written meanwhile. If that is a terminal, the data shows the progress, and a bar would be between its lines.
     """
 
-    def __init__(self, activity: str, total: int | None = None) -> None:
+    def __init__(self, activity: str, total: int | None = None, *, beside: IO[str] | None = None) -> None:
         console = Console(stderr=True)
         self._activity = activity
         self._total = total
         self._started = self._logged = time.monotonic()
         self._bar: Progress | None = None
-        if console.is_terminal:
+        self._is_shown = beside is None or not beside.isatty()
+        if self._is_shown and console.is_terminal:
             columns = (
                 TextColumn(activity),
                 BarColumn(),
@@ -62,7 +64,7 @@ class ProgressDisplay:
             self._bar.update(self._task, completed=done, total=self._total)
             if time.monotonic() - self._started > _BAR_AFTER:
                 self._bar.start()
-        elif time.monotonic() - self._logged > _LOG_EVERY:
+        elif self._is_shown and time.monotonic() - self._logged > _LOG_EVERY:
             self._logged = time.monotonic()
             of = {} if self._total is None else {"of": self._total}
             _log.info("command_progress", activity=self._activity, done=done, **of)

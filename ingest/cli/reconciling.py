@@ -15,13 +15,15 @@ from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.output import new_file, standard_output
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.sources import Source
-from ingest.cli.text import counted
+from ingest.cli.text import counted, printable
 from ingest.domain.errors import ConfigError
 from ingest.interrupt import interrupting_reads
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 
 _STDOUT = "-"
 _READ_AT_ONCE = 1_000
+# The columns before a note in the report.
+_BELOW_NOTES = " " * 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> No
     if as_json:
         typer.echo(json.dumps(found.report.as_dict() | {"invalid": found.invalid}))
     else:
-        say(str(found.report))
+        for line in str(found.report).split("\n"):
+            say(printable(line), _BELOW_NOTES)
     count = found.report.lost.count
     if missing not in {None, _STDOUT}:
         say(f"{counted(count, 'missing order')} in {missing}")

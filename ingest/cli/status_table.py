@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ingest.cli.terminal import Table
 from ingest.cli.text import printable
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20
 _LONGEST_NAME = 64
+_CONSUMERS = Table(("consumer", "pending", "state"), names=1, facts=2)
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
@@ -30,7 +32,7 @@ def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
         yield from _lanes(status.queue)
     if status.consumers:
         yield ""
-        yield from _consumers(status.consumers)
+        yield from _consumers(status.consumers, width)
 
 
 def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
@@ -59,7 +61,7 @@ def _circuits(consumers: "Sequence[ConsumerState]") -> str:
 
 
 def _problems(status: "SystemStatus") -> Iterator[str]:
-    """Why circuits are open, and which server cannot be reached."""
+    """Why circuits are open, which server cannot be reached, and what is missing in the database."""
     longest: dict[str, float] = {}
     for consumer in status.consumers or ():
         if circuit := consumer.circuit:
@@ -68,6 +70,8 @@ def _problems(status: "SystemStatus") -> Iterator[str]:
         yield f"external API: {printable(error)} since {duration(seconds)}"
     for server, error in status.errors.items():
         yield f"{server}: {printable(' '.join(error.split()))}"
+    if status.orders is not None and not status.orders.is_migrated:
+        yield "postgres: the database has no tables for orders; run `ingest migrate`"
 
 
 def _lanes(queue: "QueueState") -> Iterator[str]:
@@ -80,16 +84,13 @@ def _lanes(queue: "QueueState") -> Iterator[str]:
         yield "  ".join((f"{name:<{names}}", *columns))
 
 
-def _consumers(consumers: "Sequence[ConsumerState]") -> Iterator[str]:
+def _consumers(consumers: "Sequence[ConsumerState]", width: int) -> Iterator[str]:
     problems_first = sorted(consumers, key=lambda consumer: consumer.state == "alive" and not consumer.circuit)
     rows = [
-        (printable(consumer.name, _LONGEST_NAME), _count(consumer.pending), _condition(consumer))
+        (printable(consumer.name, _LONGEST_NAME), f"{_count(consumer.pending):>7}", _condition(consumer))
         for consumer in problems_first[:_MOST_CONSUMERS]
     ]
-    names = max(len("consumer"), *(len(name) for name, _, _ in rows))
-    yield f"{'consumer':<{names}}  pending  state"
-    for name, pending, condition in rows:
-        yield f"{name:<{names}}  {pending:>7}  {condition}"
+    yield from _CONSUMERS.lines(rows, [condition for _, _, condition in rows], width)
     if (more := len(consumers) - len(rows)) > 0:
         yield f"and {more:,} more: --json shows all"
 

@@ -1,5 +1,7 @@
 """Text from outside, made safe to print: a terminal must not take it for commands."""
 
+import json
+
 
 def printable(text: str, limit: int | None = None) -> str:
     r"""The text on one line, shortened to `limit` characters; characters that are not printable become backslash escapes.
@@ -10,6 +12,22 @@ def printable(text: str, limit: int | None = None) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in cut
     )
+
+
+def printable_json(document: str) -> str:
+    r"""The same JSON, which is on one line, with escapes such as `\u009b` for characters that are not printable.
+
+    JSON itself requires them only of control characters below U+0020, but others control a terminal (U+009B) or reorder its text
+    (U+202E), too.
+    """
+    if document.isprintable():
+        return document
+    return "".join(character if character.isprintable() else _json_escape(character) for character in document)
+
+
+def _json_escape(character: str) -> str:
+    # `dumps` leaves U+007F as it is.
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 def counted(count: int, noun: str) -> str:

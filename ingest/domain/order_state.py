@@ -61,7 +61,8 @@ class RetryEntry:
     """An entry that waits for its next attempt.
 
     Attributes:
-        entry_id: under which it waits.
+        entry_id: under which it waits; bytes that are not UTF-8 are backslash escapes.
+        name: the same, as Redis has it.
         order_id: as in the entry; None if it has none.
         next_try_at: when a worker moves it to the express lane.
         attempt: which attempt the next one is.
@@ -70,6 +71,7 @@ class RetryEntry:
     """
 
     entry_id: str
+    name: bytes
     order_id: str | None
     announced_at: datetime | None
     next_try_at: datetime

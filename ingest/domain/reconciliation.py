@@ -75,7 +75,11 @@ class ReconciliationReport:
         return {"sound": self.is_sound, "settled": self.is_settled, **fields}
 
     def __str__(self) -> str:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.dead_letters.items()))
+        # Another program may have written a reason of any characters, or none.
+        by_reason = (
+            (" ".join(reason.split()) or "without a reason", count) for reason, count in self.dead_letters.items()
+        )
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(by_reason))
         queued = f"entries: {self.waiting:,} waiting, {self.pending:,} pending, {self.retrying:,} scheduled for retry"
         rows = [
             ("accepted", self.accepted, ""),

@@ -4,7 +4,7 @@ Changing and surveying wait while Redis is unavailable or full; finding and expo
 process dies here, each dead letter is either moved or untouched.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,9 +12,12 @@ from typing import Any
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
-from ingest.queue.dead_letters import PAGE, Change, DeadLetters, Survey
+from ingest.queue.dead_letters import PAGE, Change, DeadLetters, Page, Survey
 
-__all__ = ["PAGE", "Change", "Exported", "Found", "Survey", "as_object", "drop", "export", "find", "replay", "survey"]
+__all__ = ["PAGE", "Change", "Survey", "Written", "as_object", "drop", "export", "find", "read", "replay", "survey"]
+
+Write = Callable[[Sequence[DeadLetterEntry]], None]
+"""Called with each page of what was found; nothing else holds it, so that many large dead letters take little memory."""
 
 OnProgress = Callable[[int, int], None]
 """Called with how many dead letters were examined so far, and how many there are."""
@@ -25,75 +28,78 @@ def _ignore(*_: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The dead letters that a search found.
+class Written:
+    """The result of a search or an export.
 
     Attributes:
-        entries: the newest first.
+        count: dead letters written.
         has_more: whether there are more than the limit.
         missing: IDs of the selection without a matching dead letter; empty if there are more than the limit.
     """
 
-    entries: Sequence[DeadLetterEntry]
+    count: int
     has_more: bool
     missing: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """The result of an export.
-
-    Attributes:
-        count: dead letters written.
-        missing: IDs of the selection without a matching dead letter.
-    """
-
-    count: int
-    missing: frozenset[str]
-
-
 async def find(
-    backends: Backends, selection: Selection, *, limit: int | None = None, on_progress: OnProgress = _ignore
-) -> Found:
-    """Find the newest dead letters that match, at most `limit`."""
-    entries: list[DeadLetterEntry] = []
-    examined = 0
+    backends: Backends, selection: Selection, write: Write, *, limit: int, on_progress: OnProgress = _ignore
+) -> Written:
+    """Pass the newest dead letters that match to `write`, at most `limit`, without their documents and unknown fields."""
     async with _open(backends) as dead_letters:
         total = await dead_letters.count()
-        async with aclosing(dead_letters.newest_first(selection)) as pages:
-            async for page in pages:
-                entries.extend(page.entries)
-                examined += page.examined
-                on_progress(examined, total)
-                if limit is not None and len(entries) > limit:
-                    return Found(entries[:limit], has_more=True, missing=frozenset())
-    return Found(entries, has_more=False, missing=selection.ids - _named(selection, entries))
+        return await _write(dead_letters.newest_summaries(selection), selection, write, limit, total, on_progress)
+
+
+async def read(
+    backends: Backends,
+    selection: Selection,
+    write: Write,
+    *,
+    limit: int | None = None,
+    on_progress: OnProgress = _ignore,
+) -> Written:
+    """Pass the newest dead letters that match to `write`, at most `limit`, with all their fields."""
+    async with _open(backends) as dead_letters:
+        total = await dead_letters.count()
+        return await _write(dead_letters.newest_first(selection), selection, write, limit, total, on_progress)
 
 
 async def export(
-    backends: Backends,
-    selection: Selection,
-    write: Callable[[Sequence[DeadLetterEntry]], None],
-    *,
-    on_progress: OnProgress = _ignore,
-) -> Exported:
-    """Pass all dead letters that match to `write`, page by page, oldest first.
+    backends: Backends, selection: Selection, write: Write, *, on_progress: OnProgress = _ignore
+) -> Written:
+    """Pass all dead letters that match to `write`, oldest first, with all their fields.
 
     Entries that are dead-lettered after the start are left out: an export of a queue that fails as fast as this writes
     would never end.
     """
-    named: set[str] = set()
-    count = examined = 0
     async with _open(backends) as dead_letters:
         newest, total = await dead_letters.newest(), await dead_letters.count()
-        async with aclosing(dead_letters.oldest_first(selection, newest=newest)) as pages:
-            async for page in pages:
-                write(page.entries)
-                named |= _named(selection, page.entries)
-                count += len(page.entries)
-                examined += page.examined
-                on_progress(examined, total)
-    return Exported(count, selection.ids - named)
+        pages = dead_letters.oldest_first(selection, newest=newest)
+        return await _write(pages, selection, write, None, total, on_progress)
+
+
+async def _write(
+    pages: AsyncGenerator[Page, None],
+    selection: Selection,
+    write: Write,
+    limit: int | None,
+    total: int,
+    on_progress: OnProgress,
+) -> Written:
+    named: set[str] = set()
+    count = examined = 0
+    async with aclosing(pages):
+        async for page in pages:
+            entries = page.entries if limit is None else page.entries[: limit - count]
+            write(entries)
+            if len(entries) < len(page.entries):
+                return Written(count + len(entries), has_more=True, missing=frozenset())
+            named |= _named(selection, entries)
+            count += len(entries)
+            examined += page.examined
+            on_progress(examined, total)
+    return Written(count, has_more=False, missing=selection.ids - named)
 
 
 async def survey(

@@ -17,9 +17,7 @@ from redis.commands.core import AsyncScript
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.connection import control_client, translated
-from ingest.queue.dead_entries import to_dead_letter
-from ingest.queue.dead_letter_pages import PAGE, Call, DeadLetterPages, Page, first_id, is_entry_id
-from ingest.queue.entries import pairs
+from ingest.queue.dead_letter_pages import PAGE, SMALL, Call, DeadLetterPages, Page, first_id, is_entry_id
 from ingest.queue.keys import DEFAULT_GROUP, Keys
 from ingest.queue.scripts import load
 from ingest.queue.waiting import until_answered
@@ -90,11 +88,10 @@ class DeadLetters:
         self._keys = Keys.of(queue, group)
         self._group = group
         self._pages = DeadLetterPages(client, self._keys.dead)
+        self._whole_pages = DeadLetterPages(client, self._keys.dead, told_whole=SMALL)
         self._replay = load(client, "replay")
         self._drop = load(client, "drop")
-        self._list = load(client, "list_dead")
-        # What is only selected, and not shown, is read without documents: two hundred of them may be a gigabyte.
-        self._pages_waiting = DeadLetterPages(client, self._keys.dead, self._waiting, self._list)
+        self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting)
         self._on_wait = on_wait
 
     @classmethod
@@ -118,7 +115,7 @@ class DeadLetters:
 
     async def get(self, entry_id: str) -> DeadLetterEntry | None:
         """The dead letter with this ID of its own, if there is one."""
-        return next(iter(await self._pages.look_up([entry_id])), None)
+        return next(iter(await self._pages.read([entry_id])), None)
 
     async def summaries(
         self, selection: Selection, before: str | None, most: int
@@ -133,24 +130,24 @@ class DeadLetters:
         Returns:
             The dead letters that match, and where the next page begins; None after the last one.
         """
-        with translated():
-            arguments: list[Any] = ["XREVRANGE", before or "+", first_id(selection), most]
-            reply: Any = await self._list([self._keys.dead], arguments)
-            entries = [to_dead_letter(entry_id, pairs(fields)) for entry_id, fields in reply[1]]
-        return [entry for entry in entries if selection.matches(entry)], reply[0].decode() or None
+        rows, next_ = await self._pages.one_page("XREVRANGE", before or "+", first_id(selection), most)
+        return [entry for entry, _ in rows if selection.matches(entry)], next_
 
     async def newest(self) -> str:
         """The ID of the newest dead letter; `0-0` if there is none."""
-        with translated():
-            _, entries = await self._list([self._keys.dead], ["XREVRANGE", "+", "-", 1])
-            return str(entries[0][0].decode()) if entries else _NONE_YET
+        rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
+        return rows[0][0].entry_id if rows else _NONE_YET
 
     def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[Page, None]:
         """Pages of the dead letters that match, up to `newest`; close it if you stop early."""
-        return self._pages.oldest_first(selection, newest)
+        return self._whole_pages.whole(self._whole_pages.oldest_first(selection, newest))
 
     def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
         """Pages of the dead letters that match; close it if you stop early."""
+        return self._whole_pages.whole(self._whole_pages.newest_first(selection))
+
+    def newest_summaries(self, selection: Selection) -> AsyncGenerator[Page, None]:
+        """As `newest_first`, without documents and unknown fields."""
         return self._pages.newest_first(selection)
 
     async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
@@ -20,6 +20,7 @@ from ingest.queue.order_search import OrderSearch
 from ingest.queue.scripts import load
 
 _MOST_REMOVED = 200
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,14 @@ class QueueEraser:
         return {order_id: Removed(counts[order_id, RetryEntry], counts[order_id, DeadEntry]) for order_id in order_ids}
 
     async def _remove_all(self, keys: Keys, entries: Sequence[QueueEntry]) -> None:
-        retries = [entry.entry_id for entry in entries if isinstance(entry, RetryEntry)]
+        retries = [entry.name for entry in entries if isinstance(entry, RetryEntry)]
         dead_letters = [entry.entry_id for entry in entries if isinstance(entry, DeadEntry)]
         names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
         with translated():
-            for page in _pages(retries):
-                await self._remove(names, page)
-            for page in _pages(dead_letters):
-                await self._client.xdel(keys.dead, *page)
+            for waiting in _pages(retries):
+                await self._remove(names, waiting)
+            for dead in _pages(dead_letters):
+                await self._client.xdel(keys.dead, *dead)
 
     async def _mark(self, order_ids: Collection[str]) -> None:
         with translated():
@@ -90,5 +91,5 @@ class QueueEraser:
         return sorted(groups)
 
 
-def _pages(ids: list[str]) -> list[list[str]]:
+def _pages(ids: list[_T]) -> list[list[_T]]:
     return [ids[start : start + _MOST_REMOVED] for start in range(0, len(ids), _MOST_REMOVED)]

@@ -87,7 +87,7 @@ class OrderSearch:
     async def _search(
         self, order_ids: Collection[str], position: Sequence[Any], limit: int, on_progress: Callable[[int], None]
     ) -> Searched:
-        found: dict[str, dict[tuple[str, str], QueueEntry]] = {}
+        found: dict[str, dict[tuple[str, bytes], QueueEntry]] = {}
         is_complete, examined = True, 0
         while position[0]:
             with translated():
@@ -97,7 +97,7 @@ class OrderSearch:
                 is_complete = is_complete and not reply[7]
                 for about in map(pairs, reply[8]):
                     entry = _entry(about, now)
-                    found.setdefault(about[b"order_id"].decode(), {})[entry.state, entry.entry_id] = entry
+                    found.setdefault(about[b"order_id"].decode(), {})[entry.state, about[b"id"]] = entry
             on_progress(examined)
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
 
@@ -129,6 +129,7 @@ def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
     due = int(max(0.0, min(float(about[b"due"]), _LATEST)))
     return RetryEntry(
         _text(about, b"id"),
+        about[b"id"],
         _text(about, b"order_id") or None,
         _moment(about.get(b"enqueued_at")),
         time_of(due),

@@ -135,7 +135,7 @@ class Retries:
         on_progress: Callable[[int], None],
     ) -> int:
         # All are read before any is changed: what runs now would come again at its new place.
-        names = [entry.entry_id async for page in self.pages() for entry in page.entries if selection.matches(entry)]
+        names = [entry.name async for page in self.pages() for entry in page.entries if selection.matches(entry)]
         done = 0
         for start in range(0, len(names), PAGE):
             with translated():

@@ -76,7 +76,9 @@ def translated() -> Iterator[None]:
             raise RowsRefused(str(error), is_certain=True) from error
         raise StoreUnavailable(str(error)) from error
     except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
-        raise StoreUnavailable(str(error) or type(error).__name__) from error
+        # A timeout has no text of its own.
+        nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        raise StoreUnavailable(str(error) or nameless) from error
     except RuntimeError as error:
         # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
         if "handler is closed" not in str(error):

@@ -13,10 +13,12 @@ class Overview:
     Attributes:
         stored: rows of `orders`.
         last_ingested_at: when one last changed, in UTC; None if there is none.
+        is_migrated: whether the database has our tables.
     """
 
     stored: int
     last_ingested_at: datetime | None
+    is_migrated: bool = True
 
 
 async def overview(dsn: str) -> Overview:
@@ -29,7 +31,7 @@ async def overview(dsn: str) -> Overview:
         with translated():
             async with connection.transaction(readonly=True):
                 if not await connection.fetchval("SELECT to_regclass('orders') IS NOT NULL"):
-                    return Overview(0, None)
+                    return Overview(0, None, is_migrated=False)
                 row = await connection.fetchrow("SELECT count(*) AS stored, max(ingested_at) AS last FROM orders")
     assert row is not None  # noqa: S101  an aggregate without GROUP BY has a row
     return Overview(row["stored"], row["last"] and row["last"].astimezone(UTC))

@@ -16,7 +16,7 @@ import asyncpg
 import msgspec
 
 from ingest.domain.errors import UserError
-from ingest.store.connection import connect, translated
+from ingest.store.connection import StoreRefused, connect, translated
 
 # Any constant will do; this one is "ingest" in ASCII.
 _LOCK = 0x696E67657374
@@ -142,7 +142,11 @@ async def _prepare_record(connection: asyncpg.Connection) -> None:
 
 async def _grant(connection: asyncpg.Connection, role: str, granted: Sequence[tuple[str, str]]) -> None:
     # GRANT takes no parameters: the server itself quotes the name.
-    quoted = await connection.fetchval("SELECT quote_ident($1)", role)
+    try:
+        quoted = await connection.fetchval("SELECT quote_ident($1)", role)
+    except asyncpg.DataError as error:
+        # Not UTF-8, as an argument may be, or a character that the database's encoding does not have.
+        raise StoreRefused(f"role {role!a} does not exist: this database cannot have its name") from error
     schema = await connection.fetchval("SELECT quote_ident(current_schema())")
     await connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO {quoted}")
     for privileges, table in granted:

@@ -319,7 +319,17 @@ def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue
     assert queue["lanes"].pop("main")["depth"] == 2
     assert queue["lanes"] == {"express": empty}
     assert [(consumer["name"], consumer["pending"]) for consumer in status["consumers"]] == [("worker-7", 1)]
-    assert status["orders"] == {"stored": 0, "last_ingested_at": None}
+    assert status["orders"] == {"stored": 0, "last_ingested_at": None, "is_migrated": True}
+
+
+def test_status_of_a_database_without_tables_says_how_they_are_created(cli: Cli, empty_dsn: str) -> None:
+    table, document = (
+        cli.run("status", *options, env={"INGEST_POSTGRES_DSN": empty_dsn}) for options in ([], ["--json"])
+    )
+
+    assert (table.returncode, document.returncode) == (0, 0)
+    assert "postgres: the database has no tables for orders; run `ingest migrate`" in table.stdout
+    assert json.loads(document.stdout)["orders"] == {"stored": 0, "last_ingested_at": None, "is_migrated": False}
 
 
 def test_status_with_an_unavailable_server_shows_the_other_and_exits_with_1(cli: Cli) -> None:

@@ -42,6 +42,18 @@ def test_the_row_of_a_sample_from_a_pipe_as_json(plain: Cli) -> None:
     }
 
 
+def test_neither_output_has_a_character_that_a_terminal_takes_for_a_command(plain: Cli) -> None:
+    evil = "Zoë \x9b31m \u202e"
+    document = (SAMPLES / "woocommerce.json").read_text().replace("Cable, by the metre", evil)
+    given = ("mapping", "check", "--sample", "-", "--mapping", "woocommerce")
+
+    shown, as_json = (plain.run(*given, *options, stdin=document).stdout for options in ([], ["--json"]))
+
+    assert json.loads(as_json)["row"]["lines"][3]["description"] == evil
+    assert "Zoë" in as_json
+    assert all(line.isprintable() for line in (shown + as_json).splitlines())
+
+
 def test_a_document_that_does_not_fit_is_told_with_exit_code_1(plain: Cli) -> None:
     given = ("mapping", "check", "--sample", str(SAMPLES / "amazon.json"), "--mapping", "shopify")
 

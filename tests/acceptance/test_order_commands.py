@@ -68,6 +68,18 @@ def test_json_is_one_object_per_order_also_for_those_that_are_nowhere(cli: Cli, 
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_json_has_no_character_that_a_terminal_takes_for_a_command(cli: Cli, redis: Redis, keys: Keys) -> None:
+    error = "Zoë \x9b31m \u202e \x7f"
+    redis.xadd(keys.dead, dead_fields("A", error=error))
+
+    done = cli.run("order", "show", "A", "--json")
+
+    [shown] = lines(done.stdout)
+    assert shown["ingestion"]["entries"][0]["error"] == error
+    assert done.stdout.removesuffix("\n").isprintable()
+    assert "Zoë" in done.stdout
+
+
 def test_what_is_no_order_id_is_refused(cli: Cli) -> None:
     for command in (["show"], ["erase", "--yes"]):
         done = cli.run("order", *command, "A", "not an ID")
@@ -208,9 +220,9 @@ def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli,
     assert [each["order_id"] for each in lines(listed.stdout)] == ["A", None, None, None, "E"]
     assert shown.stdout.startswith("order A: retrying\n")
     assert (erased.returncode, erased.stdout) == (0, "erased 1 order: removed 0 rows, 1 retry, 0 dead letters\n")
-    assert (moved.returncode, moved.stdout) == (0, "dead-lettered 1 retry\n")
-    assert [fields[b"order_id"] for _, fields in redis.xrange(keys.dead)] == [b"E"]
-    assert redis.hlen(keys.retry_entries) == 3
+    assert (moved.returncode, moved.stdout) == (0, "dead-lettered 4 retries\n")
+    assert [fields.get(b"order_id") for _, fields in redis.xrange(keys.dead)] == [None, None, None, b"E"]
+    assert redis.hlen(keys.retry_entries) == 0
 
 
 def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:

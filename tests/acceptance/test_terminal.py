@@ -1,9 +1,12 @@
 """Output fits the terminal, and is complete in a pipe."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
 from dead_letter_entries import dead_fields
@@ -14,6 +17,7 @@ from ingest.queue.keys import Keys
 from ingest.settings import Settings
 
 NARROW = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
+ERROR = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
 UUID = "0d5c9a1e-7f57-4b7e-9a53-0a4f4f3c1d2e"
 
 
@@ -41,9 +45,8 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
     cli: Cli, dead_lettered: StoredDeadLetters, order_id: str
 ) -> None:
     now = int(time.time() * 1000)
-    error = "HTTP 500 from the external API, which could not be reached before either: " + "reason " * 20
     [entry_id, other] = dead_lettered.add(
-        dead_fields(order_id, "attempts_exhausted", attempts=10, error=error, dead_at=now - 3 * 3_600_000),
+        dead_fields(order_id, "attempts_exhausted", attempts=10, error=ERROR, dead_at=now - 3 * 3_600_000),
         dead_fields("b", replays=2, replayed_at=now - 2 * 86_400_000),
     )
 
@@ -57,7 +60,7 @@ def test_the_list_of_dead_letters_shows_order_reason_age_and_error_at_80_columns
         "attempts_exhausted",
         "10",
         "3 h ago",
-        error[:60],
+        ERROR[:60],
         other,
         "HTTP 404",
         "2 d ago",
@@ -76,6 +79,79 @@ def test_in_a_pipe_each_dead_letter_is_one_line_unless_columns_is_set(
     assert all("no answer " * 8 in line for line in free.stdout.splitlines()[1:])
     assert max(len(line.rstrip()) for line in narrow.stdout.splitlines()) <= 80
     assert narrow.stdout.count("no answer no answer") >= 3
+
+
+@pytest.mark.parametrize("command", ["export", "list"])
+def test_no_progress_bar_is_drawn_between_lines_of_data(
+    cli: Cli, dead_lettered: StoredDeadLetters, command: str
+) -> None:
+    # Long enough to be written that a bar would be shown.
+    dead_lettered.add(*(dead_fields(number, document="x" * 700_000) for number in range(6)))
+
+    code, written = on_a_terminal(cli, "dead", command, "--json", env={"TERM": "xterm", "COLUMNS": "80"})
+
+    assert code == 0
+    assert "\x1b" not in written
+    assert {json.loads(line)["order_id"] for line in written.split("\r\n")[:-1]} == set("012345")
+
+
+# -- retries and orders -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(redis_url: str, queue_name: str) -> None:
+    """Two retries; one has a long error, and is also a dead letter."""
+    keys = Keys.of(queue_name)
+    with Redis.from_url(redis_url) as redis:
+        for order_id, error in ((UUID, ERROR), ("b", "HTTP 503")):
+            fields = ["order_id", order_id, "attempt", "3", "retry_reason", "http_status", "retry_error", error]
+            redis.hset(keys.retry_entries, f"1-{order_id}", msgspec.msgpack.encode(fields))  # type: ignore[arg-type]
+            redis.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
+        redis.xadd(keys.dead, dead_fields(UUID, error=ERROR))
+
+
+@pytest.mark.usefixtures("waiting")
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_retries_have_their_error_below_on_a_narrow_terminal(cli: Cli, columns: str) -> None:
+    lines = printed(cli, "retries", "list", COLUMNS=columns)
+    piped = cli.run("retries", "list").stdout.splitlines()
+
+    assert max(map(len, lines)) <= int(columns)
+    for expected in (UUID, "2096-10-02T07:06:40Z", "http_status", ERROR[:55], "HTTP 503"):
+        assert expected in words(lines)
+    assert len(piped) == 3
+    assert ERROR[:90] in " ".join(piped)
+
+
+@pytest.mark.usefixtures("waiting")
+def test_places_of_an_order_are_broken_between_words_on_a_terminal(cli: Cli) -> None:
+    lines = list(filter(None, printed(cli, "order", "show", UUID)))
+    piped = cli.run("order", "show", UUID).stdout
+
+    assert max(map(len, lines)) <= 80
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert words(lines).count(" ".join(ERROR.split())) == 2
+    assert len(piped.splitlines()) == 3
+
+
+def test_the_report_of_a_reconciliation_is_a_table_at_80_columns(
+    cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
+) -> None:
+    listed = tmp_path / "ids"
+    listed.write_text("".join(f"{number}-{UUID}\n" for number in range(5)))
+    dead_lettered.add(
+        dead_fields("a", "\x1b[1m\nSOUND", document="{}"),
+        dead_fields("b", ""),
+        *(dead_fields(reason, reason) for reason in ("attempts_exhausted", "invalid_order", "transform_failed")),
+    )
+
+    lines = list(filter(None, printed(cli, "reconcile", "--file", str(listed))))
+
+    assert max(map(len, lines)) <= 80
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert " ".join(names) == "accepted stored dead stored erased queued LOST wrong unexpected NOT"
+    assert "\\x1b[1m SOUND 1" in words(lines)
+    assert "without a reason 1" in words(lines)
 
 
 # -- config -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.lab.upstream.samples import sample_orders
-from ingest.store.connection import Reconnecting, StoreRefused, is_behind_pooler
+from ingest.store.connection import Reconnecting, StoreRefused, connect, is_behind_pooler, translated
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import migrate, migrations
@@ -635,3 +635,9 @@ async def test_the_overview_counts_the_orders(store: OrderStore, sql: Any, dsn: 
 
 async def test_a_database_without_our_tables_holds_no_orders(empty_dsn: str) -> None:
     assert (await overview(empty_dsn)).stored == 0
+
+
+async def test_a_server_that_does_not_answer_in_time_is_told_in_words(dsn: str) -> None:
+    async with connect(dsn) as connection:
+        with pytest.raises(StoreUnavailable, match="no answer in time"), translated():
+            await connection.execute("SELECT pg_sleep(60)", timeout=0.05)

@@ -103,17 +103,35 @@ async def test_large_documents_are_not_handed_over(retries: Retries, redis: Redi
     assert (await redis.info("stats"))["total_net_output_bytes"] - before < 100_000
 
 
-async def test_what_cannot_be_read_is_listed_without_an_order_and_stays(
+async def test_what_cannot_be_read_is_listed_without_an_order_and_dead_lettered_as_it_is(
     retries: Retries, redis: Redis, keys: Keys
 ) -> None:
     await redis.hset(keys.retry_entries, "1-0", "no entry")
     await redis.zadd(keys.retry, {"1-0": 1, "gone": 2})
 
     [entry] = await listed(retries, 10)
-    moved = await retries.dead_letter(EVERYTHING, "me")
+    moved = [await retries.dead_letter(EVERYTHING, "me") for _ in range(2)]
 
-    assert (entry.order_id, entry.entry_id, moved) == (None, "1-0", 0)
-    assert await redis.zcard(keys.retry) == 2
+    assert (entry.order_id, entry.entry_id, moved) == (None, "1-0", [1, 0])
+    assert await redis.zrange(keys.retry, 0, -1) == [b"gone"]
+    [(_, fields)] = await redis.xrange(keys.dead)
+    assert (fields[b"reason"], fields[b"content"]) == (b"invalid_message", b"no entry")
+
+
+async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
+    retries: Retries, redis: Redis, keys: Keys
+) -> None:
+    for name in (b"\xff\xfe", b"\\xff\\xfe", b""):
+        await put(redis, keys, name, 9e12, "order_id", "a")  # type: ignore[arg-type]
+
+    run = await retries.run_now(EVERYTHING)
+    due = {due for _, due in await redis.zrange(keys.retry, 0, -1, withscores=True)}
+    moved = await retries.dead_letter(RetrySelection(frozenset({"a"})), "me")
+
+    assert (run, moved) == (3, 3)
+    assert max(due) < 9e12
+    assert await redis.exists(keys.retry, keys.retry_entries) == 0
+    assert await redis.xlen(keys.dead) == 3
 
 
 async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(

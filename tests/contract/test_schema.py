@@ -310,6 +310,14 @@ async def test_a_runtime_role_that_does_not_exist_is_told_and_nothing_is_migrate
     assert await tables(empty_dsn) == set()
 
 
+@pytest.mark.parametrize("option", ["runtime_role", "api_role"])
+async def test_a_role_whose_name_is_not_text_is_told_and_nothing_is_migrated(empty_dsn: str, option: str) -> None:
+    with pytest.raises(UserError, match=r"role 'a\\udcff' does not exist"):
+        await migrate(empty_dsn, KNOWN, **{option: "a\udcff"})
+
+    assert await tables(empty_dsn) == set()
+
+
 async def test_a_role_that_may_not_create_tables_is_told_so(empty_dsn: str) -> None:
     async with role(empty_dsn) as (_, limited):
         with pytest.raises(UserError, match="permission denied"):

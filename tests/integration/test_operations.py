@@ -1,6 +1,7 @@
 """Operations as an HTTP API calls them: values and callbacks, nothing printed."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from dead_letter_entries import dead_fields
@@ -37,19 +38,46 @@ def add(redis: Redis, backends: Backends, *order_ids: str) -> None:
 async def test_find_returns_the_newest_and_whether_there_are_more(backends: Backends, redis: Redis) -> None:
     add(redis, backends, "a", "b", "c")
 
-    two = await dead_letters.find(backends, EVERYTHING, limit=2)
-    all_of_them = await dead_letters.find(backends, EVERYTHING, limit=3)
+    for search in (dead_letters.find, dead_letters.read):
+        first: list[DeadLetterEntry] = []
+        every: list[DeadLetterEntry] = []
+        two = await search(backends, EVERYTHING, first.extend, limit=2)
+        all_of_them = await search(backends, EVERYTHING, every.extend, limit=3)
 
-    assert ([entry.order_id for entry in two.entries], two.has_more) == (["c", "b"], True)
-    assert ([entry.order_id for entry in all_of_them.entries], all_of_them.has_more) == (["c", "b", "a"], False)
+        assert ([entry.order_id for entry in first], two.count, two.has_more) == (["c", "b"], 2, True)
+        assert ([entry.order_id for entry in every], all_of_them.count) == (["c", "b", "a"], 3)
+        assert not all_of_them.has_more
 
 
 async def test_find_returns_the_ids_without_a_dead_letter(backends: Backends, redis: Redis) -> None:
     add(redis, backends, "a")
+    entries: list[DeadLetterEntry] = []
 
-    found = await dead_letters.find(backends, Selection(ids=frozenset({"a", "b"})))
+    found = await dead_letters.find(backends, Selection(ids=frozenset({"a", "b"})), entries.extend, limit=9)
 
-    assert ([entry.order_id for entry in found.entries], found.missing) == (["a"], {"b"})
+    assert ([entry.order_id for entry in entries], found.missing) == (["a"], {"b"})
+
+
+async def test_only_who_reads_whole_dead_letters_gets_their_documents(backends: Backends, redis: Redis) -> None:
+    for order_id in "abcdef":
+        redis.xadd(Keys.of(backends.stream).dead, dead_fields(order_id, document=b"x" * 1_000_000))
+    found: list[DeadLetterEntry] = []
+    read: list[DeadLetterEntry] = []
+    before = _sent(redis)
+
+    await dead_letters.find(backends, EVERYTHING, found.extend, limit=9)
+    between = _sent(redis)
+    await dead_letters.read(backends, EVERYTHING, read.extend, limit=9)
+
+    assert [entry.order_id for entry in found] == [entry.order_id for entry in read] == list("fedcba")
+    assert all(len(entry.fields[b"document"]) == 1_000_000 for entry in read)
+    assert between - before < 1_000_000
+    assert _sent(redis) - between > 6_000_000
+
+
+def _sent(redis: Redis) -> int:
+    statistics: Any = redis.info("stats")
+    return int(statistics["total_net_output_bytes"])
 
 
 async def test_export_writes_the_oldest_first_and_reports_progress(
@@ -81,7 +109,7 @@ async def test_replay_and_drop_return_what_they_changed(backends: Backends, redi
 
 async def test_reading_raises_while_redis_is_unavailable() -> None:
     with pytest.raises(QueueUnavailable):
-        await dead_letters.find(UNAVAILABLE, EVERYTHING)
+        await dead_letters.find(UNAVAILABLE, EVERYTHING, list[DeadLetterEntry]().extend, limit=1)
 
 
 async def test_status_reports_unavailable_servers_and_does_not_raise(backends: Backends) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from integration.scene import GROUP, Scene, document
 from support import connected, eventually
@@ -158,6 +159,18 @@ async def test_the_retries_and_dead_letters_of_all_groups_are_removed(scene: Sce
     erased = await erase(backends, ["X"], "test")
 
     assert erased == Erased(rows=0, retries=0, dead_letters=1)
+    assert MARK.encode() not in await everything_in_redis(scene)
+
+
+async def test_retries_whose_names_are_not_text_are_removed(scene: Scene, backends: Backends) -> None:
+    packed = msgspec.msgpack.encode(["order_id", "X", "document", pushed("X").decode()])
+    for name in (b"\xff", b"\\xff"):
+        await scene.redis.hset(scene.keys.retry_entries, name, packed)  # type: ignore[arg-type]
+        await scene.redis.zadd(scene.keys.retry, {name: 9e12})
+
+    erased = await erase(backends, ["X"], "test")
+
+    assert erased == Erased(rows=0, retries=2, dead_letters=0)
     assert MARK.encode() not in await everything_in_redis(scene)
 
 

@@ -84,6 +84,20 @@ def test_each_consumer_is_shown_with_its_heartbeat() -> None:
     assert "external API: HTTP 401 since 6 min" in lines
 
 
+def test_on_a_narrow_terminal_the_state_of_each_consumer_is_below() -> None:
+    name = "ingest-worker-6d4b75cb6d-x7k2p-7f9c41aa-0"
+
+    lines = shown(consumer(name, circuit=CircuitState("HTTP 401", open_for=361.0)), consumer("b"))
+
+    assert lines[-5:] == [
+        f"{'consumer':<{len(name)}}  pending",
+        f"{name}        0",
+        "  alive, circuit open since 6 min",
+        f"{'b':<{len(name)}}        0",
+        "  alive",
+    ]
+
+
 def test_one_cause_is_shown_once_however_many_processes_have_it() -> None:
     lines = shown(*(consumer(f"w{n}", circuit=CircuitState("HTTP 503", open_for=n)) for n in range(300)))
 

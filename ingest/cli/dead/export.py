@@ -71,7 +71,7 @@ def export(
     backends = Backends.of(start())
     with standard_output() if output is None else new_file(output, replace=force) as stream:
         write = (_csv_writer if file_format is Format.CSV else _json_writer)(stream)
-        with ProgressDisplay("exporting") as display:
+        with ProgressDisplay("exporting", beside=stream) as display:
             done = asyncio.run(dead_letters.export(backends, selection, write, on_progress=display.update))
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")

@@ -1,6 +1,5 @@
 """`ingest dead list`: lists dead letters, newest first."""
 
-import asyncio
 from typing import Annotated
 
 import typer
@@ -36,17 +35,14 @@ def list_(
     The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import say, start
-    from ingest.cli.dead.listing import print_json, print_table, search
+    from ingest.cli.dead.listing import print_json, print_table
     from ingest.cli.dead.options import selection_or_all
     from ingest.operations.backends import Backends
 
+    selection = selection_or_all(ids, reason, since, until)
     backends = Backends.of(start())
-    found = asyncio.run(search(backends, selection_or_all(ids, reason, since, until), limit))
-    if as_json:
-        print_json(found.entries)
-    elif found.entries:
-        print_table(found.entries)
-    else:
+    found = (print_json if as_json else print_table)(backends, selection, limit)
+    if not found.count and not as_json:
         say("no dead letters")
     if found.has_more and not as_json:
         say(f"there are more than these {limit:,}: --limit lists more, `ingest dead export` writes all")

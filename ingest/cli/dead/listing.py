@@ -3,35 +3,43 @@
 The table has as many columns as fit the terminal; on a narrow one, the error has a line of its own.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-
-from rich.cells import cell_len, set_cell_size
+from typing import IO
 
 from ingest.cli.common import say
 from ingest.cli.output import standard_output
 from ingest.cli.progress import ProgressDisplay
-from ingest.cli.terminal import aligned, width_of
+from ingest.cli.terminal import Table, width_of
 from ingest.cli.text import printable
 from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
+from ingest.operations.dead_letters import Written
 
-_HEADER = ("id", "order", "reason", "attempts", "dead since", "replays", "error")
-# On a narrow terminal, these columns stay together, without replays and error.
-_FACTS = 5
-_BETWEEN = "  "
+_TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
 _LONGEST_ERROR = 100
 
 Row = tuple[str, ...]
 
 
-async def search(backends: Backends, selection: Selection, limit: int | None) -> dead_letters.Found:
-    """Search for the newest dead letters that match, and report IDs that match none."""
+async def search(backends: Backends, selection: Selection, write: dead_letters.Write, limit: int) -> Written:
+    """Search for the newest dead letters that match, without their documents, and report IDs that match none."""
     with ProgressDisplay("searching") as display:
-        found = await dead_letters.find(backends, selection, limit=limit, on_progress=display.update)
+        found = await dead_letters.find(backends, selection, write, limit=limit, on_progress=display.update)
+    report_missing(found.missing)
+    return found
+
+
+async def read(
+    backends: Backends, selection: Selection, write: dead_letters.Write, stream: IO[str], limit: int | None = None
+) -> Written:
+    """As `search`, with all their fields; `stream` is where they are written."""
+    with ProgressDisplay("searching", beside=stream) as display:
+        found = await dead_letters.read(backends, selection, write, limit=limit, on_progress=display.update)
     report_missing(found.missing)
     return found
 
@@ -47,40 +55,30 @@ def json_line(entry: DeadLetterEntry) -> str:
     return json.dumps(dead_letters.as_object(entry)) + "\n"
 
 
-def print_json(entries: Sequence[DeadLetterEntry]) -> None:
-    """Print one JSON object per line."""
+def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> Written:
+    """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        stream.writelines(map(json_line, entries))
+        return asyncio.run(
+            read(backends, selection, lambda entries: stream.writelines(map(json_line, entries)), stream, limit)
+        )
 
 
-def print_table(entries: Sequence[DeadLetterEntry]) -> None:
-    """Print a table with a header."""
+def print_table(backends: Backends, selection: Selection, limit: int) -> Written:
+    """Print a table with a header of the newest dead letters that match."""
     now = datetime.now(UTC)
-    with standard_output() as stream:
-        lines = lines_of([_row(entry, now) for entry in entries], width_of(stream))
-        stream.writelines(line + "\n" for line in lines)
+    rows: list[Row] = []
+    found = asyncio.run(
+        search(backends, selection, lambda entries: rows.extend(_row(entry, now) for entry in entries), limit)
+    )
+    if rows:
+        with standard_output() as stream:
+            stream.writelines(line + "\n" for line in lines_of(rows, width_of(stream)))
+    return found
 
 
 def lines_of(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """The table's lines, none wider than `width` unless its IDs are.
-
-    One line per row if all columns fit; otherwise the error is below; otherwise the IDs are above everything else.
-    """
-    whole = aligned([_HEADER, *rows], _BETWEEN)
-    if max(map(cell_len, whole)) <= width:
-        yield from whole
-        return
-    facts = aligned([_HEADER[:_FACTS], *(row[:_FACTS] for row in rows)], _BETWEEN)
-    if max(map(cell_len, facts)) <= width:
-        yield facts[0]
-        for row, line in zip(rows, facts[1:], strict=True):
-            yield line
-            yield from _below(row, width)
-        return
-    for row, rest in zip(rows, aligned([row[2:_FACTS] for row in rows], _BETWEEN), strict=True):
-        yield f"{row[0]}{_BETWEEN}{row[1]}"
-        yield _BETWEEN + rest
-        yield from _below(row, width)
+    """The table's lines, none wider than `width` unless its IDs are; on a narrow terminal, replays and errors are below."""
+    return _TABLE.lines(rows, list(map(_below, rows)), width)
 
 
 def _row(entry: DeadLetterEntry, now: datetime) -> Row:
@@ -101,8 +99,6 @@ def _replays(entry: DeadLetterEntry, now: datetime) -> str:
     return f"{entry.replays}, {format_age(entry.replayed_at, now)}" if entry.replayed_at else str(entry.replays)
 
 
-def _below(row: Row, width: int) -> Iterator[str]:
+def _below(row: Row) -> str:
     *_, replays, error = row
-    line = _BETWEEN + (f"replayed {replays}: " if replays else "") + error
-    if line.strip():
-        yield line if cell_len(line) <= width else set_cell_size(line, width - 1).rstrip() + "…"
+    return (f"replayed {replays}: " if replays else "") + error

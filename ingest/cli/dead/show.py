@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ingest.cli.dead.options import AsJson
 from ingest.domain.dead_letter import DeadLetterEntry
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ingest.domain.dead_letter import Selection
+    from ingest.operations.backends import Backends
+    from ingest.operations.dead_letters import Written
 
 _LONGEST_FIELD = 2_000
 
@@ -36,38 +43,48 @@ def show(
     The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import start
-    from ingest.cli.dead.listing import print_json, search
+    from ingest.cli.dead.listing import print_json
     from ingest.domain.dead_letter import Selection
     from ingest.operations.backends import Backends
 
     backends = Backends.of(start())
-    found = asyncio.run(search(backends, Selection(ids=frozenset(ids)), None))
-    if as_json:
-        print_json(found.entries)
-    else:
-        _print_details(found.entries)
+    found = (print_json if as_json else _print_details)(backends, Selection(ids=frozenset(ids)))
     raise typer.Exit(1 if found.missing else 0)
 
 
-def _print_details(entries: Sequence[DeadLetterEntry]) -> None:
-    from rich.console import Group
+def _print_details(backends: "Backends", selection: "Selection") -> "Written":
+    from ingest.cli.dead.listing import read
+    from ingest.cli.output import standard_output
+    from ingest.cli.terminal import console_on
+
+    now = datetime.now(UTC)
+    with standard_output() as stream:
+        console, shown = console_on(stream), 0
+
+        def write(entries: Sequence[DeadLetterEntry]) -> None:
+            nonlocal shown
+            for entry in entries:
+                if shown:
+                    console.print()
+                console.print(_table(entry, now))
+                shown += 1
+
+        return asyncio.run(read(backends, selection, write, stream))
+
+
+def _table(entry: DeadLetterEntry, now: datetime) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.cli.output import standard_output
-    from ingest.cli.terminal import console_on
     from ingest.cli.text import printable
     from ingest.operations.dead_letters import texts
 
-    now = datetime.now(UTC)
-    for entry in entries:
-        details = Table(box=None, show_header=False, pad_edge=False)
-        details.add_column(style="dim", no_wrap=True)
-        details.add_column(overflow="fold")
-        for name, value in [*_details(entry, now), *texts(entry.fields).items()]:
-            details.add_row(Text(printable(name, 64)), Text(_shortened(value)))
-        with standard_output() as stream:
-            console_on(stream).print(details if entry is entries[0] else Group("", details))
+    details = Table(box=None, show_header=False, pad_edge=False)
+    details.add_column(style="dim", no_wrap=True)
+    details.add_column(overflow="fold")
+    for name, value in [*_details(entry, now), *texts(entry.fields).items()]:
+        details.add_row(Text(printable(name, 64)), Text(_shortened(value)))
+    return details
 
 
 def _details(entry: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]:

@@ -47,6 +47,7 @@ def check(
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
     """
     from ingest.cli.common import start
+    from ingest.cli.text import printable_json
     from ingest.mapping.load import load_mapping
     from ingest.operations.mapped_row import row_of
 
@@ -71,7 +72,7 @@ def check(
         raise UserError(f"the document does not fit the mapping: {error}") from None
     row = row_of(order)
     if as_json:
-        typer.echo(json.dumps({"fits": True, "row": row}, ensure_ascii=False))
+        typer.echo(printable_json(json.dumps({"fits": True, "row": row}, ensure_ascii=False)))
     else:
         _print(row)
 
@@ -128,7 +129,7 @@ def _print(row: dict[str, Any]) -> None:
         if name not in {"lines", "attributes"}:
             columns.add_row(name, Text("-" if value is None else printable(str(value))))
     for name, value in row["attributes"].items():
-        columns.add_row(f"attributes.{name}", Text(printable(_shown(value), 2_000)))
+        columns.add_row(Text(printable(f"attributes.{name}")), Text(printable(_shown(value), 2_000)))
     lines = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("sku", "quantity", "unit_price", "description"):
         lines.add_column(name, justify="right" if name in {"quantity", "unit_price"} else "left", overflow="fold")

@@ -38,13 +38,17 @@ def show(
     """
     from ingest.cli.common import say, start
     from ingest.cli.output import standard_output
+    from ingest.cli.terminal import wrapped
     from ingest.operations.backends import Backends
 
     order_ids = parse_ids(ids)
     states = asyncio.run(_locate(Backends.of(start()), order_ids))
     with standard_output() as stream:
         for state in states:
-            stream.writelines(_as_json(state) if as_json else _as_text(state))
+            if as_json:
+                stream.writelines(_as_json(state))
+            else:
+                stream.writelines(wrapped(line, stream, "    ") + "\n" for line in _as_text(state))
     for state in states:
         if not state.is_known and not as_json:
             say(f"order {state.order_id} is found nowhere")
@@ -62,21 +66,22 @@ async def _locate(backends: "Backends", order_ids: Sequence[str]) -> "list[Order
 def _as_json(state: "OrderState") -> Iterator[str]:
     import msgspec
 
+    from ingest.cli.text import printable_json
     from ingest.operations.orders import as_object
 
-    yield msgspec.json.encode(as_object(state)).decode() + "\n"
+    yield printable_json(msgspec.json.encode(as_object(state)).decode()) + "\n"
 
 
 def _as_text(state: "OrderState") -> Iterator[str]:
     if not state.is_known:
         return
-    yield f"order {state.order_id}: {state.state.value.replace('_', ' ')}\n"
+    yield f"order {state.order_id}: {state.state.value.replace('_', ' ')}"
     if state.erased_at is not None:
-        yield f"  erased {_since(state.erased_at)}\n"
+        yield f"  erased {_since(state.erased_at)}"
     if state.row is not None:
-        yield f"  stored {_since(state.row['row']['ingested_at'])}, status {_safe(state.row['order']['status'], 64)}\n"
+        yield f"  stored {_since(state.row['row']['ingested_at'])}, status {_safe(state.row['order']['status'], 64)}"
     for entry in state.entries:
-        yield f"  {_entry(entry)}\n"
+        yield f"  {_entry(entry)}"
 
 
 def _entry(entry: Any) -> str:

@@ -50,7 +50,7 @@ def carry_out(
     elif not matched:
         typer.echo("no retry matches")
     else:
-        typer.echo(_intention(action, reasons) if dry_run else f"{action.done} {_counted(done)}{action.end}")
+        typer.echo(_intention(action, reasons) if dry_run else _result(action, matched, done))
     return 0
 
 
@@ -74,6 +74,11 @@ def _intention(action: Action, reasons: Mapping[str, int]) -> str:
     by_count = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     told = ", ".join(f"{count:,} {printable(reason, 64) or 'without a reason'}" for reason, count in by_count)
     return f"would {action.verb} {_counted(sum(reasons.values()))}{action.end}: {told}"
+
+
+def _result(action: Action, matched: int, done: int) -> str:
+    gone = f"; {matched - done:,} had already moved on" if done < matched else ""
+    return f"{action.done} {_counted(done)}{action.end}{gone}"
 
 
 def _is_confirmed(action: Action, reasons: Mapping[str, int]) -> bool:

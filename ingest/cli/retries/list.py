@@ -26,7 +26,6 @@ Examples:
 `ingest retries list --json --limit 1000 | jq -r .order_id` is for scripts: one JSON object per line.
 """
 
-_HEADER = ("order", "next try", "attempt", "reason", "error")
 _LONGEST_ERROR = 100
 
 
@@ -66,13 +65,13 @@ async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -
 
 def _print_table(entries: "Sequence[RetryEntry]") -> None:
     from ingest.cli.output import standard_output
-    from ingest.cli.terminal import aligned
+    from ingest.cli.terminal import Table, width_of
     from ingest.cli.text import printable
     from ingest.cli.times import format_time
 
     rows = [
         (
-            printable(entry.order_id or "", 64),
+            printable(entry.order_id or "-", 64),
             format_time(entry.next_try_at),
             str(entry.attempt),
             printable(entry.reason, 64),
@@ -80,5 +79,7 @@ def _print_table(entries: "Sequence[RetryEntry]") -> None:
         )
         for entry in entries
     ]
+    table = Table(("order", "next try", "attempt", "reason", "error"), names=1, facts=4)
     with standard_output() as stream:
-        stream.writelines(line + "\n" for line in aligned([_HEADER, *rows], "  "))
+        lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
+        stream.writelines(line + "\n" for line in lines)

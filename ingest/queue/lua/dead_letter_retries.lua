@@ -1,7 +1,7 @@
 -- Moves entries from the retry set to the dead letters, as a person wishes it. Sent twice, it moves nothing the second time. What cannot
--- be read stays: it becomes a dead letter when it is due. What waits of orders that were erased is deleted.
+-- be read becomes the dead letter that it would become when it is due. What waits of orders that were erased is deleted.
 -- KEYS: retry, retry entries, retry announced, dead, clock, erased   ARGV: who does it, names of entries   returns: how many were moved
-local dead_at = string.format('%d', now(KEYS[5]))
+local time = now(KEYS[5])
 local left_out = {retry_reason = 1, retry_error = 1, reason = 1, error = 1, attempts = 1, first_enqueued_at = 1, dead_at = 1, worker = 1}
 
 local function dead_letter(fields)
@@ -16,7 +16,7 @@ local function dead_letter(fields)
   local attempts = was.attempt and was.attempt:find('^%d+$') and #was.attempt <= 6 and tonumber(was.attempt) - 1 or 0
   local error = 'dead-lettered by hand' .. (was.retry_error and '; the last attempt: ' .. was.retry_error or '')
   local about = {'reason', 'attempts_exhausted', 'error', error, 'attempts', string.format('%d', math.max(0, attempts)),
-    'worker', ARGV[1], 'dead_at', dead_at}
+    'worker', ARGV[1], 'dead_at', string.format('%d', time)}
   if was.enqueued_at then
     about[#about + 1] = 'first_enqueued_at'
     about[#about + 1] = was.enqueued_at
@@ -31,9 +31,12 @@ local moved = 0
 for i = 2, #ARGV do
   local packed = redis.call('HGET', KEYS[2], ARGV[i])
   local fields = packed and waiting_fields(packed)
-  if fields then
+  if packed then
     -- Added before it is deleted: refused in between, it is there twice.
-    if not is_erased(KEYS[6], order_of(fields)) then
+    if not fields then
+      redis.call('XADD', KEYS[4], '*', unpack(invalid_waiting(packed, time)))
+      moved = moved + 1
+    elseif not is_erased(KEYS[6], order_of(fields)) then
       redis.call('XADD', KEYS[4], '*', unpack(narrow(dead_letter(fields))))
       moved = moved + 1
     end

@@ -11,8 +11,7 @@ for _, id in ipairs(due) do
   if packed then
     local fields = waiting_fields(packed)
     if not fields then
-      redis.call('XADD', KEYS[5], '*', 'reason', 'invalid_message', 'error', 'what waited in the retry set is not an entry',
-        'content', packed, 'dead_at', string.format('%d', time))
+      redis.call('XADD', KEYS[5], '*', unpack(invalid_waiting(packed, time)))
     elseif not is_erased(KEYS[8], order_of(fields)) then
       redis.call('XADD', KEYS[1], '*', unpack(narrow(addressed(is_shared, ARGV[1], fields))))
     end
