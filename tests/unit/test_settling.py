@@ -534,3 +534,29 @@ async def test_an_order_of_which_no_row_can_be_made_keeps_no_buffer_space() -> N
         await settlement.settle(delivery, Store((order,), AT, 10))
 
     assert process.buffer.try_acquire(10)
+
+
+@virtual_time
+async def test_of_two_orders_whose_entries_have_one_id_since_a_failover_both_are_released() -> None:
+    async with settling() as process:
+        [before] = await process.deliver("before")
+        process.group.refused["release"] = 1_000
+        moving = asyncio.create_task(process.settle(before, Release("the circuit is open")))
+        await until(lambda: process.group.calls["release"] > 0)
+        lost = process.group.add_entry({b"order_id": b"lost"}, "5-1")
+        [first] = await process.queue.read(1, 0)
+        releasing = asyncio.create_task(process.settle(first, Release("the circuit is open")))
+        process.group.lose(lost)
+        process.group.add_entry({b"order_id": b"other"}, "5-1")
+        [second] = await process.queue.read(1, 0)
+
+        again = asyncio.create_task(process.settle(second, Release("the circuit is open")))
+        await some_turns()
+        process.group.refused["release"] = 0
+        await asyncio.gather(moving, releasing, again)
+
+        assert {entry: pending.owner for entry, pending in process.group.pending.items()} == {
+            before.entry: None,
+            lost: None,
+        }
+        assert [waiting.fields[b"order_id"] for waiting in process.group.waiting] == [b"lost"]
