@@ -18,7 +18,7 @@ from proxy import Proxy
 from support import connected, eventually
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
 from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
@@ -572,6 +572,46 @@ async def test_a_statement_ends_by_itself_though_nobody_can_ask_the_server_to_ca
 
             await eventually(is_over)
         connection.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_lock_that_lasts_is_told_from_a_slow_statement_and_the_connection_stays(
+    dsn: str, sql: Any, *, pooled: bool
+) -> None:
+    connection = Reconnecting(dsn, pooled=pooled, timeout=5.0, lock_timeout=0.2)
+    store = OrderStore(connection)
+    await store.upsert([row()])
+    [[process]] = await connection.fetch("SELECT pg_backend_pid()")
+
+    async with sql.transaction():
+        await sql.execute("SELECT FROM orders FOR UPDATE")
+        for upsert in (store.upsert, store.upsert_unlocked):
+            with pytest.raises(StoreLocked):
+                await upsert([row(fetched=1)])
+
+    assert await store.upsert_unlocked([row(fetched=1)]) == [UNCHANGED]
+    [[timeout, same]] = await connection.fetch("SELECT current_setting('lock_timeout'), pg_backend_pid() = $1", process)
+    assert (timeout, same) == ("200ms", True)
+    connection.close()
+
+
+@pytest.mark.parametrize("mode", ["SHARE", "ACCESS EXCLUSIVE"])
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_a_lock_of_a_table_is_told_from_one_of_a_row(dsn: str, sql: Any, table: str, mode: str) -> None:
+    connection = Reconnecting(dsn, pooled=False, timeout=5.0, lock_timeout=0.2)
+    store = OrderStore(connection)
+    await store.upsert([row()])
+
+    async with sql.transaction():
+        await sql.execute(f"LOCK TABLE {table} IN {mode} MODE")
+        if (table, mode) == ("erased_orders", "SHARE"):
+            assert await store.upsert_unlocked([row(fetched=1)]) == [UNCHANGED]  # which is only read
+        else:
+            for call, argument in ((store.upsert_unlocked, [row(fetched=1)]), (store.locked, ["a"])):
+                with pytest.raises(StoreUnavailable) as raised:
+                    await call(argument)
+                assert not isinstance(raised.value, StoreLocked)
+    connection.close()
 
 
 async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql: Any) -> None:
