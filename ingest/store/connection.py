@@ -28,11 +28,17 @@ _SERVERS_SHARE = 14 / 15
 # For the server to confirm that it has cancelled a statement.
 _CANCEL_TIMEOUT = 2.0
 
-# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
-# 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
-# need a person to fix them.
-_ROW_CLASSES = ("22", "23", "54")
+# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
+# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
+# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 28, 3D and 42 (credentials, no such database,
+# no such table, no permission) need a person to fix them.
+_ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
 _SETUP_CLASSES = ("28", "3D", "42")
+# Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
+# 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
+_UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
+# The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
+_REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
 _CANCELLED = "57014"
@@ -60,7 +66,11 @@ WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY 
 _WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
 
 
-_KINDS: dict[str, type[StoreUnavailable]] = {_CANCELLED: StoreTooSlow, _LOCKED: StoreLocked}
+_KINDS: dict[str, type[StoreUnavailable]] = {
+    _CANCELLED: StoreTooSlow,
+    "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
+    _LOCKED: StoreLocked,
+}
 
 
 class StoreRefused(UserError, StoreUnavailable):
@@ -95,13 +105,22 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     sqlstate = _sqlstate(error)
     # The message alone: the detail quotes the row, which holds customer data.
     message = str(error.args[0]) if error.args else type(error).__name__
-    if sqlstate.startswith(_ROW_CLASSES):
+    if _is_refusal(error, sqlstate):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:
         advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
         return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
-    kind = _KINDS.get(sqlstate, StoreUnavailable)
+    # What the server says before it ends a connection is the cause of asyncpg's own error.
+    cause = error.__cause__
+    kind = _KINDS.get(_sqlstate(cause) if isinstance(cause, asyncpg.PostgresError) else sqlstate, StoreUnavailable)
     return kind(f"{message} ({sqlstate})" if sqlstate else message)
+
+
+def _is_refusal(error: asyncpg.PostgresError, sqlstate: str) -> bool:
+    """Whether a row may be at fault."""
+    if sqlstate.startswith(_ROW_CLASSES):
+        return True
+    return getattr(error, "server_source_function", None) in _REFUSING and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
 
 
 def _sqlstate(error: asyncpg.PostgresError) -> str:
