@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from redis.asyncio import Redis
+
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
@@ -20,6 +22,16 @@ def delivered(keys: Keys, entry_ids: Iterable[str], order_id: str | None = None)
         Delivery(entry, order_id or entry.id, 1.0, 1, 1, None, {b"order_id": (order_id or entry.id).encode()})
         for entry in refs(keys, entry_ids)
     ]
+
+
+async def as_read(redis: Redis, keys: Keys, entry_ids: Iterable[str]) -> list[Delivery]:
+    """The same, of the orders that the entries name; of one that is gone, of none that is known."""
+    deliveries = []
+    for delivery in delivered(keys, entry_ids):
+        found = await redis.xrange(keys.stream, delivery.entry.id, delivery.entry.id)
+        name = found[0][1][b"order_id"].decode() if found else None
+        deliveries += delivered(keys, [delivery.entry.id], name)
+    return deliveries
 
 
 async def sweep(consumer: Consumer, idle: float) -> int:

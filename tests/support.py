@@ -43,6 +43,12 @@ def eventually_sync(condition: Callable[[], T], *, within: float = DEADLINE, eve
     return value
 
 
+INSERT_ORDER = (
+    "INSERT INTO orders (order_id, status, currency, placed_at, line_count, total, lines, version, fetched_at, attempts,"
+    " enqueued_at, ingested_at) SELECT $1, 's', 'EUR', t, 0, 0, '[]', t, t, 1, t, t FROM (SELECT timestamptz '2020-01-01' AS t) AS t"
+)
+
+
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection]:
     """A plain connection, closed at the end."""

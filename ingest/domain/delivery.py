@@ -83,6 +83,10 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         fields = self.fields
         return FetchRequest(order_id, self.attempt, fields.get(b"traceparent"), fields.get(b"source"), together)
 
+    def was_locked(self) -> bool:
+        """Whether it comes again because another transaction had locked the row of its order."""
+        return self.fields.get(b"retry_reason") == b"row_locked"
+
     def pushed_at(self) -> datetime:
         """When a pushed document was announced, which stands in for its version.
 

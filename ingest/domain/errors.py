@@ -162,6 +162,10 @@ class StoreTooSlow(StoreUnavailable):
     """PostgreSQL did not finish a statement in time: it hangs, waits for a lock, or has been given too much at once."""
 
 
+class StoreLocked(StoreTooSlow):
+    """Another transaction holds a lock that a statement needs; nothing of it is stored."""
+
+
 class RowsRefused(Exception):
     """PostgreSQL refuses at least one row of a batch; none of them is stored.
 

@@ -16,6 +16,7 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
 
 _log = get_logger("settlement")
+_Released = tuple[EntryRef, str | None]
 
 
 class Moves:
@@ -31,7 +32,8 @@ class Moves:
         self._queue = queue
         self._in_flight = in_flight
         self._metrics = metrics
-        self._releasing: dict[EntryRef, Delivery] = {}
+        # After a failover to a server that is behind, entries of two orders may have one ID.
+        self._releasing: dict[_Released, Delivery] = {}
         self._release_turn = asyncio.Lock()
         self._released = 0
 
@@ -57,9 +59,10 @@ class Moves:
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Release entries; what is to be released while a call is on its way goes with the next."""
-        self._releasing.update((delivery.entry, delivery) for delivery in deliveries)
+        ours = {(delivery.entry, delivery.order_id): delivery for delivery in deliveries}
+        self._releasing |= ours
         async with self._release_turn:
-            if not any(delivery.entry in self._releasing for delivery in deliveries):
+            if self._releasing.keys().isdisjoint(ours):
                 return
             batch, self._releasing = self._releasing, {}
             try:
@@ -67,8 +70,8 @@ class Moves:
             except BaseException:
                 # Those of other calls go with the next. Ours, if this one was cancelled, are still held, and are released
                 # when the process stops.
-                for delivery in deliveries:
-                    batch.pop(delivery.entry, None)
+                for name in ours:
+                    batch.pop(name, None)
                 self._releasing = batch | self._releasing
                 raise
             for delivery in batch.values():

@@ -152,11 +152,21 @@ class Store(Protocol):
 
         Raises:
             RowsRefused: if a row cannot be stored; then none is.
-            StoreTooSlow: if fewer rows may be stored in time, or some are locked.
+            StoreTooSlow: if fewer rows may be stored in time.
+            StoreLocked: if somebody else has locked some of the rows, or the table; then none is stored.
+        """
+
+    async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """As `upsert`, without waiting for rows that somebody else has locked, or has inserted and not committed.
+
+        Raises:
+            StoreLocked: if there are such rows. That the table is locked is another `Unavailable`.
         """
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
         """Those of the orders that are stored, and whose rows somebody else has locked; does not wait for them.
+
+        A row that was inserted and not committed is not seen.
 
         Raises:
             StoreUnavailable: if it cannot be found out.

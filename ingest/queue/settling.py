@@ -127,13 +127,11 @@ class SettlingMember(Member):
         return released
 
     async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
-        page = {delivery.entry.id: delivery for delivery in deliveries}
-        names = [part for entry_id, each in page.items() for part in (entry_id, each.fields.get(ORDER_ID, b""))]
+        names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
         arguments = [self._group, self.name, *names]
         released, gone = await self._call_group(self._scripts.release, [lane.stream, lane.released], arguments)
-        for entry_id in gone:
-            delivery = page[entry_id.decode()]
-            await self.reschedule(delivery, 0.0, delivery.attempt)
+        for place in gone:
+            await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
         return int(released)
 
     def _moving(self, lane: Lane, delivery: Delivery) -> list[str]:

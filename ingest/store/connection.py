@@ -15,7 +15,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
 from ingest.store.hosts import single_hosts
 
 CONNECT_TIMEOUT = 10.0
@@ -28,14 +28,24 @@ _SERVERS_SHARE = 14 / 15
 # For the server to confirm that it has cancelled a statement.
 _CANCEL_TIMEOUT = 2.0
 
-# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual: 22 data exception, 23 integrity constraint violation,
-# 54 program limit exceeded are a row's fault; 28, 3D and 42 (credentials, no such database, no such table, no permission)
-# need a person to fix them.
-_ROW_CLASSES = ("22", "23", "54")
+# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
+# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
+# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 28, 3D and 42 (credentials, no such database,
+# no such table, no permission) need a person to fix them.
+_ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
 _SETUP_CLASSES = ("28", "3D", "42")
+# Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
+# 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
+_UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
+# The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
+_REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
 _CANCELLED = "57014"
+# A lock was not available within `lock_timeout`.
+_LOCKED = "55P03"
+# What a statement waits for a locked row that may as well be stored later, in ms.
+_ROW_LOCK_TIMEOUT = 25
 # The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
 # primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
 _ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
@@ -54,6 +64,13 @@ WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY 
 """
 # The function of PostgreSQL, in every language of its messages, that warns when a commit is confirmed without the replica.
 _WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
+
+
+_KINDS: dict[str, type[StoreUnavailable]] = {
+    _CANCELLED: StoreTooSlow,
+    "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
+    _LOCKED: StoreLocked,
+}
 
 
 class StoreRefused(UserError, StoreUnavailable):
@@ -90,13 +107,22 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     sqlstate = _sqlstate(error)
     # The message alone: the detail quotes the row, which holds customer data.
     message = str(error.args[0]) if error.args else type(error).__name__
-    if sqlstate.startswith(_ROW_CLASSES):
+    if _is_refusal(error, sqlstate):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:
         advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
         return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
-    kind = StoreTooSlow if sqlstate == _CANCELLED else StoreUnavailable
+    # What the server says before it ends a connection is the cause of asyncpg's own error.
+    cause = error.__cause__
+    kind = _KINDS.get(_sqlstate(cause) if isinstance(cause, asyncpg.PostgresError) else sqlstate, StoreUnavailable)
     return kind(f"{message} ({sqlstate})" if sqlstate else message)
+
+
+def _is_refusal(error: asyncpg.PostgresError, sqlstate: str) -> bool:
+    """Whether a row may be at fault."""
+    if sqlstate.startswith(_ROW_CLASSES):
+        return True
+    return getattr(error, "server_source_function", None) in _REFUSING and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
 
 
 def _sqlstate(error: asyncpg.PostgresError) -> str:
@@ -166,13 +192,19 @@ class Reconnecting:
         dsn: where to.
         pooled: whether each statement may run in another server process; if so, no prepared statements are kept.
         timeout: seconds within which a statement has to finish.
+        lock_timeout: seconds that it waits for each lock; None: as the server is configured.
     """
 
-    def __init__(self, dsn: str, *, pooled: bool, timeout: float = BATCH_TIMEOUT) -> None:
+    def __init__(
+        self, dsn: str, *, pooled: bool, timeout: float = BATCH_TIMEOUT, lock_timeout: float | None = None
+    ) -> None:
         self._dsn = dsn
         self._pooled = pooled
         self._timeout = timeout
-        self._servers_timeout = str(int(timeout * _SERVERS_SHARE * 1000))
+        # A pooler accepts no settings at start-up: there, each transaction begins with them.
+        self._settings = {"statement_timeout": str(int(timeout * _SERVERS_SHARE * 1000))}
+        if lock_timeout is not None:
+            self._settings["lock_timeout"] = str(int(lock_timeout * 1000))
         self._connection: asyncpg.Connection | None = None
         self._lock = asyncio.Lock()
         self._is_replicated = True
@@ -182,15 +214,32 @@ class Reconnecting:
 
         Raises:
             StoreTooSlow: if it did not finish in time.
+            StoreLocked: if another transaction holds a lock that it needs.
             StoreUnavailable: if PostgreSQL cannot be used now.
             StoreRefused: if it refuses us.
             RowsRefused: if it refuses an argument.
         """
+        return await self._fetch(None, statement, arguments)
+
+    async def fetch_unlocked(self, tables: str, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """As `fetch`, without waiting for rows that other transactions have locked; for the tables it waits as `fetch` does.
+
+        Args:
+            tables: a statement that locks them as the other statement does.
+            statement: see `fetch`.
+            arguments: see `fetch`.
+
+        Raises:
+            StoreLocked: if rows are locked; that a table is locked is another `StoreUnavailable`.
+        """
+        return await self._fetch(tables, statement, arguments)
+
+    async def _fetch(self, tables: str | None, statement: str, arguments: Any) -> list[asyncpg.Record]:
         with translated():
             async with self._lock:
                 connection = await self._connected()
                 try:
-                    records = await self._run(connection, statement, arguments)
+                    records = await self._run(connection, tables, statement, arguments)
                 except TimeoutError as error:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
@@ -211,14 +260,19 @@ class Reconnecting:
         if self._connection is not None:
             self._connection.terminate()
 
-    async def _run(self, connection: asyncpg.Connection, statement: str, arguments: Any) -> list[asyncpg.Record]:
-        if not self._pooled:
+    async def _run(
+        self, connection: asyncpg.Connection, tables: str | None, statement: str, arguments: Any
+    ) -> list[asyncpg.Record]:
+        if not self._pooled and tables is None:
             return list(await connection.fetch(statement, *arguments))
-        # A transaction keeps prepare and execute on one server process, and the timeout with them.
-        await connection.execute(f"BEGIN; SET LOCAL statement_timeout = {self._servers_timeout}")
+        # A transaction keeps prepare and execute on one server process, and the settings with them.
+        settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
+        await connection.execute(f"BEGIN; {settings}")
         try:
+            if tables is not None:
+                await _wait_for(connection, tables)
             records = list(await connection.fetch(statement, *arguments))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError):
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, StoreUnavailable):
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
@@ -232,8 +286,7 @@ class Reconnecting:
                     self._dsn,
                     command_timeout=self._timeout,
                     statement_cache_size=0 if self._pooled else 100,
-                    # A pooler accepts no settings at start-up.
-                    server_settings=None if self._pooled else {"statement_timeout": self._servers_timeout},
+                    server_settings=None if self._pooled else self._settings,
                 )
             except (asyncpg.PostgresError, StoreUnavailable) as error:
                 # One that was put in between while we were connected.
@@ -266,6 +319,15 @@ class Reconnecting:
         if not self._is_replicated:
             self._is_replicated = True
             raise StoreUnavailable("the wait for the synchronous replica was cancelled: the commit may not be there")
+
+
+async def _wait_for(connection: asyncpg.Connection, tables: str) -> None:
+    """Wait for the tables' locks, so that whatever the transaction waits for afterwards is a row, and then not for long."""
+    try:
+        await connection.execute(tables)
+    except asyncpg.LockNotAvailableError as error:
+        raise StoreUnavailable(f"another transaction has locked the table: {error.args[0]}") from error
+    await connection.execute(f"SET LOCAL lock_timeout = {_ROW_LOCK_TIMEOUT}")
 
 
 async def _abandon(connection: asyncpg.Connection) -> None:

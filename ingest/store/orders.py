@@ -5,9 +5,9 @@ it, either the whole batch is stored or nothing, and sending it again changes no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 import asyncpg
@@ -21,6 +21,9 @@ from ingest.store.flat_array import array
 
 # The table may be locked.
 _PREPARE_TIMEOUT = 2.0
+# Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
+_LOCK_SHARE = 2 / 15
+_TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
 _ALWAYS = updated(Update.ALWAYS)
@@ -104,7 +107,7 @@ class OrderStore:
         where nothing stays prepared.
         """
         is_pooled = await is_behind_pooler(dsn)
-        connection = Reconnecting(dsn, pooled=is_pooled, timeout=cls.timeout)
+        connection = Reconnecting(dsn, pooled=is_pooled, timeout=cls.timeout, lock_timeout=cls.timeout * _LOCK_SHARE)
         try:
             if not is_pooled:
                 # Whatever is wrong, the first batch meets it as well, and knows what to do.
@@ -126,13 +129,29 @@ class OrderStore:
         Raises:
             RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
             StoreTooSlow: if it did not finish in time; it may have been stored nevertheless.
+            StoreLocked: if another transaction has locked a row, or the table; nothing is stored.
         """
+        return await self._upsert(rows, self._connection.fetch)
+
+    async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """As `upsert`, without waiting for rows that other transactions have locked, or have inserted and not committed.
+
+        PostgreSQL skips none of the second kind, so each costs a statement that waits for it, for some milliseconds.
+
+        Raises:
+            StoreLocked: if there are such rows. That the table is locked is another `StoreUnavailable`.
+        """
+        return await self._upsert(rows, partial(self._connection.fetch_unlocked, _TABLES))
+
+    async def _upsert(
+        self, rows: Sequence[OrderRow], fetch: Callable[..., Awaitable[list[asyncpg.Record]]]
+    ) -> list[Effect]:
         newest: dict[str, OrderRow] = {}
         for row in rows:
             other = newest.get(row.order_id)
             if other is None or other.age < row.age:
                 newest[row.order_id] = row
-        records = await self._connection.fetch(*_statement([newest[key] for key in sorted(newest)]))
+        records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         unchanged = Effect.UNCHANGED
         return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]
@@ -143,7 +162,7 @@ class OrderStore:
         Raises:
             StoreUnavailable: if it cannot be found out, for example because the whole table is locked.
         """
-        records = await self._connection.fetch(_LOCKED, list(order_ids))
+        records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, list(order_ids))
         return {order_id for (order_id,) in records}
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from redelivery import claim_idle, delivered, refs
+from redelivery import as_read, claim_idle, refs
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
@@ -374,8 +374,8 @@ async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_
     assert orders(await other.read(2, NOW)) == (["lost"] if is_taken else ["lost", "other"])
 
 
-@pytest.mark.parametrize("move", ["reschedule", "dead_letter"])
-async def test_a_move_finishes_no_other_entry_that_has_the_same_id_and_is_held_here(
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
+async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here_as_it_is(
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
     # The move waited for Redis while this consumer read what a failover has given the ID to.
@@ -393,6 +393,25 @@ async def test_a_move_finishes_no_other_entry_that_has_the_same_id_and_is_held_h
     assert await eventually(lambda: consumer.move_due(10)) == 1
     assert orders(await consumer.read(2, NOW)) == ["lost"]
     assert await consumer.ack([other.entry]) == 1
+
+
+@pytest.mark.parametrize("is_lost_first", [False, True])
+async def test_of_two_orders_whose_entries_had_the_same_id_one_is_released_and_the_other_waits_for_its_retry(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool
+) -> None:
+    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
+    [lost] = await consumer.read(1, NOW)
+    await redis.delete(keys.stream)
+    await consumer.ensure_group()
+    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    [held] = await consumer.read(1, NOW)
+
+    released = await consumer.release([lost, held] if is_lost_first else [held, lost])
+
+    assert released == 1
+    assert orders((await other.claim_abandoned(10)).released) == ["other"]
+    assert await eventually(lambda: consumer.move_due(10)) == 1
+    assert orders(await consumer.read(2, NOW)) == ["lost"]
 
 
 @pytest.mark.parametrize("is_lost_first", [False, True])
@@ -736,7 +755,7 @@ async def test_a_released_entry_can_be_claimed_at_once_and_its_delivery_is_not_c
     entry_ids = await add(redis, keys, *"ab")
     await consumer.read(2, NOW)
 
-    released = await consumer.release(delivered(keys, entry_ids))
+    released = await consumer.release(await as_read(redis, keys, entry_ids))
 
     assert released == 2
     claimed = await claim_idle(other, 10, LEASE)
@@ -751,7 +770,7 @@ async def test_however_often_a_message_is_released_it_is_not_poison(
     counts = {(await consumer.read(1, NOW))[0].count}
 
     for _ in range(30):
-        await consumer.release(delivered(keys, entry_ids))
+        await consumer.release(await as_read(redis, keys, entry_ids))
         [delivery] = await claim_idle(consumer, 1, LEASE)
         counts.add(delivery.count)
 
@@ -767,7 +786,7 @@ async def test_only_what_is_still_owned_is_released(
     await claim_idle(other, 10, LEASE)
     await consumer.ack(refs(keys, [acked]))
 
-    released = await consumer.release(delivered(keys, [held, taken, acked]))
+    released = await consumer.release(await as_read(redis, keys, [held, taken, acked]))
 
     assert released == 1
     assert (await pending(redis, keys))[taken] == ("two", 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from redelivery import MOST, claim_idle, delivered, refs
+from redelivery import MOST, as_read, claim_idle, refs
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
@@ -123,7 +123,7 @@ async def test_what_was_given_back_is_not_trimmed(consumer: Consumer, redis: Red
     await read_by_the_other(redis, keys, 2)
     await redis.xack(keys.stream, "audit", *entry_ids)
     await consumer.ack(refs(keys, entry_ids[1:]))
-    await consumer.release(delivered(keys, entry_ids[:1]))
+    await consumer.release(await as_read(redis, keys, entry_ids[:1]))
 
     await consumer.trim(MOST)
 
@@ -210,7 +210,7 @@ async def test_what_was_given_back_stays_so_when_the_server_restarts(
             entry_ids = await add(redis, keys, *"abc")
             await one.read(3, NOW)
             await redis.xclaim(keys.stream, GROUP, "one", 0, [entry_ids[1]], retrycount=4, justid=True)
-            await one.release(delivered(keys, entry_ids[:2]))
+            await one.release(await as_read(redis, keys, entry_ids[:2]))
             if rewritten:
                 await redis.bgrewriteaof()
 

@@ -18,7 +18,7 @@ from proxy import Proxy
 from support import connected, eventually
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import ConfigError, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
 from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
@@ -447,6 +447,79 @@ async def test_one_refused_row_and_nothing_of_the_batch_is_stored(store: OrderSt
     assert await store.upsert([row("a"), row("c")]) == [INSERTED, INSERTED]
 
 
+# Bodies of triggers that somebody may add, by the SQLSTATE that they end with for one row.
+TRIGGERS = {
+    "P0001": "RAISE EXCEPTION 'no such status'",
+    "P0004": "ASSERT false, 'no such status'",
+    "09000": "RAISE EXCEPTION 'no such status' USING ERRCODE = '09000'",
+    "42501": "RAISE EXCEPTION 'no such status' USING ERRCODE = 'insufficient_privilege'",
+    "SHOP1": "RAISE EXCEPTION 'no such status' USING ERRCODE = 'SHOP1'",
+    "21000": "PERFORM (SELECT n FROM generate_series(1, 2) AS n)",
+}
+
+
+async def trigger(sql: Any, body: str) -> None:
+    await sql.execute(
+        "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN IF new.status = 'bad' THEN {body}; END IF; RETURN new; END $$"
+    )
+    await sql.execute("CREATE TRIGGER look BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION look()")
+
+
+@pytest.mark.parametrize("sqlstate", TRIGGERS)
+async def test_what_a_trigger_raises_is_a_refusal_of_the_row(store: OrderStore, sql: Any, sqlstate: str) -> None:
+    await trigger(sql, TRIGGERS[sqlstate])
+
+    with pytest.raises(RowsRefused, match=sqlstate) as refused:
+        await store.upsert([row("a"), row("b", status="bad")])
+
+    assert not refused.value.is_certain
+    assert await store.upsert([row("a")]) == [INSERTED]
+
+
+@pytest.mark.parametrize("sqlstate", ["40001", "57P03", "53300", "55000"])
+async def test_a_trigger_that_says_that_something_is_unavailable_refuses_no_row(
+    store: OrderStore, sql: Any, sqlstate: str
+) -> None:
+    await trigger(sql, f"RAISE EXCEPTION 'later' USING ERRCODE = '{sqlstate}'")
+
+    with pytest.raises(StoreUnavailable, match=sqlstate):
+        await store.upsert([row("a"), row("b", status="bad")])
+
+
+async def test_a_row_that_a_policy_does_not_allow_is_refused_and_a_missing_right_is_not(dsn: str, sql: Any) -> None:
+    role = f"limited_{secrets.token_hex(6)}"
+    await sql.execute(f"CREATE ROLE {role}")
+    await sql.execute(f"GRANT SELECT, INSERT, UPDATE ON orders TO {role}")
+    await sql.execute("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
+    await sql.execute("CREATE POLICY all_but_bad ON orders USING (true) WITH CHECK (status <> 'bad')")
+    connection = Reconnecting(dsn, pooled=False)
+    store = OrderStore(connection)
+    await connection.fetch(f"SET ROLE {role}")
+
+    with pytest.raises(StoreRefused, match="erased_orders"):
+        await store.upsert([row("a")])
+
+    await sql.execute(f"GRANT SELECT ON erased_orders TO {role}")
+    await connection.fetch(f"SET ROLE {role}")
+    with pytest.raises(RowsRefused, match="row-level security"):
+        await store.upsert([row("a"), row("b", status="bad")])
+    connection.close()
+    await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_a_transaction_timeout_of_the_role_ends_a_statement_that_is_too_slow(dsn: str, sql: Any) -> None:
+    if sql.get_server_version() < (17,):
+        pytest.skip("PostgreSQL 17 has brought the setting")
+    await trigger(sql, "PERFORM pg_sleep(60)")
+    connection = Reconnecting(dsn, pooled=False)
+    await connection.fetch("SET transaction_timeout = 200")
+
+    with pytest.raises(StoreTooSlow):
+        await OrderStore(connection).upsert([row(status="bad")])
+    connection.close()
+
+
 @pytest.mark.parametrize("status", ["a\0b", "\ud800"])
 async def test_a_text_that_the_server_cannot_hold_is_the_rows_fault(store: OrderStore, status: str) -> None:
     with pytest.raises(RowsRefused):
@@ -572,6 +645,46 @@ async def test_a_statement_ends_by_itself_though_nobody_can_ask_the_server_to_ca
 
             await eventually(is_over)
         connection.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_lock_that_lasts_is_told_from_a_slow_statement_and_the_connection_stays(
+    dsn: str, sql: Any, *, pooled: bool
+) -> None:
+    connection = Reconnecting(dsn, pooled=pooled, timeout=5.0, lock_timeout=0.2)
+    store = OrderStore(connection)
+    await store.upsert([row()])
+    [[process]] = await connection.fetch("SELECT pg_backend_pid()")
+
+    async with sql.transaction():
+        await sql.execute("SELECT FROM orders FOR UPDATE")
+        for upsert in (store.upsert, store.upsert_unlocked):
+            with pytest.raises(StoreLocked):
+                await upsert([row(fetched=1)])
+
+    assert await store.upsert_unlocked([row(fetched=1)]) == [UNCHANGED]
+    [[timeout, same]] = await connection.fetch("SELECT current_setting('lock_timeout'), pg_backend_pid() = $1", process)
+    assert (timeout, same) == ("200ms", True)
+    connection.close()
+
+
+@pytest.mark.parametrize("mode", ["SHARE", "ACCESS EXCLUSIVE"])
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_a_lock_of_a_table_is_told_from_one_of_a_row(dsn: str, sql: Any, table: str, mode: str) -> None:
+    connection = Reconnecting(dsn, pooled=False, timeout=5.0, lock_timeout=0.2)
+    store = OrderStore(connection)
+    await store.upsert([row()])
+
+    async with sql.transaction():
+        await sql.execute(f"LOCK TABLE {table} IN {mode} MODE")
+        if (table, mode) == ("erased_orders", "SHARE"):
+            assert await store.upsert_unlocked([row(fetched=1)]) == [UNCHANGED]  # which is only read
+        else:
+            for call, argument in ((store.upsert_unlocked, [row(fetched=1)]), (store.locked, ["a"])):
+                with pytest.raises(StoreUnavailable) as raised:
+                    await call(argument)
+                assert not isinstance(raised.value, StoreLocked)
+    connection.close()
 
 
 async def test_a_statement_that_the_server_lets_go_on_is_cancelled(dsn: str, sql: Any) -> None:

@@ -16,7 +16,7 @@ from contract.beating import (
     members,
     pending,
 )
-from redelivery import claim_dead, delivered, refs, sweep
+from redelivery import as_read, claim_dead, refs, sweep
 from redis.asyncio import Redis
 from support import eventually
 
@@ -44,7 +44,7 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
     if since == "long since":
         await has_been_heard_long_enough(redis, keys, "two")
 
-    assert await one.release(delivered(keys, held)) == 2
+    assert await one.release(await as_read(redis, keys, held)) == 2
 
     assert await counts(redis, keys) == dict.fromkeys(held, 0)
     taken = await claimed_by_whatever_means(two)
@@ -54,7 +54,7 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
 async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one)
-    await one.release(delivered(keys, held))
+    await one.release(await as_read(redis, keys, held))
 
     assert ids(await claimed_by_whatever_means(one)) == held
     assert await pending(redis, keys) == {held[0]: ("one", 1)}
@@ -66,8 +66,8 @@ async def test_given_back_twice_the_delivery_is_taken_off_the_count_once(
     held = await hold(one, redis, keys, "a")
     await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
 
-    await one.release(delivered(keys, held))
-    await one.release(delivered(keys, held))
+    await one.release(await as_read(redis, keys, held))
+    await one.release(await as_read(redis, keys, held))
 
     assert await counts(redis, keys) == {held[0]: 2}
 
@@ -76,7 +76,7 @@ async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     given_back, kept = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered(keys, [given_back]))
+    await one.release(await as_read(redis, keys, [given_back]))
 
     assert await one.renew(refs(keys, [given_back, kept])) == set()
 
@@ -104,7 +104,7 @@ async def test_what_others_have_taken_cannot_be_given_back(
     await falls_silent(redis, keys, "one")
     await claim_dead(two, 10)
 
-    assert await one.release(delivered(keys, held)) == 0
+    assert await one.release(await as_read(redis, keys, held)) == 0
     assert await pending(redis, keys) == {held[0]: ("two", 2)}
 
 
@@ -144,7 +144,7 @@ async def test_who_leaves_holding_something_is_taken_over_from_at_once(
 ) -> None:
     held = await hold(one, redis, keys, "a", "b", "c")
     await beats(redis, keys, one, two)
-    await one.release(delivered(keys, held[:1]))
+    await one.release(await as_read(redis, keys, held[:1]))
 
     assert await one.leave() == 2, "what was given back is held no more"
 

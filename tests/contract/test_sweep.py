@@ -17,7 +17,7 @@ from contract.beating import (
     ids,
     pending,
 )
-from redelivery import MOST, claim_idle, delivered, refs, sweep
+from redelivery import MOST, as_read, claim_idle, delivered, refs, sweep
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -281,7 +281,7 @@ async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_sil
     await beats(redis, keys, one, two)
     await falls_silent(redis, keys, "one")
     await age(redis, keys, "one", [silent], 365 * 24 * 3600.0)
-    await one.release(delivered(keys, [released]))
+    await one.release(await as_read(redis, keys, [released]))
 
     taken = await two.read(10, NOW) + (await two.claim_abandoned(0)).released
 
@@ -293,7 +293,7 @@ async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     silent, released, silent_too = await hold(one, redis, keys, "a", "b", "c")
-    await one.release(delivered(keys, [released]))
+    await one.release(await as_read(redis, keys, [released]))
     await age(redis, keys, "one", [silent, silent_too], 2 * LEASE)
     before = (await pending(redis, keys))[released]
 
@@ -324,7 +324,7 @@ async def test_what_was_released_without_a_note_is_found_by_the_sweep(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered(keys, held))
+    await one.release(await as_read(redis, keys, held))
     await redis.delete(keys.released)
 
     assert (await two.claim_abandoned(10)).released == []
@@ -333,7 +333,7 @@ async def test_what_was_released_without_a_note_is_found_by_the_sweep(
 
 async def test_junk_among_the_released_ones_is_cleared_away(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await one.release(delivered(keys, held[:1]))
+    await one.release(await as_read(redis, keys, held[:1]))
     await redis.zadd(keys.released, {"junk": 0, "1-1": 0, held[1]: 0})
 
     taken = (await one.claim_abandoned(10)).released

@@ -160,6 +160,11 @@ class MemoryGroup:
         """Whether the entry is pending for this consumer."""
         return entry in self.pending and self.pending[entry].owner == name
 
+    def may_move(self, name: str, delivery: Delivery) -> bool:
+        """Whether its entry is pending for this consumer, and not another order's with the same ID."""
+        named = self.stream.get(delivery.entry, delivery.fields).get(ORDER_ID)
+        return self.owns(name, delivery.entry) and named == delivery.fields.get(ORDER_ID)
+
     def is_gone(self, delivery: Delivery) -> bool:
         """Whether Redis knows nothing of the entry any more; its ID may be another order's."""
         if delivery.entry in self.stream:

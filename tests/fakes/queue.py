@@ -115,7 +115,7 @@ class MemoryQueue:
     @_over_the_network
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         group = self.group
-        if not group.owns(self.name, delivery.entry):
+        if not group.may_move(self.name, delivery):
             # Nobody knows what became of an entry that is lost.
             self._reschedule(delivery, 0.0, delivery.attempt)
             return False
@@ -136,7 +136,7 @@ class MemoryQueue:
         group = self.group
         released = 0
         for delivery in deliveries:
-            if not group.owns(self.name, delivery.entry) or delivery.entry not in group.stream:
+            if not group.may_move(self.name, delivery) or delivery.entry not in group.stream:
                 self._reschedule(delivery, 0.0, delivery.attempt)
                 continue
             pending = group.pending[delivery.entry]
@@ -258,10 +258,10 @@ class MemoryQueue:
     def _reschedule(self, delivery: Delivery, after: float, attempt: int) -> bool:
         group = self.group
         if delivery.order_id in group.erased:
-            if group.owns(self.name, delivery.entry):
+            if group.may_move(self.name, delivery):
                 group.finish(delivery.entry)
             return False
-        if group.owns(self.name, delivery.entry):
+        if group.may_move(self.name, delivery):
             group.reschedule(delivery, after, attempt)
             group.finish(delivery.entry)
             return True

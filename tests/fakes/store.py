@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import RowsRefused, StoreTooSlow, StoreUnavailable
+from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
 from ingest.domain.order_row import OrderRow
 
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,8 +21,10 @@ class MemoryStore:
         erased: orders that do not come back.
         refuses: whether a row is refused; a test sets it.
         is_certain: whether a refused row is at fault for certain.
-        most: rows that one statement may store in time.
+        most: rows that one statement may store in time; 0: the table is locked.
         locked_ids: orders whose rows are locked, if they are stored.
+        inserting_ids: orders that somebody else has inserted and not committed.
+        waits: order IDs of each statement that has waited for a lock.
         is_available: while it is false, every call fails.
         lost_replies: how many replies are to be lost; what they confirm is stored.
         answers: while it is not set, statements hang.
@@ -36,6 +38,8 @@ class MemoryStore:
         self.is_certain = False
         self.most = 100_000
         self.locked_ids: set[str] = set()
+        self.inserting_ids: set[str] = set()
+        self.waits: list[list[str]] = []
         self.is_available = True
         self.lost_replies = 0
         self.answers = asyncio.Event()
@@ -50,8 +54,9 @@ class MemoryStore:
             raise StoreUnavailable("connection refused")
         if len(rows) > self.most:
             raise StoreTooSlow(f"{len(rows)} rows are too many")
-        if await self.locked([row.order_id for row in rows]):
-            raise StoreTooSlow("a row is locked")
+        if self._needs_locked(rows):
+            self.waits.append([row.order_id for row in rows])
+            raise StoreLocked("a row is locked")
         if any(self.refuses(row) for row in rows if row.order_id not in self.erased):
             raise RowsRefused("a constraint", is_certain=self.is_certain)
         effects = self._store(rows)
@@ -60,8 +65,16 @@ class MemoryStore:
             raise StoreUnavailable("the connection was lost before the reply")
         return effects
 
+    async def upsert_unlocked(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        if self.is_available and self._needs_locked(rows):
+            raise StoreLocked("a row is locked")
+        return await self.upsert(rows)
+
+    def _needs_locked(self, rows: Sequence[OrderRow]) -> bool:
+        return any(row.order_id in self.inserting_ids | (self.locked_ids & self.rows.keys()) for row in rows)
+
     async def locked(self, order_ids: Collection[str]) -> set[str]:
-        if not self.is_available:
+        if not (self.is_available and self.most):
             raise StoreUnavailable("connection refused")
         return self.locked_ids & self.rows.keys() & set(order_ids)
 

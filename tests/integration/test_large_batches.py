@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import msgspec
 import pytest
 from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
-from support import connected, eventually
+from support import INSERT_ORDER, connected, eventually
 
 from ingest.assembly import Classes
 from ingest.domain.delivery import Effect, Heartbeat
@@ -141,6 +142,67 @@ async def test_an_order_whose_row_somebody_has_locked_waits_in_the_retry_set_and
     assert [line["order_id"] for line in logged if line["event"] == "locked_row_postponed"] == [order_ids[0]]
     assert b"row_locked" in waiting
     assert_right(await scene.rows(), order_ids)
+
+
+async def due_at_once(scene: Scene) -> None:
+    await eventually(lambda: scene.redis.zcard(scene.keys.retry))
+    await scene.redis.zadd(scene.keys.retry, {await first_retry(scene): 0})
+
+
+async def test_an_order_that_is_still_locked_keeps_nothing_waiting_when_it_comes_again(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    async def comes_again(times: int) -> bool:
+        """It was requested, and has been postponed again."""
+        return scene.api.stats().by_id["locked"] == 3 + times and bool(await scene.redis.zcard(scene.keys.retry))
+
+    await scene.enqueue("locked")
+
+    async with connected(scene.dsn) as blocker:
+        async with scene.worker("first", classes=Classes(store=hurried)):
+            await scene.finished()
+            transaction = blocker.transaction()
+            await transaction.start()
+            await blocker.execute("SELECT FROM orders WHERE order_id = 'locked' FOR UPDATE")
+            await scene.enqueue("locked")
+            await eventually(lambda: scene.redis.zcard(scene.keys.retry))
+        waited = waits(hurried)
+        async with scene.worker("second", classes=Classes(store=hurried)):
+            for turn in range(3):
+                await due_at_once(scene)
+                await eventually(partial(comes_again, turn))
+                await scene.enqueue(*ids(20, f"turn-{turn}"))
+                await scene.stored_at_least(1 + 20 * (turn + 1))
+            assert waits(hurried) == waited == 1
+            await transaction.rollback()
+            await due_at_once(scene)
+            await scene.finished()
+
+
+async def test_an_order_that_somebody_inserts_in_a_transaction_that_lasts_is_postponed_and_all_others_are_stored(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    order_ids = ids(40)
+
+    async with scene.worker(classes=Classes(store=hurried)), connected(scene.dsn) as blocker:
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute(INSERT_ORDER, order_ids[7])
+        await scene.enqueue(*order_ids)
+        await scene.stored_at_least(len(order_ids) - 1)
+        await eventually(lambda: scene.redis.zcard(scene.keys.retry))
+        [waiting] = await scene.redis.hvals(scene.keys.retry_entries)
+        await transaction.commit()
+        await due_at_once(scene)
+        await scene.finished()
+
+    assert b"row_locked" in waiting
+    assert_right(await scene.rows(), order_ids)
+
+
+def waits(hurried: type[Hurried]) -> int:
+    """How many statements have waited until they were ended."""
+    return sum(not is_done for _, is_done in hurried.statements)
 
 
 async def test_what_waits_between_fetch_and_commit_is_bounded_in_bytes(scene: Scene) -> None:

@@ -14,7 +14,7 @@ from integration.watching import all_stored_at_the_first_attempt
 from proxy import Proxy
 from servers.pgbouncer import temporary_pooler
 from servers.postgres_sites import SITE_KINDS, Site, SiteKind
-from support import closing_cli, connected, eventually, with_database
+from support import INSERT_ORDER, closing_cli, connected, eventually, with_database
 
 from ingest.domain.order import decode_order
 from ingest.domain.order_row import OrderRow
@@ -55,6 +55,30 @@ async def scene(databases: tuple[str, str], redis_url: str, queue_name: str) -> 
     await migrate(used, migrations())
     async with Scene.open(redis_url, direct, queue_name) as scene:
         yield scene
+
+
+async def test_orders_whose_rows_others_have_locked_are_postponed_and_all_others_stored(
+    databases: tuple[str, str], scene: Scene
+) -> None:
+    order_ids = ids(40)
+    await scene.enqueue(order_ids[0])
+
+    async with scene.worker(postgres_dsn=databases[0]), connected(databases[1]) as other:
+        await scene.finished()
+        async with other.transaction():
+            await other.execute("SELECT FROM orders FOR UPDATE")
+            await other.execute(INSERT_ORDER, order_ids[1])
+            await scene.enqueue(*order_ids)
+            await scene.stored_at_least(len(order_ids) - 1)
+            await eventually(lambda: both_wait(scene))
+        await scene.redis.zadd(scene.keys.retry, dict.fromkeys(await scene.redis.zrange(scene.keys.retry, 0, -1), 0))
+        await scene.finished()
+
+    assert_right(await scene.rows(), order_ids)
+
+
+async def both_wait(scene: Scene) -> bool:
+    return bool(await scene.redis.zcard(scene.keys.retry) == 2)
 
 
 async def test_a_pooler_is_recognized(site: Site) -> None:

@@ -21,6 +21,10 @@ from ingest.store.orders import OrderStore
 ORDERS = ids(100)
 # What somebody may do to the table so that it takes no row any more, and how it is put right.
 BROKEN = {
+    "a trigger without an error code": (
+        "CREATE TRIGGER raises BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION raise_plainly()",
+        "DROP TRIGGER raises ON orders",
+    ),
     "a column that nobody fills": (
         "ALTER TABLE orders ADD COLUMN tenant text NOT NULL",
         "ALTER TABLE orders DROP COLUMN tenant",
@@ -45,6 +49,9 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
         await scene.sql(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
             " BEGIN RAISE 'refused' USING ERRCODE = '23514'; END $$"
+        )
+        await scene.sql(
+            "CREATE FUNCTION raise_plainly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
         )
         yield scene
 
@@ -247,6 +254,21 @@ async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
         assert counting.refused >= 1
         assert await scene.redis.zcard(scene.keys.retry) == 1
     assert_right(await scene.rows(), ["isolated"])
+
+
+async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_stored(scene: Scene) -> None:
+    await scene.sql(
+        "CREATE TRIGGER raises BEFORE INSERT ON orders FOR EACH ROW WHEN (new.order_id ~ '^bad')"
+        " EXECUTE FUNCTION raise_plainly()"
+    )
+    await scene.enqueue(*ORDERS[:20], "bad", *ORDERS[20:])
+
+    async with scene.worker():
+        await scene.finished()
+
+    [dead] = await scene.dead()
+    assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", "refused (P0001)")
+    assert_right(await scene.rows(), ORDERS)
 
 
 async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:

@@ -201,11 +201,60 @@ async def test_a_locked_row_is_postponed_uncounted_and_the_others_are_stored() -
         await until(lambda: process.group.waiting and not process.in_flight.held())
 
         assert set(process.store.rows) == {"a", "b", "locked"}
-        assert process.store.statements[-2:] == [["a", "locked", "b"], ["a", "b"]]
+        assert process.store.waits == [["a", "locked", "b"]]
         [waiting] = process.group.waiting
         assert (waiting.fields[b"order_id"], waiting.fields[b"attempt"]) == (b"locked", b"1")
         assert waiting.due > now()
         assert process.buffer.is_wanted is False
+
+
+@virtual_time
+async def test_an_order_that_somebody_else_has_inserted_and_not_committed_is_postponed_and_the_others_are_stored() -> (
+    None
+):
+    async with settling() as process:
+        order_ids = [f"order-{number}" for number in range(40)]
+        inserting = {"order-3", "order-17", "order-18"}
+        process.store.inserting_ids = set(inserting)
+        await process.store_each(*order_ids)
+        await until(lambda: len(process.group.waiting) == 3 and not process.in_flight.held())
+
+        assert set(process.store.rows) == set(order_ids) - inserting
+        assert {waiting.fields[b"order_id"].decode() for waiting in process.group.waiting} == inserting
+        assert len(process.store.waits) == 1
+
+
+@virtual_time
+async def test_an_order_that_is_known_to_be_locked_keeps_nothing_waiting_again() -> None:
+    async with settling() as process:
+        process.store.inserting_ids = {"locked"}
+        await process.store_each("locked", "a")
+        await until(lambda: process.group.waiting and not process.in_flight.held())
+        await process.store_each("locked", "b")
+        await until(lambda: len(process.group.waiting) == 2 and not process.in_flight.held())
+        assert set(process.store.rows) == {"a", "b"}
+        assert process.store.waits == [["locked", "a"]]
+        process.store.inserting_ids = set()
+        await process.store_each("locked", "c")
+        await until(lambda: not process.in_flight.held())
+
+        assert set(process.store.rows) == {"a", "b", "c", "locked"}
+        assert process.store.waits == [["locked", "a"]]
+
+
+@virtual_time
+async def test_while_every_row_waits_for_somebody_elses_lock_a_few_are_postponed_at_most() -> None:
+    async with settling() as process:
+        order_ids = [f"order-{number}" for number in range(60)]
+        process.store.inserting_ids = set(order_ids)
+        await process.store_each(*order_ids)
+        before = now()
+        await until(lambda: now() > before + 60, within=120)
+        assert len(process.group.waiting) <= 16
+        process.store.inserting_ids = set()
+        await until(lambda: not process.in_flight.held())
+
+        assert len(process.store.rows) + len(process.group.waiting) == 60
 
 
 @virtual_time
@@ -216,7 +265,9 @@ async def test_many_locked_rows_are_waited_for() -> None:
         await until(process.group.is_empty)
         process.store.locked_ids = set(order_ids)
         await process.store_each(*order_ids)
-        await until(lambda: len(process.store.statements) > 3)
+        before = now()
+        await until(lambda: now() > before + 60, within=120)
+        assert process.group.waiting == []
         process.store.locked_ids = set()
         await until(process.group.is_empty)
 
@@ -534,3 +585,29 @@ async def test_an_order_of_which_no_row_can_be_made_keeps_no_buffer_space() -> N
         await settlement.settle(delivery, Store((order,), AT, 10))
 
     assert process.buffer.try_acquire(10)
+
+
+@virtual_time
+async def test_of_two_orders_whose_entries_have_one_id_since_a_failover_both_are_released() -> None:
+    async with settling() as process:
+        [before] = await process.deliver("before")
+        process.group.refused["release"] = 1_000
+        moving = asyncio.create_task(process.settle(before, Release("the circuit is open")))
+        await until(lambda: process.group.calls["release"] > 0)
+        lost = process.group.add_entry({b"order_id": b"lost"}, "5-1")
+        [first] = await process.queue.read(1, 0)
+        releasing = asyncio.create_task(process.settle(first, Release("the circuit is open")))
+        process.group.lose(lost)
+        process.group.add_entry({b"order_id": b"other"}, "5-1")
+        [second] = await process.queue.read(1, 0)
+
+        again = asyncio.create_task(process.settle(second, Release("the circuit is open")))
+        await some_turns()
+        process.group.refused["release"] = 0
+        await asyncio.gather(moving, releasing, again)
+
+        assert {entry: pending.owner for entry, pending in process.group.pending.items()} == {
+            before.entry: None,
+            lost: None,
+        }
+        assert [waiting.fields[b"order_id"] for waiting in process.group.waiting] == [b"lost"]

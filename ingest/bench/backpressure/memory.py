@@ -142,6 +142,8 @@ class MemoryStore:
         """All are new."""
         return [Effect.INSERTED] * len(rows)
 
+    upsert_unlocked = upsert
+
     async def locked(self, order_ids: Collection[str]) -> set[str]:
         """Return none: nobody locks any."""
         del order_ids

@@ -1,7 +1,8 @@
 -- Releases owned entries: claimable at once, and the delivery that did not happen is not counted. Sent twice, it takes one off
--- the count once: what was released is nobody's, or idle since 1970.
+-- the count once: what was released is nobody's, or idle since 1970. An entry that holds another order, which was given its ID by a
+-- server whose clock is behind, stays as it is.
 -- KEYS: stream, released   ARGV: group, consumer, for each entry: ID, order ID
--- returns: how many are released, the IDs of those that are gone
+-- returns: how many are released, the places in the list, from 0, of those that are gone
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], (#ARGV - 2) / 2)
 local owned, gone, scored = {}, {}, {}
 local renewal = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
@@ -11,15 +12,18 @@ local function note(id)
 end
 for i = 3, #ARGV, 2 do
   local pending = held(ARGV[i]) or redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
-  if pending and pending[2] == ARGV[2] then
+  local ours = pending and pending[2] == ARGV[2]
+  local entry = ours and redis.call('XRANGE', KEYS[1], ARGV[i], ARGV[i])[1]
+  local named = entry and order_of(entry[2]) or ''
+  if ours and (named == ARGV[i + 1] or named == '') then
     if is_released(pending) then
       note(ARGV[i])
-    else
-      owned[ARGV[i]] = pending
+    elseif not owned[ARGV[i]] then
+      owned[ARGV[i]] = {pending, (i - 3) / 2}
       renewal[#renewal + 1] = ARGV[i]
     end
   elseif is_gone(KEYS[1], ARGV[1], ARGV[i], ARGV[i + 1]) then
-    gone[#gone + 1] = ARGV[i]
+    gone[#gone + 1] = (i - 3) / 2
   end
 end
 
@@ -29,11 +33,11 @@ if #renewal > 5 then
   renewal[#renewal + 1] = 'JUSTID'
   for _, id in ipairs(redis.call(unpack(renewal))) do
     note(id)
-    released[#released + 1] = owned[id]
+    released[#released + 1] = owned[id][1]
     owned[id] = nil
   end
-  for id in pairs(owned) do
-    gone[#gone + 1] = id
+  for _, each in pairs(owned) do
+    gone[#gone + 1] = each[2]
   end
   release_uncounted(KEYS[1], ARGV[1], ARGV[2], released)
 end

@@ -9,10 +9,10 @@ from typing import ClassVar, Protocol
 import asyncpg
 import pytest
 from fakes.store import MemoryStore
-from support import connected
+from support import INSERT_ORDER, connected
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import RowsRefused, StoreTooSlow
+from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
 from ingest.domain.order import Order
 from ingest.domain.order_row import OrderRow
 from ingest.flow.ports import Store
@@ -46,6 +46,9 @@ class Table(Protocol):
     async def lock_row(self, order_id: str) -> None:
         """Lock a stored row, as somebody else's transaction does."""
 
+    async def insert_uncommitted(self, order_id: str) -> None:
+        """Insert a row, as somebody else's transaction does that goes on."""
+
 
 @dataclass
 class MemoryTable:
@@ -63,6 +66,9 @@ class MemoryTable:
 
     async def lock_row(self, order_id: str) -> None:
         self.store.locked_ids.add(order_id)
+
+    async def insert_uncommitted(self, order_id: str) -> None:
+        self.store.inserting_ids.add(order_id)
 
 
 @dataclass
@@ -83,6 +89,10 @@ class PostgresTable:
     async def lock_row(self, order_id: str) -> None:
         await self.sql.execute("BEGIN")
         await self.sql.execute("SELECT FROM orders WHERE order_id = $1 FOR UPDATE", order_id)
+
+    async def insert_uncommitted(self, order_id: str) -> None:
+        await self.sql.execute("BEGIN")
+        await self.sql.execute(INSERT_ORDER, order_id)
 
 
 class ImpatientStore(OrderStore):
@@ -201,9 +211,29 @@ async def test_locked_rows_are_told_from_those_that_can_be_stored(table: Table) 
     assert await table.store.upsert([row("a", "paid", fetched=1), row("new")]) == [CHANGED, INSERTED]
 
 
+async def test_what_others_have_inserted_and_not_committed_is_not_waited_for(table: Table) -> None:
+    await table.insert_uncommitted("b")
+
+    for upsert in (table.store.upsert, table.store.upsert_unlocked):
+        with pytest.raises(StoreLocked):
+            await upsert([row("a"), row("b")])
+
+    assert await table.store.upsert_unlocked([row("a")]) == [INSERTED]
+    assert await table.store.upsert([row("c")]) == [INSERTED]
+
+
+async def test_a_locked_table_is_no_locked_row(table: Table) -> None:
+    await table.lock()
+
+    with pytest.raises(StoreUnavailable) as raised:
+        await table.store.upsert_unlocked([row("a")])
+
+    assert not isinstance(raised.value, StoreLocked)
+
+
 async def test_where_the_whole_table_is_locked_no_row_is_said_to_be(table: Table) -> None:
     await stored(table, [row("a")])
     await table.lock()
 
-    assert await table.store.locked([]) == set()
-    assert await table.store.locked(["a", "unknown"]) == set()
+    with pytest.raises(StoreUnavailable):
+        await table.store.locked(["a", "unknown"])
