@@ -39,6 +39,8 @@ _MUCH_LONGER = 4.0
 _LONG = 1.0
 # Longer than the flow takes to read the orders for the slots that an answer has freed.
 _GATHER = 0.01
+# A pause may end before its time, after an outage; nothing says so to the calls that wait.
+_LOOK_AGAIN = 0.5
 
 
 class Pace(Protocol):
@@ -166,7 +168,7 @@ class BulkUpstream:
                     self._drop_waiting()
                     return
                 self._is_due = True
-                asyncio.get_running_loop().call_later(pause, self._send)
+                asyncio.get_running_loop().call_later(min(pause, _LOOK_AGAIN), self._send)
                 return
             if self._gathers():
                 return

@@ -185,6 +185,23 @@ async def test_a_stop_ends_the_wait_for_a_pause_and_what_is_in_flight_goes_on() 
 
 
 @virtual_time
+async def test_orders_that_wait_for_a_pause_are_sent_when_it_is_lifted() -> None:
+    api, pace = ListApi(), Pace()
+    async with opened(api) as bulk:
+        bulk.pace = pace
+        pace.pause = 60.0
+        waiting = fetching(bulk, "a", "b")
+        await some_turns()
+        before = now()
+
+        pace.pause = 0.0
+        await asyncio.gather(*waiting)
+
+        assert now() - before < 2.0
+        assert api.asked == [["a", "b"]]
+
+
+@virtual_time
 async def test_a_request_that_hangs_does_not_hold_up_others() -> None:
     api = ListApi()
     api.latency = lambda order_ids: 3_600.0 if "hangs" in order_ids else 0.1
