@@ -8,7 +8,8 @@ takes much longer than the last answer did does not count for that: one order th
 Each call ends with its own document or its own fault:
 
 * An order that is missing from the answer does not exist. If the answer has others, it may have been cut to a page, so the missing
-  ones are requested once more, by themselves; only an answer with none of its orders says that they do not exist.
+  ones are requested once more, by themselves; only an empty answer says that they do not exist. One with other orders only is no
+  answer to the request: the API ignores the IDs, or they are read from the wrong member.
 * If the request as a whole fails, so do all of its calls, with `Fault.is_shared` and one `Exchange`: it counts as one failed request.
   The flow decides whether the API is at fault, and calls again for half as many orders at a time if it is not. So an order that breaks
   the answer for the others is isolated within log2(n) steps.

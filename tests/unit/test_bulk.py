@@ -374,6 +374,24 @@ async def test_duplicates_and_orders_that_nobody_asked_for_are_ignored() -> None
 
 
 @virtual_time
+@pytest.mark.parametrize("others", [1, 20, 1_000])
+@pytest.mark.parametrize("requested", [["a"], ["a", "b"]])
+async def test_an_answer_with_other_orders_only_says_nothing_of_those_requested(
+    requested: list[str], others: int
+) -> None:
+    api = ListApi()
+    api.answer = lambda _: b"[%s]" % b",".join([document(order_id) for order_id in ids(others, "x")])
+    async with opened(api) as bulk:
+        faults = [await fault_of(task) for task in fetching(bulk, *requested)]
+        with pytest.raises(TransientFault, match="other orders"):
+            await bulk.fetch_once(FetchRequest("a"))
+
+    assert [type(fault) for fault in faults] == [TransientFault] * len(requested)
+    assert all("INGEST_UPSTREAM_BULK_URL" in str(fault) for fault in faults)
+    assert {fault.is_shared for fault in faults} == {len(requested) > 1}
+
+
+@virtual_time
 async def test_a_document_over_the_limit_is_the_fault_of_its_order() -> None:
     api = ListApi()
     large = b'{"id":"a","x":"%s"}' % (b"x" * 1_000)
