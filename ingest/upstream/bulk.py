@@ -8,7 +8,8 @@ takes much longer than the last answer did does not count for that: one order th
 Each call ends with its own document or its own fault:
 
 * An order that is missing from the answer does not exist. If the answer has others, it may have been cut to a page, so the missing
-  ones are requested once more, by themselves; only an answer with none of its orders says that they do not exist.
+  ones are requested once more, by themselves; only an empty answer says that they do not exist. One with other orders only is no
+  answer to the request: the API ignores the IDs, or they are read from the wrong member.
 * If the request as a whole fails, so do all of its calls, with `Fault.is_shared` and one `Exchange`: it counts as one failed request.
   The flow decides whether the API is at fault, and calls again for half as many orders at a time if it is not. So an order that breaks
   the answer for the others is isolated within log2(n) steps.
@@ -39,6 +40,8 @@ _MUCH_LONGER = 4.0
 _LONG = 1.0
 # Longer than the flow takes to read the orders for the slots that an answer has freed.
 _GATHER = 0.01
+# A pause may end before its time, after an outage; nothing says so to the calls that wait.
+_LOOK_AGAIN = 0.5
 
 
 class Pace(Protocol):
@@ -166,7 +169,7 @@ class BulkUpstream:
                     self._drop_waiting()
                     return
                 self._is_due = True
-                asyncio.get_running_loop().call_later(pause, self._send)
+                asyncio.get_running_loop().call_later(min(pause, _LOOK_AGAIN), self._send)
                 return
             if self._gathers():
                 return

@@ -24,6 +24,9 @@ _SMALL = 256 * 1024
 _MORE = 100
 _LONGEST_ID = 64
 _NULL = msgspec.Raw(b"null")
+# Nothing can be concluded from such an answer. The circuit breaker says whether the API answers all requests so, or one only.
+UNRELATED = "the list endpoint has answered with other orders than those requested"
+CHECK = "check INGEST_UPSTREAM_BULK_URL and INGEST_UPSTREAM_BULK_ID"
 # No group is possessive here: Python before 3.11.5 does not match such patterns right. What is repeated in a group is bounded instead.
 _NAME = rb'"(?P<name>[^"\\]{0,200}+(?:\\.[^"\\]{0,200}+){0,20})"\s*+:\s*+'
 _SHORT = rb'(?:"[^"\\]*+(?:\\.[^"\\]*+){0,1000}"|[-+.\w]++|\[\s*+\]|\{[^][{}]*+\})'
@@ -71,13 +74,16 @@ class AnswerReader:
         """Divide an answer.
 
         Raises:
-            TransientFault: it is truncated.
+            TransientFault: it is truncated, or has far more documents than were requested.
             PermanentFault: it is not JSON, has no list, or too much in it.
         """
+        self._count = 0
         try:
             found = self._list_in(body)
             ids, items = self._ids_in(found), self._items.decode(found)
         except _INVALID as error:
+            if self._count > self._most:
+                raise TransientFault(f"{UNRELATED}, more than {self._most}: {CHECK}") from None
             raise _fault_of(error, body) from None
         listed = Listed({}, [])
         for raw_id, item in zip(ids, items, strict=True):

@@ -4,9 +4,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import Fault, PermanentFault
+from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.upstream.bulk_answer import AnswerReader, Listed
+from ingest.upstream.bulk_answer import CHECK, UNRELATED, AnswerReader, Listed
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
 Outcome = Fetched | Fault | None
@@ -48,6 +48,10 @@ class Answer:
             return self._in_exchange(fault)
         if self._has_any:
             return None
+        if self._documents:
+            unrelated = TransientFault(f"{UNRELATED}: {CHECK}")
+            unrelated.is_shared = not self._is_single
+            return self._in_exchange(unrelated)
         return self._in_exchange(
             PermanentFault(DeadReason.NOT_FOUND, "the answer of the list endpoint does not have it")
         )

@@ -148,10 +148,14 @@ class OAuth2Credential:
         if token.lifetime is None:
             self._expires_at = float("inf")
             return
-        # Counted from the request: the server has issued it since.
-        self._expires_at = requested_at + token.lifetime - min(token.lifetime * _UNUSED_SHARE, _UNUSED_SECONDS)
+        used = token.lifetime - min(token.lifetime * _UNUSED_SHARE, _UNUSED_SECONDS)
+        # Counted from the request: the server has issued it since. If that took longer than the token lasts, from the response:
+        # it would never be used otherwise, and it is for the API to say whether it has expired.
+        now = self._clock()
+        since = requested_at if now < requested_at + used else now
+        self._expires_at = since + used
         margin = min(token.lifetime * _RENEW_SHARE, _RENEW_SECONDS) * self._draw(0.5, 1.0)
-        due_in = requested_at + token.lifetime - margin - self._clock()
+        due_in = since + token.lifetime - margin - now
         self._due = asyncio.get_running_loop().call_later(max(0.0, due_in), self._ask_again)
 
     def _ask_again(self) -> None:

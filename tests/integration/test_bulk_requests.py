@@ -7,6 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 from integration.scene import Scene, assert_right, document, ids, unguarded
+from scripted_http import http, scripted_server
 from support import eventually
 
 ORDERS = ids(200)
@@ -112,6 +113,29 @@ async def test_an_outage_blames_no_order_and_is_not_made_worse_by_dividing_reque
     assert await scene.dead() == []
     rows = await scene.rows()
     assert_right(rows, ["first", *ORDERS])
+    assert {row["attempts"] for row in rows.values()} == {1}
+
+
+@pytest.mark.parametrize("listed", [10, 1_000])
+async def test_an_api_that_ignores_which_orders_are_requested_is_an_outage(scene: Scene, listed: int) -> None:
+    documents = b"[%s]" % b",".join([document(order_id) for order_id in ids(listed, "other")])
+    await scene.enqueue(*ORDERS)
+
+    async with scripted_server() as api:
+        api.answer(http(200, documents))
+        url = f"{api.url}/orders?status={{order_ids}}"
+        async with scene.worker(upstream_bulk_url=url, upstream_bulk_size=50, max_attempts=1) as worker:
+            await eventually(lambda: _is(worker.metric("ingest_circuit_open") == 1))
+            asked = len(api.received)
+            await eventually(lambda: _is(len(api.received) >= asked + 4))
+
+            assert await scene.dead() == []
+    async with scene.worker(**bulk(scene)):
+        await scene.finished()
+
+    assert await scene.dead() == []
+    rows = await scene.rows()
+    assert_right(rows, ORDERS)
     assert {row["attempts"] for row in rows.values()} == {1}
 
 

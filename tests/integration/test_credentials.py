@@ -78,6 +78,19 @@ async def test_tokens_that_expire_and_an_authorization_server_that_fails_for_lon
     assert scene.api.authority.peak == 1
 
 
+async def test_tokens_that_last_for_less_than_their_request_takes_are_used(scene: Scene) -> None:
+    scene.api.behave(client="shop:s3cr3t", token_lifetime=1.0, token_latency=1.5)
+    orders = ids(200)
+    await scene.enqueue(*orders)
+
+    async with scene.worker(max_attempts=1, **oauth2(scene)) as worker:
+        await all_stored_at_the_first_attempt(scene, orders)
+
+        assert not is_open(worker)
+    assert scene.api.authority.peak == 1
+    assert scene.api.authority.requests <= 10
+
+
 async def test_a_client_that_the_authorization_server_refuses_is_an_outage(scene: Scene) -> None:
     scene.api.behave(client="shop:another")
 

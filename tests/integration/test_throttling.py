@@ -1,6 +1,7 @@
 """An API with a quota: the process waits as it is told, asks for about as much as it may, and blames no order."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,7 +10,7 @@ import pytest
 from aiohttp import web
 from integration.scene import Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, nothing_is_blamed, throughout
-from support import eventually
+from support import Cli, closing_cli, eventually
 
 from ingest.lab.servers.server import free_port
 
@@ -129,6 +130,65 @@ async def test_after_an_outage_the_api_is_asked_for_more_step_by_step(scene: Sce
 
     assert [peak for peak in peaks if 2 <= peak <= 12], "not all at once"
     assert [peak for peak in peaks if 12 < peak <= 40]
+
+
+# -- the ways out that docs/how-to/alerts.md names ----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def api_that_always_refuses(refused: str) -> AsyncIterator[str]:
+    """One order is always throttled; the others are served."""
+
+    async def answer(order_id: str) -> web.Response:
+        if order_id == refused:
+            return web.Response(status=429, headers={"Retry-After": "3"})
+        await asyncio.sleep(0.02)
+        return served(order_id)
+
+    async with api(answer) as url:
+        yield url
+
+
+async def test_an_order_that_is_always_throttled_can_be_dead_lettered_by_hand(scene: Scene) -> None:
+    orders = ids(3_000)
+    await scene.enqueue(*orders)
+
+    async with api_that_always_refuses("order-50") as url, scene.worker(upstream_url=url, max_attempts=1):
+        with closing_cli({**os.environ, "INGEST_REDIS_URL": scene.redis_url, "INGEST_STREAM": scene.queue}) as cli:
+            await eventually(lambda: _listed(cli))
+            await eventually(lambda: _dead_lettered(cli))
+        await scene.finished()
+
+    (dead,) = await scene.dead()
+    assert (dead["order_id"], dead["reason"], dead["attempts"]) == ("order-50", "attempts_exhausted", "0")
+    assert "HTTP 429" in dead["error"]
+    assert_right(await scene.rows(), [order_id for order_id in orders if order_id != "order-50"])
+
+
+async def test_with_a_rule_for_429_an_order_that_is_always_throttled_slows_down_no_other(scene: Scene) -> None:
+    orders = ids(3_000)
+    await scene.enqueue(*orders)
+
+    async with (
+        api_that_always_refuses("order-50") as url,
+        scene.worker(upstream_url=url, upstream_status="429=retry:1s", max_attempts=4) as worker,
+    ):
+        await scene.finished()
+
+        assert worker.metric("ingest_retries_total", reason="throttled") == 0
+    (dead,) = await scene.dead()
+    assert (dead["order_id"], dead["reason"], dead["attempts"]) == ("order-50", "attempts_exhausted", "4")
+    assert_right(await scene.rows(), [order_id for order_id in orders if order_id != "order-50"])
+
+
+async def _listed(cli: Cli) -> bool:
+    listed = await asyncio.to_thread(cli.run, "retries", "list", "--reason", "throttled")
+    return "order-50" in listed.stdout
+
+
+async def _dead_lettered(cli: Cli) -> bool:
+    moved = await asyncio.to_thread(cli.run, "retries", "dead-letter", "order-50")
+    return "no retry matches" not in moved.stdout
 
 
 async def nothing_is_dead(scene: Scene) -> None:

@@ -185,6 +185,23 @@ async def test_a_stop_ends_the_wait_for_a_pause_and_what_is_in_flight_goes_on() 
 
 
 @virtual_time
+async def test_orders_that_wait_for_a_pause_are_sent_when_it_is_lifted() -> None:
+    api, pace = ListApi(), Pace()
+    async with opened(api) as bulk:
+        bulk.pace = pace
+        pace.pause = 60.0
+        waiting = fetching(bulk, "a", "b")
+        await some_turns()
+        before = now()
+
+        pace.pause = 0.0
+        await asyncio.gather(*waiting)
+
+        assert now() - before < 2.0
+        assert api.asked == [["a", "b"]]
+
+
+@virtual_time
 async def test_a_request_that_hangs_does_not_hold_up_others() -> None:
     api = ListApi()
     api.latency = lambda order_ids: 3_600.0 if "hangs" in order_ids else 0.1
@@ -354,6 +371,24 @@ async def test_duplicates_and_orders_that_nobody_asked_for_are_ignored() -> None
         fetched = await asyncio.gather(*fetching(bulk, "a", "b"))
 
     assert [each.body for each in fetched] == [document("a"), document("b")]
+
+
+@virtual_time
+@pytest.mark.parametrize("others", [1, 20, 1_000])
+@pytest.mark.parametrize("requested", [["a"], ["a", "b"]])
+async def test_an_answer_with_other_orders_only_says_nothing_of_those_requested(
+    requested: list[str], others: int
+) -> None:
+    api = ListApi()
+    api.answer = lambda _: b"[%s]" % b",".join([document(order_id) for order_id in ids(others, "x")])
+    async with opened(api) as bulk:
+        faults = [await fault_of(task) for task in fetching(bulk, *requested)]
+        with pytest.raises(TransientFault, match="other orders"):
+            await bulk.fetch_once(FetchRequest("a"))
+
+    assert [type(fault) for fault in faults] == [TransientFault] * len(requested)
+    assert all("INGEST_UPSTREAM_BULK_URL" in str(fault) for fault in faults)
+    assert {fault.is_shared for fault in faults} == {len(requested) > 1}
 
 
 @virtual_time

@@ -85,7 +85,8 @@ class Authority:
     def _issue(self, now: float) -> Answer:
         token, lifetime = secrets.token_urlsafe(16), self._behaviour.token_lifetime
         self._tokens = {known: end for known, end in self._tokens.items() if end > now}
-        self._tokens[token.encode()] = now + lifetime
+        # Issued when it is sent.
+        self._tokens[token.encode()] = now + self._behaviour.token_latency + lifetime
         body = {"access_token": token, "token_type": "Bearer", "expires_in": lifetime}
         return answer(HTTPStatus.OK, msgspec.json.encode(body), Cache_Control="no-store")
 
