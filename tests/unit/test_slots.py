@@ -158,10 +158,32 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
 async def test_with_a_backlog_and_a_slow_api_little_is_prefetched() -> None:
     slow, slower = Process(80), Process(80)
 
-    assert await slow.with_a_backlog(rounds=20, seconds=1.0) == 80 + 1, "80 a second: one begins within a moment"
-    assert await slower.with_a_backlog(rounds=20, seconds=10.0) == 80
+    assert await slow.with_a_backlog(rounds=20, seconds=0.3) == 80 + 5, "267 a second: five begin within a moment"
+    assert await slower.with_a_backlog(rounds=20, seconds=1.0) == 80
     await slow.end()
     await slower.end()
+
+
+@virtual_time
+async def test_with_a_slow_api_nothing_is_prefetched_in_a_burst_which_would_wait_for_the_next_one() -> None:
+    process, held = Process(80), 0
+    for _ in range(2_000):
+        process.start(min(1, await process.wait(backlog=True)), 2.0)
+        held = max(held, len(process.in_flight.tasks) + process.in_flight.waiting)
+        await asyncio.sleep(0.002)  # what an order costs; all of them together, a burst of 0.16 s
+
+    assert held == 80
+    await process.end()
+
+
+@virtual_time
+async def test_when_the_api_becomes_slow_nothing_is_prefetched_any_more() -> None:
+    process = Process(80)
+    assert await process.with_a_backlog(rounds=10, seconds=0.1) == 80 + 10
+    await process.with_a_backlog(rounds=10, seconds=2.0)
+
+    assert await process.with_a_backlog(rounds=1, seconds=2.0) == 80
+    await process.end()
 
 
 @pytest.mark.parametrize(
