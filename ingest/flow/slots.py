@@ -76,6 +76,7 @@ class Slots:
         self._freed_per_second = 0.0
         self._changed = asyncio.Event()
         in_flight.limit_slots(self._most_tasks, self._slot_freed)
+        limit.observe(self._limit_grown)
         circuit.observe(lambda _: self._changed.set())
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
@@ -168,6 +169,12 @@ class Slots:
         elif self._is_first_awaited:
             self._is_first_awaited = False
             self._start_timer()
+
+    def _limit_grown(self) -> None:
+        # An answer makes it grow; its order may keep its slot for long: until it is transformed, or until there is room to store it.
+        self._in_flight.fill_slots()
+        if self._is_awaited and self._are_enough():
+            self._changed.set()
 
     def _accept_one(self) -> None:
         self._is_one_enough = True

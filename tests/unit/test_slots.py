@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import TransientFault
@@ -217,6 +219,106 @@ async def test_when_the_limit_falls_what_was_prefetched_begins_one_after_the_oth
 
     assert process.limit.value == most == 4
     await process.end()
+
+
+@virtual_time
+async def test_when_the_limit_grows_its_slots_are_used_although_no_task_has_ended() -> None:
+    process = Process(80)
+    process.limit.record_throttle(0.0, now())
+    process.pacing.resume()
+    process.start(5, 3_600.0)
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+    before = len(process.in_flight.tasks), process.in_flight.waiting, waiting.done()
+
+    process.limit.record_success()
+    grown = len(process.in_flight.tasks), process.in_flight.waiting
+    await some_turns()
+    is_read_for = waiting.done()
+    process.limit.record_success()
+
+    assert (before, grown, is_read_for) == ((4, 1, False), (5, 0), False)
+    assert await waiting == 1
+    await process.end()
+
+
+class Orders(Process):
+    """Orders that come and end when they are told to, and a reader that takes as many as it may."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+        self.unread = 0
+        self.running: list[tuple[Delivery, asyncio.Event]] = []
+        self.begun = list[EntryRef]()
+        self.read: list[Delivery] = []
+        self.lost = set[EntryRef]()
+        self._come = asyncio.Event()
+
+    async def keep_reading(self) -> None:
+        while True:
+            while not self.unread:
+                self._come.clear()
+                await self._come.wait()
+            taken = min(self.unread, await self.wait(backlog=True))
+            self.unread -= taken
+            for _ in range(taken):
+                self.read.append(delivery := self._next())
+                self.in_flight.start(delivery, self._process)
+
+    def do(self, step: str, count: int) -> None:
+        match step:
+            case "come":
+                self.unread += count
+                self._come.set()
+            case "end":
+                for _, end in self.running[:count]:
+                    end.set()
+            case "lose":
+                lost = [delivery.entry for delivery in self.in_flight.held()[-count:]]
+                self.lost.update(lost)
+                self.in_flight.lose(lost)
+            case "throttle":
+                self.limit.record_throttle(0.0, now())
+                self.pacing.resume()
+            case "answer":
+                for _ in range(count):
+                    self.limit.record_success()
+
+    async def _process(self, delivery: Delivery) -> None:
+        self.begun.append(delivery.entry)
+        run = delivery, asyncio.Event()
+        self.running.append(run)
+        try:
+            await run[1].wait()
+            self.in_flight.remove(delivery)
+        finally:
+            self.running.remove(run)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["come", "end", "lose", "throttle", "answer"]), st.integers(1, 40)), max_size=60)
+)
+def test_when_nothing_more_happens_nothing_waits_while_a_slot_is_free(steps: list[tuple[str, int]]) -> None:
+    @virtual_time
+    async def run() -> None:
+        orders = Orders()
+        reading = asyncio.create_task(orders.keep_reading())
+        for step, count in steps:
+            orders.do(step, count)
+            await asyncio.sleep(0.01)  # longer than it waits for several slots
+            is_full = len(orders.in_flight.tasks) >= orders.limit.value
+            assert is_full or not (orders.in_flight.waiting or orders.unread), (step, count)
+        while orders.running:
+            orders.do("end", 1_000)
+            await asyncio.sleep(0.01)
+        reading.cancel()
+
+        assert orders.begun == [each.entry for each in orders.read if each.entry in orders.begun], "in their turn"
+        assert {each.entry for each in orders.read} - orders.lost <= set(orders.begun)
+        assert (orders.unread, len(orders.in_flight)) == (0, 0)
+        await orders.end()
+
+    run()
 
 
 @virtual_time
