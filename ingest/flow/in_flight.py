@@ -62,6 +62,7 @@ class InFlight:
         self._most_tasks: Callable[[], int] = _unlimited
         self._slot_observer: Callable[[], None] = _ignore
         self._fewer: asyncio.Event | None = None
+        self._unused_slots = 0
 
     def __len__(self) -> int:
         """How many entries are held."""
@@ -102,12 +103,12 @@ class InFlight:
             apart: in a task of its own.
         """
         held = self._hold(delivery, None)
-        if self._waiting or len(self.tasks) >= self._most_tasks():
+        if self._waiting or not self._is_slot_free():
             self._waiting.append((held, process, apart))
-            self._start_waiting()
+            self.fill_slots()
         else:
             self._begin(held, process, apart=apart)
-        self._gauge.set(len(self.tasks))
+            self._gauge.set(len(self.tasks))
 
     def start_apart(self, delivery: Delivery, processing: Processing) -> asyncio.Task[None]:
         """Hold a delivery, and process it at once, whatever waits, in a task that ends when it is processed."""
@@ -115,6 +116,14 @@ class InFlight:
         self._hold(delivery, task)
         self._gauge.set(len(self.tasks))
         return task
+
+    def fill_slots(self) -> None:
+        """Start those that wait for a slot, as far as there are free ones."""
+        while self._waiting and self._is_slot_free():
+            held, process, apart = self._waiting.popleft()
+            if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
+                self._begin(held, process, apart=apart)
+        self._gauge.set(len(self.tasks))
 
     def stop_waiting(self) -> None:
         """Start none of those that wait for a slot; they are still held."""
@@ -152,11 +161,19 @@ class InFlight:
                 self._fewer.set()
 
     async def until_at_most(self, count: int) -> None:
-        """Wait until no more than `count` entries are held."""
-        while len(self._held) > count:
-            fewer = self._fewer = self._fewer or asyncio.Event()
-            fewer.clear()
-            await fewer.wait()
+        """Wait until no more than `count` entries are held; the slot of the delivery that waits is another's meanwhile.
+
+        With a single slot, what it waits for would otherwise wait for it.
+        """
+        self._unused_slots += 1
+        self.fill_slots()
+        try:
+            while len(self._held) > count:
+                fewer = self._fewer = self._fewer or asyncio.Event()
+                fewer.clear()
+                await fewer.wait()
+        finally:
+            self._unused_slots -= 1
 
     def _hold(self, delivery: Delivery, task: asyncio.Task[None] | None) -> _Held:
         if delivery.entry in self._held:
@@ -178,18 +195,15 @@ class InFlight:
         self.tasks.add(task)
         return task
 
-    def _start_waiting(self) -> None:
-        most = self._most_tasks()
-        while self._waiting and len(self.tasks) < most:
-            held, process, apart = self._waiting.popleft()
-            if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
-                self._begin(held, process, apart=apart)
+    def _is_slot_free(self) -> bool:
+        return len(self.tasks) - self._unused_slots < self._most_tasks()
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if self._waiting:
-            self._start_waiting()
-        self._gauge.set(len(self.tasks))
+            self.fill_slots()
+        else:
+            self._gauge.set(len(self.tasks))
         self._slot_observer()
 
 

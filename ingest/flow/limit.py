@@ -54,12 +54,17 @@ class ConcurrencyLimit:
         self._gauge = gauge
         self._pacing = pacing
         self._clock = clock
+        self._observer: Callable[[], None] = _ignore
         self._too_much = self._doubles_until = float("inf")
         self._cut_at = self._stays_until = 0.0
         self.value = most
         gauge.set(most)
         if adaptive is not None:
             adaptive.observe(self._limit_to)
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Call `observer` whenever the limit has grown."""
+        self._observer = observer
 
     def record_success(self) -> None:
         """An answer that was not "too much"."""
@@ -116,10 +121,16 @@ class ConcurrencyLimit:
 
     def _set(self, exact: float) -> None:
         self._exact = exact
-        self.value = min(int(exact), self._capacity)
+        before, self.value = self.value, min(int(exact), self._capacity)
         self._gauge.set(self.value)
+        if self.value > before:
+            self._observer()
 
     def _limit_to(self, capacity: int) -> None:
         """Let at most this many be in flight: the API's own capacity."""
         self._capacity = capacity
         self._set(self._exact)
+
+
+def _ignore() -> None:
+    pass

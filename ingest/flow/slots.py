@@ -21,7 +21,12 @@ _GATHER_SHARE = 8
 # Prefetched is what begins within this many seconds, by how many slots became free lately, and at most this share of the slots.
 _PREFETCH = 0.02
 _PREFETCH_SHARE = 8
+# Slots that were taken together become free together: "lately" is no shorter than this, and as long as all of them take to become free
+# twice, of which at least one time is no such burst.
 _LATELY = 0.05
+_TURNS = 2
+# With slower orders nothing is prefetched: a read takes no time beside them, and after a burst what is prefetched waits for the next one.
+_SLOW = 0.5
 # With requests for several orders, for the slots of a whole request.
 _GATHER_REQUEST = 0.005
 
@@ -71,6 +76,7 @@ class Slots:
         self._freed_per_second = 0.0
         self._changed = asyncio.Event()
         in_flight.limit_slots(self._most_tasks, self._slot_freed)
+        limit.observe(self._limit_grown)
         circuit.observe(lambda _: self._changed.set())
 
     async def wait(self, shutdown: Shutdown, *, backlog: bool) -> int:
@@ -107,6 +113,9 @@ class Slots:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+            if self._prefetch:
+                # It may have become slower meanwhile.
+                self._prefetch = self._useful_prefetch()
         return self._count()
 
     def _start_timer(self) -> None:
@@ -119,12 +128,17 @@ class Slots:
                 await self._changed.wait()
 
     def _useful_prefetch(self) -> int:
-        now = asyncio.get_running_loop().time()
-        if (elapsed := now - self._freed_since) > _LATELY:
-            self._freed_per_second = self._freed / elapsed
-            self._freed, self._freed_since = 0, now
         # With a quota or shared requests, a slot is not all that a delivery waits for.
-        return int(self._freed_per_second * _PREFETCH) if self._per_request == 1 and self._read_ahead is None else 0
+        if self._per_request > 1 or self._read_ahead is not None:
+            return 0
+        now, slots = asyncio.get_running_loop().time(), self._limit.value
+        elapsed = max(now - self._freed_since, _LATELY)
+        if elapsed > _LATELY and self._freed >= _TURNS * slots:
+            self._freed_per_second = self._freed / elapsed
+            self._freed, self._freed_since, elapsed = 0, now, _LATELY
+        # If it is slower now, it will be at most this.
+        per_second = min(self._freed_per_second, _TURNS * slots / elapsed)
+        return int(per_second * _PREFETCH) if per_second * _SLOW >= slots else 0
 
     def _count(self) -> int:
         """How many deliveries may be read now."""
@@ -155,6 +169,12 @@ class Slots:
         elif self._is_first_awaited:
             self._is_first_awaited = False
             self._start_timer()
+
+    def _limit_grown(self) -> None:
+        # An answer makes it grow; its order may keep its slot for long: until it is transformed, or until there is room to store it.
+        self._in_flight.fill_slots()
+        if self._is_awaited and self._are_enough():
+            self._changed.set()
 
     def _accept_one(self) -> None:
         self._is_one_enough = True

@@ -77,6 +77,7 @@ class Worker:
                     *(tasks.create_task(part.run()) for part in parts.fleet),
                 ]
                 await self._work(shutdown)
+                background.append(tasks.create_task(self._release_waiting()))
                 await self._finish(shutdown, storing)
                 for task in background:
                     task.cancel()
@@ -129,6 +130,11 @@ class Worker:
             part.close()
 
     # -- the end --------------------------------------------------------------------------------------------
+
+    async def _release_waiting(self) -> None:
+        """Release what waits for a slot, for others to process now; what fails here is released with the rest."""
+        self._in_flight.stop_waiting()
+        await self._settlement.release([delivery for delivery, task in self._in_flight.undecided() if task is None])
 
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in flight end within the grace period; then cancel it."""

@@ -107,6 +107,31 @@ async def test_what_has_no_slot_waits_for_one_in_its_turn_unless_it_is_lost_mean
     await drop(in_flight)
 
 
+@virtual_time
+async def test_what_is_to_be_processed_alone_leaves_its_slot_to_what_it_waits_for() -> None:
+    in_flight, limit, begun = table(), 2, list[str]()
+    in_flight.limit_slots(lambda: limit, lambda: None)
+
+    async def process(each: Delivery) -> None:
+        begun.append(each.entry.id)
+        await asyncio.sleep(1)
+        in_flight.remove(each)
+
+    async def process_alone(each: Delivery) -> None:
+        await in_flight.until_at_most(1)
+        await process(each)
+
+    for number in range(1, 5):
+        in_flight.start(delivery(number), process)
+    alone = in_flight.start_apart(delivery(5), process_alone(delivery(5)))
+    limit = 1
+    await asyncio.sleep(10)
+
+    assert begun == ["1-0", "2-0", "3-0", "4-0", "5-0"]
+    assert alone.done()
+    await drop(in_flight)
+
+
 @pytest.mark.parametrize("end", [InFlight.stop_waiting, InFlight.close])
 def test_what_waits_is_not_started_any_more_and_still_held(end: Callable[[InFlight], None]) -> None:
     @virtual_time

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import TransientFault
@@ -158,10 +160,32 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
 async def test_with_a_backlog_and_a_slow_api_little_is_prefetched() -> None:
     slow, slower = Process(80), Process(80)
 
-    assert await slow.with_a_backlog(rounds=20, seconds=1.0) == 80 + 1, "80 a second: one begins within a moment"
-    assert await slower.with_a_backlog(rounds=20, seconds=10.0) == 80
+    assert await slow.with_a_backlog(rounds=20, seconds=0.3) == 80 + 5, "267 a second: five begin within a moment"
+    assert await slower.with_a_backlog(rounds=20, seconds=1.0) == 80
     await slow.end()
     await slower.end()
+
+
+@virtual_time
+async def test_with_a_slow_api_nothing_is_prefetched_in_a_burst_which_would_wait_for_the_next_one() -> None:
+    process, held = Process(80), 0
+    for _ in range(2_000):
+        process.start(min(1, await process.wait(backlog=True)), 2.0)
+        held = max(held, len(process.in_flight.tasks) + process.in_flight.waiting)
+        await asyncio.sleep(0.002)  # what an order costs; all of them together, a burst of 0.16 s
+
+    assert held == 80
+    await process.end()
+
+
+@virtual_time
+async def test_when_the_api_becomes_slow_nothing_is_prefetched_any_more() -> None:
+    process = Process(80)
+    assert await process.with_a_backlog(rounds=10, seconds=0.1) == 80 + 10
+    await process.with_a_backlog(rounds=10, seconds=2.0)
+
+    assert await process.with_a_backlog(rounds=1, seconds=2.0) == 80
+    await process.end()
 
 
 @pytest.mark.parametrize(
@@ -195,6 +219,106 @@ async def test_when_the_limit_falls_what_was_prefetched_begins_one_after_the_oth
 
     assert process.limit.value == most == 4
     await process.end()
+
+
+@virtual_time
+async def test_when_the_limit_grows_its_slots_are_used_although_no_task_has_ended() -> None:
+    process = Process(80)
+    process.limit.record_throttle(0.0, now())
+    process.pacing.resume()
+    process.start(5, 3_600.0)
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+    before = len(process.in_flight.tasks), process.in_flight.waiting, waiting.done()
+
+    process.limit.record_success()
+    grown = len(process.in_flight.tasks), process.in_flight.waiting
+    await some_turns()
+    is_read_for = waiting.done()
+    process.limit.record_success()
+
+    assert (before, grown, is_read_for) == ((4, 1, False), (5, 0), False)
+    assert await waiting == 1
+    await process.end()
+
+
+class Orders(Process):
+    """Orders that come and end when they are told to, and a reader that takes as many as it may."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+        self.unread = 0
+        self.running: list[tuple[Delivery, asyncio.Event]] = []
+        self.begun = list[EntryRef]()
+        self.read: list[Delivery] = []
+        self.lost = set[EntryRef]()
+        self._come = asyncio.Event()
+
+    async def keep_reading(self) -> None:
+        while True:
+            while not self.unread:
+                self._come.clear()
+                await self._come.wait()
+            taken = min(self.unread, await self.wait(backlog=True))
+            self.unread -= taken
+            for _ in range(taken):
+                self.read.append(delivery := self._next())
+                self.in_flight.start(delivery, self._process)
+
+    def do(self, step: str, count: int) -> None:
+        match step:
+            case "come":
+                self.unread += count
+                self._come.set()
+            case "end":
+                for _, end in self.running[:count]:
+                    end.set()
+            case "lose":
+                lost = [delivery.entry for delivery in self.in_flight.held()[-count:]]
+                self.lost.update(lost)
+                self.in_flight.lose(lost)
+            case "throttle":
+                self.limit.record_throttle(0.0, now())
+                self.pacing.resume()
+            case "answer":
+                for _ in range(count):
+                    self.limit.record_success()
+
+    async def _process(self, delivery: Delivery) -> None:
+        self.begun.append(delivery.entry)
+        run = delivery, asyncio.Event()
+        self.running.append(run)
+        try:
+            await run[1].wait()
+            self.in_flight.remove(delivery)
+        finally:
+            self.running.remove(run)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["come", "end", "lose", "throttle", "answer"]), st.integers(1, 40)), max_size=60)
+)
+def test_when_nothing_more_happens_nothing_waits_while_a_slot_is_free(steps: list[tuple[str, int]]) -> None:
+    @virtual_time
+    async def run() -> None:
+        orders = Orders()
+        reading = asyncio.create_task(orders.keep_reading())
+        for step, count in steps:
+            orders.do(step, count)
+            await asyncio.sleep(0.01)  # longer than it waits for several slots
+            is_full = len(orders.in_flight.tasks) >= orders.limit.value
+            assert is_full or not (orders.in_flight.waiting or orders.unread), (step, count)
+        while orders.running:
+            orders.do("end", 1_000)
+            await asyncio.sleep(0.01)
+        reading.cancel()
+
+        assert orders.begun == [each.entry for each in orders.read if each.entry in orders.begun], "in their turn"
+        assert {each.entry for each in orders.read} - orders.lost <= set(orders.begun)
+        assert (orders.unread, len(orders.in_flight)) == (0, 0)
+        await orders.end()
+
+    run()
 
 
 @virtual_time

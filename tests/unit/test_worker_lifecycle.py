@@ -368,6 +368,31 @@ async def test_what_was_prefetched_when_a_stop_is_requested_is_not_begun_and_is_
 
 
 @virtual_time
+async def test_what_was_prefetched_when_a_stop_is_requested_is_released_at_once_although_a_request_hangs() -> None:
+    place = Workplace()
+    place.upstream.latency = 0.07
+    place.group.add(*order_ids(2_000))
+
+    async with place.worker(concurrency=80, shutdown_grace=30) as worker:
+        await until(lambda: unrequested(place))
+        place.upstream.answers.clear()
+        await asyncio.sleep(1)
+        prefetched = [
+            entry for entry in place.group.pending if place.group.delivery(entry).order_id in unrequested(place)
+        ]
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(2)
+        owners = {place.group.pending[entry].owner for entry in prefetched}
+        is_stopping = not stopping.done()
+        place.upstream.answers.set()
+        await stopping
+
+    assert prefetched
+    assert owners == {None}
+    assert is_stopping
+
+
+@virtual_time
 async def test_asked_to_hurry_it_waits_for_nothing_but_the_last_commit() -> None:
     place = Workplace()
     place.upstream.hanging = {"hangs"}
