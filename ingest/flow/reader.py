@@ -90,18 +90,17 @@ class Reader:
         self._is_counted = True
         self._most = 0
 
-    async def read(self, count: int, shutdown: Shutdown, *, backlog: bool = False) -> Batch:
-        """Up to `count` deliveries; none, after a pause, while Redis is unavailable.
+    async def read(self, count: int, shutdown: Shutdown, *, prefetch: bool = False) -> Batch:
+        """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable.
 
         Args:
             count: as many as there are slots.
             shutdown: ends a pause.
-            backlog: whether there may be more without waiting. Otherwise, it waits for new ones, which a process with a free slot
-                gets sooner than one that prefetches.
+            prefetch: do not wait for new ones: those are for processes with a free slot.
         """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            batch = await self._next(wanted, 0.0 if backlog else self._block)
+            batch = await self._next(wanted, 0.0 if prefetch else self._block)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])

@@ -69,6 +69,7 @@ class Slots:
         # For a request for several orders: others become free with the first slot.
         self._is_first_awaited = False
         self._is_awaited = False
+        self._backlog = False
         self._is_one_enough = True
         self._prefetch = 0
         self._freed = 0
@@ -94,12 +95,21 @@ class Slots:
             return 0
         return free
 
+    @property
+    def is_prefetching(self) -> bool:
+        """Whether what may be read now includes deliveries that will wait for a slot."""
+        return self._prefetched() > 0
+
     def wake(self) -> None:
         """End a wait: a stop was requested."""
         self._changed.set()
 
     async def _free(self, *, backlog: bool) -> int:
-        self._is_one_enough = not backlog
+        if backlog and not self._backlog:
+            # How fast they were the last time says nothing.
+            self._freed, self._freed_since = 0, asyncio.get_running_loop().time()
+            self._freed_per_second = 0.0
+        self._backlog, self._is_one_enough = backlog, not backlog
         self._prefetch = self._useful_prefetch() if backlog else 0
         if not self._are_enough():
             self._changed.clear()

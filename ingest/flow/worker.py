@@ -93,11 +93,11 @@ class Worker:
                 await self._parts.outage.run(shutdown)
                 backlog = False
             elif free := await self._parts.slots.wait(shutdown, backlog=backlog):
-                backlog = await self._take(free, shutdown, backlog=backlog)
+                backlog = await self._take(free, shutdown)
 
-    async def _take(self, free: int, shutdown: Shutdown, *, backlog: bool) -> bool:
+    async def _take(self, free: int, shutdown: Shutdown) -> bool:
         """Read up to `free` deliveries and start them; returns whether there may be more."""
-        batch = await self._parts.reader.read(free, shutdown, backlog=backlog)
+        batch = await self._parts.reader.read(free, shutdown, prefetch=self._parts.slots.is_prefetching)
         record_activity()
         self._settlement.expect_more(backlog=batch.is_full)
         if batch.is_isolated:

@@ -146,13 +146,25 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
     process = Process(80)
     held = await process.with_a_backlog(rounds=10, seconds=0.1)
     while not process.in_flight.waiting:
-        process.start(await process.wait(backlog=True), 0.1)
+        count = await process.wait(backlog=True)
+        is_prefetching = process.slots.is_prefetching
+        process.start(count, 0.1)
     before = len(process.in_flight.tasks), process.in_flight.waiting
     free = await process.wait(backlog=False)
 
     assert held == 80 + 10, "an eighth of the slots"
+    assert is_prefetching
     assert before == (80, 10)
     assert (len(process.in_flight.tasks), process.in_flight.waiting, free) == (10, 0, 70), "without a slot none is read"
+    await process.end()
+
+
+@virtual_time
+async def test_with_few_slots_nothing_is_prefetched_and_a_read_may_wait_for_new_orders() -> None:
+    process = Process(4)
+
+    assert await process.with_a_backlog(rounds=20, seconds=0.1) == 4
+    assert not process.slots.is_prefetching
     await process.end()
 
 
