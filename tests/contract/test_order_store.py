@@ -18,7 +18,15 @@ from proxy import Proxy
 from support import connected, eventually
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import (
+    ConfigError,
+    RowsRefused,
+    StoreInterrupted,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
 from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
@@ -536,6 +544,20 @@ async def test_a_full_transaction_ends_and_its_connection_is_used_again(store: O
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     assert await sql.fetchval(query) <= 2
     assert await store.upsert([row()]) == [INSERTED]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_connection_lost_while_a_statement_runs_is_told_from_one_lost_before(dsn: str, *, pooled: bool) -> None:
+    connection = Reconnecting(dsn, pooled=pooled)
+
+    with pytest.raises(StoreInterrupted):
+        await connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert await connection.fetch("SELECT 1") == [(1,)]
+    connection.close()
+
+    with pytest.raises(StoreUnavailable) as refused:
+        await Reconnecting("postgresql://127.0.0.1:1/nothing", pooled=pooled).fetch("SELECT 1")
+    assert not isinstance(refused.value, StoreInterrupted)
 
 
 @pytest.mark.parametrize("statement", ["DROP TABLE orders CASCADE", "ALTER TABLE orders DROP COLUMN country"])
