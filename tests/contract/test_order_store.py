@@ -568,6 +568,18 @@ async def test_what_is_no_rows_fault_holds_the_batch(store: OrderStore, sql: Any
         await store.upsert([row()])
 
 
+async def test_a_table_that_the_statement_does_not_support_is_for_a_person_to_put_right(
+    store: OrderStore, sql: Any
+) -> None:
+    await sql.execute("CREATE RULE nothing AS ON INSERT TO orders DO INSTEAD NOTHING")
+
+    with pytest.raises(StoreRefused, match="cannot perform INSERT RETURNING"):
+        await store.upsert([row()])
+
+    await sql.execute("DROP RULE nothing ON orders")
+    assert await store.upsert([row()]) == [INSERTED]
+
+
 async def test_a_connection_that_was_ended_is_replaced(store: OrderStore, sql: Any) -> None:
     await store.upsert([row("a")])
     await sql.execute(
