@@ -166,6 +166,10 @@ class StoreLocked(StoreTooSlow):
     """Another transaction holds a lock that a statement needs; nothing of it is stored."""
 
 
+class StoreInterrupted(StoreUnavailable):
+    """The connection was lost while a statement ran: by chance, or because the statement is too much for the server."""
+
+
 class RowsRefused(Exception):
     """PostgreSQL refuses at least one row of a batch; none of them is stored.
 

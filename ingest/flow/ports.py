@@ -153,6 +153,7 @@ class Store(Protocol):
         Raises:
             RowsRefused: if a row cannot be stored; then none is.
             StoreTooSlow: if fewer rows may be stored in time.
+            StoreInterrupted: if the connection was lost meanwhile; if it is lost each time, fewer rows may be stored.
             StoreLocked: if somebody else has locked some of the rows, or the table; then none is stored.
         """
 

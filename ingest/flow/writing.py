@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
 from ingest.domain.delivery import Effect, EntryRef
-from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
+from ingest.domain.errors import RowsRefused, StoreInterrupted, StoreLocked, StoreTooSlow, StoreUnavailable
 from ingest.flow.availability import until_available
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
@@ -26,6 +26,9 @@ _log = get_logger("writing")
 _STATEMENT_BYTES = 8 * 1024 * 1024
 # Rows refused one by one, and none accepted, after which a search ends for now: it is rather the table.
 _MOST_REFUSED = 4
+# Connections lost in a row while a statement ran, after which the statement may be the cause: too much memory, or too long for
+# something in between that ends connections.
+_MOST_INTERRUPTED = 3
 _OUTCOME = {
     Effect.INSERTED: "stored",
     Effect.CHANGED: "stored",
@@ -35,7 +38,7 @@ _OUTCOME = {
 
 
 class _TooMuchAtOnce(Exception):
-    """Several rows were not stored in time: fewer may be."""
+    """Several rows were not stored in time, or on no connection that lasted: fewer may be."""
 
 
 class Writer:
@@ -69,6 +72,8 @@ class Writer:
         self._now = now
         # Entries of which a statement has failed that may have been executed.
         self._uncertain: set[EntryRef] = set()
+        # Statements in a row that have lost their connections.
+        self._interrupted = 0
         self._locked_rows = LockedRows(store)
 
     def fitting(self, items: Sequence[Item]) -> int:
@@ -169,12 +174,15 @@ class Writer:
                 raise  # certainly not executed
             held = {delivery.entry for delivery in self._in_flight.held()}
             self._uncertain = held & (self._uncertain | {item.delivery.entry for item in ours})
-            if not isinstance(error, StoreTooSlow):
+            self._interrupted += isinstance(error, StoreInterrupted)
+            is_too_much = isinstance(error, StoreInterrupted) and self._interrupted >= _MOST_INTERRUPTED
+            if not (is_too_much or isinstance(error, StoreTooSlow)):
                 raise
             if len(ours) == 1:
                 # All others wait for it: whatever keeps PostgreSQL from storing it has to be found.
-                raise StoreTooSlow(f"order {ours[0].delivery.order_id}, alone: {error}") from error
+                raise StoreUnavailable(f"order {ours[0].delivery.order_id}, alone: {error}") from error
             raise _TooMuchAtOnce from error
+        self._interrupted = 0
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))
         return ours, effects

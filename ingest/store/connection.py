@@ -15,7 +15,15 @@ from typing import Any
 
 import asyncpg
 
-from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import (
+    ConfigError,
+    RowsRefused,
+    StoreInterrupted,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
 from ingest.store.hosts import single_hosts
 
 CONNECT_TIMEOUT = 10.0
@@ -30,10 +38,10 @@ _CANCEL_TIMEOUT = 2.0
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
 # 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
-# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 28, 3D and 42 (credentials, no such database,
-# no such table, no permission) need a person to fix them.
+# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D and 42 (not supported for this
+# kind of table, credentials, no such database, no such table, no permission) need a person to fix them.
 _ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
-_SETUP_CLASSES = ("28", "3D", "42")
+_SETUP_CLASSES = ("0A", "28", "3D", "42")
 # Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
 # 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
 _UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
@@ -215,6 +223,7 @@ class Reconnecting:
         Raises:
             StoreTooSlow: if it did not finish in time.
             StoreLocked: if another transaction holds a lock that it needs.
+            StoreInterrupted: if the connection was lost while it ran.
             StoreUnavailable: if PostgreSQL cannot be used now.
             StoreRefused: if it refuses us.
             RowsRefused: if it refuses an argument.
@@ -264,14 +273,14 @@ class Reconnecting:
         self, connection: asyncpg.Connection, tables: str | None, statement: str, arguments: Any
     ) -> list[asyncpg.Record]:
         if not self._pooled and tables is None:
-            return list(await connection.fetch(statement, *arguments))
+            return await _fetch(connection, statement, arguments)
         # A transaction keeps prepare and execute on one server process, and the settings with them.
         settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
         await connection.execute(f"BEGIN; {settings}")
         try:
             if tables is not None:
                 await _wait_for(connection, tables)
-            records = list(await connection.fetch(statement, *arguments))
+            records = await _fetch(connection, statement, arguments)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, StoreUnavailable):
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
@@ -319,6 +328,18 @@ class Reconnecting:
         if not self._is_replicated:
             self._is_replicated = True
             raise StoreUnavailable("the wait for the synchronous replica was cancelled: the commit may not be there")
+
+
+async def _fetch(connection: asyncpg.Connection, statement: str, arguments: Any) -> list[asyncpg.Record]:
+    """Run the statement itself: a connection that is lost meanwhile may have been lost because of it."""
+    try:
+        return list(await connection.fetch(statement, *arguments))
+    except (asyncpg.PostgresConnectionError, ConnectionError) as error:
+        connection.terminate()
+        translation = _translate_reply(error) if isinstance(error, asyncpg.PostgresError) else error
+        if isinstance(translation, StoreTooSlow):
+            raise
+        raise StoreInterrupted(str(translation) or type(error).__name__) from error
 
 
 async def _wait_for(connection: asyncpg.Connection, tables: str) -> None:

@@ -18,7 +18,15 @@ from proxy import Proxy
 from support import connected, eventually
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import ConfigError, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import (
+    ConfigError,
+    RowsRefused,
+    StoreInterrupted,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
 from ingest.domain.order import Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
@@ -538,12 +546,38 @@ async def test_a_full_transaction_ends_and_its_connection_is_used_again(store: O
     assert await store.upsert([row()]) == [INSERTED]
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_connection_lost_while_a_statement_runs_is_told_from_one_lost_before(dsn: str, *, pooled: bool) -> None:
+    connection = Reconnecting(dsn, pooled=pooled)
+
+    with pytest.raises(StoreInterrupted):
+        await connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert await connection.fetch("SELECT 1") == [(1,)]
+    connection.close()
+
+    with pytest.raises(StoreUnavailable) as refused:
+        await Reconnecting("postgresql://127.0.0.1:1/nothing", pooled=pooled).fetch("SELECT 1")
+    assert not isinstance(refused.value, StoreInterrupted)
+
+
 @pytest.mark.parametrize("statement", ["DROP TABLE orders CASCADE", "ALTER TABLE orders DROP COLUMN country"])
 async def test_what_is_no_rows_fault_holds_the_batch(store: OrderStore, sql: Any, statement: str) -> None:
     await sql.execute(statement)
 
     with pytest.raises(StoreUnavailable):
         await store.upsert([row()])
+
+
+async def test_a_table_that_the_statement_does_not_support_is_for_a_person_to_put_right(
+    store: OrderStore, sql: Any
+) -> None:
+    await sql.execute("CREATE RULE nothing AS ON INSERT TO orders DO INSTEAD NOTHING")
+
+    with pytest.raises(StoreRefused, match="cannot perform INSERT RETURNING"):
+        await store.upsert([row()])
+
+    await sql.execute("DROP RULE nothing ON orders")
+    assert await store.upsert([row()]) == [INSERTED]
 
 
 async def test_a_connection_that_was_ended_is_replaced(store: OrderStore, sql: Any) -> None:

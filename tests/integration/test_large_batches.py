@@ -102,6 +102,53 @@ async def test_batches_grow_again_when_the_database_is_quick_again(scene: Scene,
     assert max(rows for rows, is_done in hurried.statements[-12:] if is_done) > 32
 
 
+async def end_connections(scene: Scene, most: int) -> None:
+    """Let the server end the connection of a statement that inserts more rows, as if it had no memory for them."""
+    await scene.sql(
+        "CREATE FUNCTION end_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF (SELECT count(*) FROM added) > {most} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
+        " RETURN NULL; END $$"
+    )
+    await scene.sql(
+        "CREATE TRIGGER end_it AFTER INSERT ON orders REFERENCING NEW TABLE AS added EXECUTE FUNCTION end_it()"
+    )
+
+
+async def test_a_batch_for_which_the_server_ends_the_connection_is_halved_until_it_does_not(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    await end_connections(scene, 4)
+    order_ids = ids(40)
+    await scene.enqueue(*order_ids)
+
+    async with scene.worker(classes=Classes(store=hurried), concurrency=40) as worker:
+        await scene.finished()
+
+        assert worker.metric("ingest_orders_total", outcome="retried") == 0
+    assert [rows for rows, is_done in hurried.statements if is_done and rows > 4] == []
+    assert_right(await scene.rows(), order_ids)
+
+
+async def test_an_order_for_which_the_server_always_ends_the_connection_is_waited_for_and_named(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    await end_connections(scene, 0)
+    await scene.enqueue("ends-it")
+
+    with capture_logs() as logged:
+        async with scene.worker(classes=Classes(store=hurried)):
+
+            async def is_named() -> bool:
+                return any("order ends-it, alone" in str(line.get("error")) for line in logged)
+
+            await eventually(is_named)
+            assert (await scene.dead(), await scene.redis.zcard(scene.keys.retry)) == ([], 0)
+            await scene.sql("DROP TRIGGER end_it ON orders")
+            await scene.finished()
+
+    assert_right(await scene.rows(), ["ends-it"])
+
+
 async def test_a_row_that_is_too_slow_alone_is_waited_for(scene: Scene, hurried: type[Hurried]) -> None:
     await make_slow(scene, 600)
     await scene.enqueue("slow")
