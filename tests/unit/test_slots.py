@@ -146,9 +146,8 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
     process = Process(80)
     held = await process.with_a_backlog(rounds=10, seconds=0.1)
     while not process.in_flight.waiting:
-        count = await process.wait(backlog=True)
-        is_prefetching = process.slots.is_prefetching
-        process.start(count, 0.1)
+        process.start(await process.wait(backlog=True), 0.1)
+    is_prefetching = process.slots.is_prefetching
     before = len(process.in_flight.tasks), process.in_flight.waiting
     free = await process.wait(backlog=False)
 
