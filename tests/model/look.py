@@ -225,7 +225,7 @@ async def look_at(redis: Redis, keys: Keys) -> Look:
         pending={name: hand for lane in lanes for name, hand in lane.hands().items()},
         settled={_unpadded(name.decode()) + lane.name for lane in lanes for name in lane.settled},
         released={entry_id.decode() + lane.name for lane in lanes for entry_id in lane.released},
-        retry={name.decode(): float(time) for name, time in _pairs(retry)},
+        retry={_text(name): float(time) for name, time in _pairs(retry)},
         waiting=_tokens(_pairs(packed)),
         dead=_tokens(dead),
         alive={name.decode() for name in alive},
@@ -284,7 +284,12 @@ def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
 
 
 def _tokens(entries: Iterable[tuple[bytes, list[bytes]]]) -> dict[str, Token]:
-    return {entry_id.decode(): token_of(entry_id.decode(), dict(_pairs(fields))) for entry_id, fields in entries}
+    return {_text(entry_id): token_of(_text(entry_id), dict(_pairs(fields))) for entry_id, fields in entries}
+
+
+def _text(name: bytes) -> str:
+    """A name in the retry set: it may contain an order ID, which is whatever somebody has written."""
+    return name.decode(errors="surrogateescape")
 
 
 def token_of(entry_id: str, fields: Mapping[bytes, bytes]) -> Token:

@@ -186,7 +186,8 @@ class Work(Machine):
     def move_due(self, *, pick: int, most: int, much_later: bool) -> None:
         due = list(self.look.retry) if much_later else self.look.due
         if much_later:
-            self.run(self.world.redis.zadd(self.keys.retry, dict.fromkeys(due, 0)))
+            names = [name.encode(errors="surrogateescape") for name in due]
+            self.run(self.world.redis.zadd(self.keys.retry, dict.fromkeys(names, 0)))
         moved = self.run(self.members[one_of(self.awake(), pick)].consumer.move_due(most))
         assert moved == min(most, len(due))
 
