@@ -15,6 +15,7 @@ from support import Cli, eventually
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
+from ingest.queue.keys import Keys
 from ingest.supervisor import KILL_MARGIN
 
 ORDERS = ids(200)
@@ -289,7 +290,20 @@ async def test_a_stop_at_any_moment_of_the_start_succeeds(scene: Scene, workers:
         assert await command.exit_code() in ({0, -signal.SIGTERM} if number % 4 == 0 else {0})
 
     await next_worker_finishes(scene, workers)
+    await ended_consumers_are_removed(scene, workers)
     assert (await scene.state()).consumers == 0
+
+
+async def ended_consumers_are_removed(scene: Scene, workers: Workers) -> None:
+    """A consumer that has left entries is removed when others have them, by the next process that looks, a second later."""
+    worker = workers.start()
+    await worker.says("process_started", process="worker-1")
+
+    async def are_removed() -> bool:
+        return not await scene.redis.zrangebyscore(Keys.of(scene.queue).alive, 0, 0)
+
+    await eventually(are_removed)
+    assert await worker.stop() == 0
 
 
 async def test_a_child_killed_during_the_stop_is_reported_and_loses_nothing(scene: Scene, workers: Workers) -> None:
