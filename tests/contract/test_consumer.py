@@ -352,17 +352,25 @@ async def test_the_order_of_an_entry_that_redis_has_lost_waits_in_the_retry_set(
     assert (line["log_level"], line["order_id"]) == ("warning", "a")
 
 
-@pytest.mark.parametrize("is_taken", [False, True])
-@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
-async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str, *, is_taken: bool
-) -> None:
-    # A failover to a server that is behind: in its data, and in its clock.
+async def held_under_an_id_given_again(consumer: Consumer, redis: Redis, keys: Keys) -> Delivery:
+    """A delivery of the order `lost`, whose entry ID is now that of the order `other`.
+
+    As after a failover to a server that is behind: in its data, and in its clock.
+    """
     await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
     [lost] = await consumer.read(1, NOW)
     await redis.delete(keys.stream)
     await consumer.ensure_group()
     await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    return lost
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("move", ["reschedule", "dead_letter", "release"])
+async def test_an_order_whose_entry_was_lost_and_its_id_given_to_another_is_not_dropped(
+    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, move: str, *, is_taken: bool
+) -> None:
+    lost = await held_under_an_id_given_again(consumer, redis, keys)
     if is_taken:
         assert orders(await other.read(1, NOW)) == ["other"]
 
@@ -379,11 +387,7 @@ async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here
     consumer: Consumer, redis: Redis, keys: Keys, move: str
 ) -> None:
     # The move waited for Redis while this consumer read what a failover has given the ID to.
-    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
-    [lost] = await consumer.read(1, NOW)
-    await redis.delete(keys.stream)
-    await consumer.ensure_group()
-    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    lost = await held_under_an_id_given_again(consumer, redis, keys)
     [other] = await consumer.read(1, NOW)
 
     await WITH_DELIVERY[move](consumer, lost)
@@ -399,11 +403,7 @@ async def test_a_move_leaves_another_entry_that_has_the_same_id_and_is_held_here
 async def test_of_two_orders_whose_entries_had_the_same_id_one_is_released_and_the_other_waits_for_its_retry(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool
 ) -> None:
-    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
-    [lost] = await consumer.read(1, NOW)
-    await redis.delete(keys.stream)
-    await consumer.ensure_group()
-    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    lost = await held_under_an_id_given_again(consumer, redis, keys)
     [held] = await consumer.read(1, NOW)
 
     released = await consumer.release([lost, held] if is_lost_first else [held, lost])
@@ -418,11 +418,7 @@ async def test_of_two_orders_whose_entries_had_the_same_id_one_is_released_and_t
 async def test_two_orders_whose_entries_had_the_same_id_both_wait_for_their_retries(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys, *, is_lost_first: bool
 ) -> None:
-    await redis.xadd(keys.stream, {"order_id": "lost"}, id="5-1")
-    [lost] = await consumer.read(1, NOW)
-    await redis.delete(keys.stream)
-    await consumer.ensure_group()
-    await redis.xadd(keys.stream, {"order_id": "other"}, id="5-1")
+    lost = await held_under_an_id_given_again(consumer, redis, keys)
     [second] = await other.read(1, NOW)
 
     moves = [(consumer, lost), (other, second)]

@@ -517,8 +517,6 @@ async def test_a_row_that_a_policy_does_not_allow_is_refused_and_a_missing_right
 
 
 async def test_a_transaction_timeout_of_the_role_ends_a_statement_that_is_too_slow(dsn: str, sql: Any) -> None:
-    if sql.get_server_version() < (17,):
-        pytest.skip("PostgreSQL 17 has brought the setting")
     await trigger(sql, "PERFORM pg_sleep(60)")
     connection = Reconnecting(dsn, pooled=False)
     await connection.fetch("SET transaction_timeout = 200")
