@@ -4,8 +4,8 @@ Every move is one script, so it happens whole or not at all, and every script ma
 what was done already is not done twice.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ _GONE = 2
 # Of the error of a retry, which is for people, and travels with the entry.
 _LONGEST_ERROR = 500
 _RETRY = frozenset((RETRY_REASON, RETRY_ERROR))
+# Of the documents of entries that are released with one script, which reads the entries.
+_MOST_BYTES = 2 << 20
+_T = TypeVar("_T")
 
 
 @all_translated
@@ -52,7 +55,7 @@ class SettlingMember(Member):
         acked = 0
         for lane in self._lanes:
             own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
-            for page in _pages(own):
+            for page in _pages(own, _count_results, MOST_IDS):
                 acked += await self._ack_results_page(lane, page)
         return acked
 
@@ -122,8 +125,8 @@ class SettlingMember(Member):
         released = 0
         for lane in self._lanes:
             held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
-            for start in range(0, len(held), MOST_IDS):
-                released += await self._release_page(lane, held[start : start + MOST_IDS])
+            for page in _pages(held, _document_size, _MOST_BYTES):
+                released += await self._release_page(lane, page)
         return released
 
     async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
@@ -145,18 +148,26 @@ def _entry_id(finished: Finished) -> str:
     return finished.entry.id
 
 
-def _pages(finished: Sequence[Finished]) -> Iterator[list[Finished]]:
-    """As many for one script as it finishes, and adds events, within milliseconds."""
-    page: list[Finished] = []
-    events = 0
-    for each in finished:
-        events += len(each.results)
-        if page and (len(page) == MOST_IDS or events > MOST_IDS):
+def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """As many for one script as it processes within milliseconds: at most `MOST_IDS`, that weigh no more than `most` unless one does."""
+    page: list[_T] = []
+    total = 0
+    for each in items:
+        total += weight(each)
+        if page and (len(page) == MOST_IDS or total > most):
             yield page
-            page, events = [], len(each.results)
+            page, total = [], weight(each)
         page.append(each)
     if page:
         yield page
+
+
+def _count_results(finished: Finished) -> int:
+    return len(finished.results)
+
+
+def _document_size(delivery: Delivery) -> int:
+    return len(delivery.document or b"")
 
 
 def _events(finished: Finished) -> bytes:

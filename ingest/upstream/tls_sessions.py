@@ -64,7 +64,7 @@ class HostSession:
         return False
 
     def answered(self, offered: ssl.SSLSession | None) -> None:
-        """A connection that offered this session has received data: the server copes with offers."""
+        """A connection that offered this session has received data: the server can handle offers."""
         self._is_tolerated |= offered is not None
 
     def connection_failed(self, offered: ssl.SSLSession | None) -> None:

@@ -51,6 +51,18 @@ async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_del
     assert [(delivery.entry.id, delivery.count) for delivery in taken] == [(entry_id, 1) for entry_id in held]
 
 
+async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consumer, redis: Redis, keys: Keys) -> None:
+    for _ in range(6):
+        await redis.xadd(keys.stream, {"order_id": "a", "document": b" " * (1 << 20)})
+    held = await one.read(10, NOW)
+    calls = (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"]
+
+    assert await one.release(held) == 6
+
+    assert (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] == calls + 3
+    assert len(await one.read(10, NOW) or (await one.claim_abandoned(10)).released) == 6
+
+
 async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await beats(redis, keys, one)
