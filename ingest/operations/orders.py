@@ -259,5 +259,6 @@ def as_object(state: OrderState) -> dict[str, Any]:
 
 
 def _entry_as_object(entry: QueueEntry) -> dict[str, Any]:
-    about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name != "order_id"}
+    # The order's ID is above all of its entries, and `name` is for Redis.
+    about: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__ if name not in {"order_id", "name"}}
     return {"state": entry.state.value} | about

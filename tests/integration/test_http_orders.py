@@ -101,6 +101,15 @@ async def test_an_order_is_shown_wherever_it_is(scene: Scene, api: Api) -> None:
     assert found["dead"]["entries"][0]["reason"] == "not_found"
     assert found["held"]["entries"][0]["worker"] == "w-1"
     assert found["retried"]["entries"][0]["next_try_at"] > found["retried"]["entries"][0]["announced_at"]
+    assert set(found["retried"]["entries"][0]) == {
+        "state",
+        "entry_id",
+        "announced_at",
+        "next_try_at",
+        "attempt",
+        "reason",
+        "error",
+    }
 
 
 async def test_an_order_that_is_nowhere_is_not_found_and_what_is_no_id_is_refused(api: Api) -> None:
