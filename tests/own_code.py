@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import resource
 import signal
 import stat
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -47,6 +50,26 @@ def _raise(_: Order, document: bytes) -> None:
     raise ValueError(document)
 
 
+class Panic(BaseException):
+    """No `Exception`, as the panics of extensions in Rust."""
+
+
+def _panic(_: Order, document: bytes) -> None:
+    raise Panic(document)
+
+
+def _fork(order: Order, _: bytes) -> Order:
+    """Returns twice: the second time in another process."""
+    os.fork()
+    return order
+
+
+def _start_program(order: Order, _: bytes) -> Order:
+    """Starts a program, and forgets it."""
+    program = subprocess.Popen(["sleep", "1000"])
+    return replace(order, attributes={"pid": program.pid})
+
+
 _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
     "exit": lambda *_: os._exit(3),
     "killed": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
@@ -54,6 +77,9 @@ _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
     "eat": _eat,
     "leave": _leave,
     "raise": _raise,
+    "panic": _panic,
+    "fork": _fork,
+    "start": _start_program,
     "skip": lambda *_: None,
     "split": lambda order, _: [order, replace(order, id=f"{order.id}-2")],
     "wrong": lambda order, _: replace(order, status=7),
@@ -71,6 +97,59 @@ def dies_once(order: Order, document: bytes) -> Order:
     if not marker.exists():
         marker.touch()
         os._exit(9)
+    return order
+
+
+_calls: list[object] = []
+
+
+def second_exits(order: Order, document: bytes) -> Order:
+    """Ends its process at the second call in it, whichever order that is for: the first has left it unusable."""
+    _calls.append(document)
+    if len(_calls) > 1:
+        os._exit(9)
+    return order
+
+
+def second_hangs(order: Order, document: bytes) -> Order:
+    """Hangs at the second call in a process, as if the first had left something locked."""
+    _calls.append(document)
+    if len(_calls) > 1:
+        _hang()
+    return order
+
+
+def leaks_memory(order: Order, document: bytes) -> Order:
+    """Keeps 150 MB of each call."""
+    del document
+    _calls.append(b"x" * 150_000_000)
+    return order
+
+
+def leaks_files(order: Order, document: bytes) -> Order:
+    """Keeps files open, as many as half of what a process may have."""
+    del document
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _calls.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(most // 2))
+    return order
+
+
+def leaks_threads(order: Order, document: bytes) -> Order:
+    """Leaves a thread with a large stack behind."""
+    del document
+    threading.stack_size(100_000_000)
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    return order
+
+
+async def cancels_itself(order: Order, document: bytes) -> Order:
+    """Cancels the task it runs in, as one does that confuses it with a task of its own."""
+    del document
+    if order.id.startswith("cancel"):
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
     return order
 
 

@@ -59,7 +59,7 @@ class SetUp:
     async def examined(self, order_id: str | None = None, **settings: Any) -> list[Finding]:
         """All that is found with these settings on top."""
         given = {**self.settings, **settings}
-        for name in ("redis_url", "postgres_dsn"):
+        for name in {"redis_url", "postgres_dsn", "outbox_dsn"} & given.keys():
             given[name] = SecretStr(given[name])
         diagnosis = await examine(subject_of(load_settings(**given), order_id, os.environ), self.within)
         return list(diagnosis.findings)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from asyncio.subprocess import Process
@@ -84,15 +85,22 @@ class ChildProcess:
         return await self._exchange(frame(task), timeout)
 
     async def end(self) -> int:
-        """End it now, and wait until it has, so that it leaves no zombie; returns its exit code, negative for a signal."""
+        """End it now, and wait until it has, so that it leaves no zombie; returns its exit code, negative for a signal.
+
+        Programs that the function has started end with it, unless they have left its process group.
+        """
+        has_ended_before = self._process.returncode is not None
         self._writer.close()
         if self._reader.at_eof():
             # It has died: asking for that before the event loop knows would take its exit code from the loop.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TO_DIE):
                     await self._process.wait()
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        if not has_ended_before:
+            # Else its ID, which is that of its group, may be another's by now.
+            # macOS refuses it for a group that has only zombies.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         return await self._process.wait()
 
     async def _exchange(self, request: bytes, timeout: float) -> Reply:  # noqa: ASYNC109

@@ -18,8 +18,8 @@ Convert = Callable[[Any], Any]
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?", re.ASCII)
 _DIGITS = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# An amount with an exponent beyond this is out of range for every check that follows.
-_MAX_MAGNITUDE = 60
+MAX_MAGNITUDE = 60
+"""An amount with an exponent beyond this is out of range for every check that follows."""
 JSON_SAFE = 2**53
 """Up to here a double holds every integer."""
 _MAX_DEPTH = 100
@@ -41,7 +41,7 @@ def to_integer(value: Any) -> int:
         return value
     if value.__class__ is str and _DIGITS.fullmatch(value):
         return int(value)
-    if value.__class__ is Decimal and abs(value.adjusted()) <= _MAX_MAGNITUDE and value == value.to_integral_value():
+    if value.__class__ is Decimal and abs(value.adjusted()) <= MAX_MAGNITUDE and value == value.to_integral_value():
         return int(value)
     raise Mismatch(_is_not("an integer", value))
 
@@ -78,7 +78,7 @@ def to_quantity(value: Any) -> int | Decimal:
     if value.__class__ is int and -JSON_SAFE <= value <= JSON_SAFE:
         return value
     number = to_decimal(value)
-    if abs(number.adjusted()) <= _MAX_MAGNITUDE and number == number.to_integral_value():
+    if abs(number.adjusted()) <= MAX_MAGNITUDE and number == number.to_integral_value():
         integer = int(number)
         if -JSON_SAFE <= integer <= JSON_SAFE:
             return integer
@@ -149,7 +149,7 @@ def unix_timestamp(unit: str) -> Convert:
         if value.__class__ is datetime:
             return value
         number = to_decimal(value)
-        if abs(number.adjusted()) > _MAX_MAGNITUDE:
+        if abs(number.adjusted()) > MAX_MAGNITUDE:
             raise Mismatch("a timestamp out of range")
         try:
             return _EPOCH + timedelta(microseconds=int(number * microseconds))
@@ -165,7 +165,7 @@ def shifted(number: Decimal, digits: int) -> Decimal:
     Raises:
         Mismatch: it is too large or too small for any amount.
     """
-    if abs(number.adjusted()) > _MAX_MAGNITUDE:
+    if abs(number.adjusted()) > MAX_MAGNITUDE:
         raise Mismatch("an amount out of range")
     sign, figures, exponent = number.as_tuple()
     # A decimal that JSON can contain is finite.

@@ -3,6 +3,7 @@
 The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers.
 """
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
 
-from ingest.mapping.conversions import to_decimal
+from ingest.mapping.conversions import MAX_MAGNITUDE, to_decimal
 from ingest.mapping.errors import MappingError, Mismatch
 from ingest.mapping.paths import Read
 
@@ -50,9 +51,24 @@ class ExactFunctions(Functions):
     def _func_to_string(self, value: Any) -> str:
         return value if isinstance(value, str) else _numbers.encode(value).decode()
 
+    @signature({"types": ["number"]})
+    def _func_ceil(self, value: Any) -> Any:
+        return math.ceil(_writable(value))
+
+    @signature({"types": ["number"]})
+    def _func_floor(self, value: Any) -> Any:
+        return math.floor(_writable(value))
+
     @signature({"types": ["array-number"]})
     def _func_avg(self, values: Any) -> Any:
         return sum(values, Decimal(0)) / len(values) if values else None
+
+
+def _writable(number: Any) -> Any:
+    """The number, if an integer of it has digits for an amount: those of `1e999999999` would take minutes and the memory."""
+    if number.__class__ is Decimal and number.adjusted() > MAX_MAGNITUDE:
+        raise OverflowError
+    return number
 
 
 def compile_expression(text: str, name: str) -> Read:

@@ -3,6 +3,7 @@
 A failure is described without any value of the order: by the type of the exception and its place, not by its text.
 """
 
+import errno
 import inspect
 import os
 import sys
@@ -19,6 +20,10 @@ from ingest.domain.order import InvalidDocument, InvalidOrderId, Order, decode_o
 
 # Orders that one call may return: all are stored in one transaction.
 MOST_ORDERS = 1_000
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENOMEM})
+# Errors that were raised because of each other, of which the first may be the reason.
+_LONGEST_CHAIN = 20
 
 Function = Callable[[Order, bytes], Any]
 
@@ -50,7 +55,9 @@ def load_function(name: str) -> Function:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise _unusable(name, f"no module {error.name} in the working directory or among the packages") from error
         raise _unusable(name, f"importing it failed: {error}") from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also `SystemExit`, and what extensions raise that is no `Exception`
         raise _unusable(name, f"importing it failed: {type(error).__name__}: {error}") from error
     function: Any = getattr(module, attribute, None)
     if function is None:
@@ -135,6 +142,20 @@ def described(error: BaseException, function: Function) -> str:
     name = type(error).__name__
     place = _place(error.__traceback__, function)
     return f"`{name}` at {place}" if place else f"`{name}`"
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether the process has used up its memory, files or threads, which earlier orders may have left it too little of."""
+    cause: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _EXHAUSTED):
+            return True
+        # Python has no type for it.
+        if isinstance(cause, RuntimeError) and cause.args == ("can't start new thread",):
+            return True
+        # A library may have raised another error instead.
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return False
 
 
 def _place(trace: TracebackType | None, function: Function) -> str:

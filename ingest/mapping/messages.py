@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ingest.domain.errors import TransformFailed
 from ingest.domain.order import Order
 from ingest.mapping.functions import Returned
 
@@ -47,10 +48,18 @@ class Task(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, order: Order, body: bytes) -> "Task":
-        """The call for an order and its document."""
+        """The call for an order and its document.
+
+        Raises:
+            TransformFailed: its attributes have hundreds of levels.
+        """
         if not order.attributes:
             return cls(order, b"", body)
-        return cls(msgspec.structs.replace(order, attributes={}), pickle.dumps(order.attributes), body)
+        try:
+            pickled = pickle.dumps(order.attributes)
+        except RecursionError:
+            raise TransformFailed("the attributes of the order are nested too deeply") from None
+        return cls(msgspec.structs.replace(order, attributes={}), pickled, body)
 
     def whole_order(self) -> Order:
         """The order as it was given."""

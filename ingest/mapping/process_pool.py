@@ -1,7 +1,8 @@
 """Runs a user's function in processes beside the event loop, which nothing that the function does can block or end.
 
 Each process works on one order at a time, so it is known of which order it died. An order whose process dies gets a second try in
-a pool where nothing else runs: only what ends its process again, on its own, is at fault. When the worker dies, its processes end.
+a pool where nothing else runs: only what ends its process again, on its own, is at fault. Every second try is in a new process, as
+earlier orders may have left something in the old one: memory, open files, a lock. When the worker dies, its processes end.
 """
 
 import asyncio
@@ -57,6 +58,11 @@ class _Place:
         if reply.ends:
             await self.close()
         return reply
+
+    async def call_in_new_process(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109
+        """The same in a process that no other order has used."""
+        await self.close()
+        return await self.call(task, timeout)
 
     async def close(self) -> None:
         """End the process, if there is one, and wait for it: it leaves no zombie."""
@@ -120,23 +126,34 @@ class ProcessPool:
         task = Task.of(order, body)
         try:
             try:
-                reply = await self._call(task)
+                reply = await self._call(order.id, task)
+            except TookTooLong:
+                raise
             except ProcessEnded as first:
                 _log.warning("transform_process_ended", order_id=order.id, error=str(first))
-                isolated = not isinstance(first, TookTooLong)
-                reply = await (self._call_alone(task) if isolated else self._call(task))
-        except ProcessEnded as second:
-            raise TransformFailed(f"{second}, twice") from second
+                reply = await self._call_alone(task)
+        except ProcessEnded as last:
+            raise TransformFailed(f"{last}, twice") from last
         if reply.error:
             raise TransformFailed(reply.error)
         return reply.returned
 
-    async def _call(self, task: Task) -> Reply:
+    async def _call(self, order_id: str, task: Task) -> Reply:
+        """Call it, and once more if it takes too long, or has used up what its process may have."""
         # In turn, so that nobody overtakes one that waits for the whole pool.
         async with self._turn:
             place = await self._free.get()
         try:
-            return await place.call(task, self._timeout)
+            try:
+                reply = await place.call(task, self._timeout)
+            except TookTooLong as first:
+                error = str(first)
+            else:
+                if not reply.ends:
+                    return reply
+                error = reply.error
+            _log.warning("transform_process_ended", order_id=order_id, error=error)
+            return await place.call_in_new_process(task, self._timeout)
         finally:
             self._free.put_nowait(place)
 
@@ -147,8 +164,8 @@ class ProcessPool:
             async with self._turn:
                 while len(places) < self._count:
                     places.append(await self._free.get())
-                running = next((place for place in places if place.child is not None), places[0])
-                return await running.call(task, self._timeout)
+                place = next((place for place in places if place.child is None), places[0])
+                return await place.call_in_new_process(task, self._timeout)
         finally:
             for place in places:
                 self._free.put_nowait(place)

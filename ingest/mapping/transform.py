@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 import time
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Any, Protocol
 
 from ingest.domain.errors import TransformFailed
 from ingest.domain.fetching import FetchRequest
@@ -11,7 +12,7 @@ from ingest.domain.order import Order
 from ingest.mapping.functions import Function, Returned, checked_order, described, returned_orders
 from ingest.telemetry.shared_metrics import Histogram
 
-# As in `ingest.flow.decoding`: checking a large order is done in a thread.
+# As in `ingest.flow.decoding`: checking large orders is done in a thread.
 _LARGE = 1024 * 1024
 
 
@@ -56,19 +57,39 @@ class InLoop:
             value = self._function(order, body)
             if inspect.isawaitable(value):
                 async with limit:
-                    value = await value
+                    value = await _in_own_task(value)
             return returned_orders(order, value)
-        except TransformFailed:
-            raise
+        except (TransformFailed, KeyboardInterrupt):
+            raise  # the latter is somebody at a terminal, who wants a command to end
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise TransformFailed(described(error, self._function)) from error
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # also what extensions raise that is no `Exception`, such as panics of Rust
             if limit.expired():
                 raise TransformFailed(f"took longer than {self._timeout:g} s") from error
             raise TransformFailed(described(error, self._function)) from error
+
+
+async def _in_own_task(value: Awaitable[Any]) -> Any:
+    """What an async function returns. It may cancel its own task, which must not be the delivery's."""
+    try:
+        returned, error = await asyncio.create_task(_outcome(value))
+    finally:
+        if inspect.iscoroutine(value):
+            value.close()  # a task that is cancelled before it begins has not awaited it
+    if error is not None:
+        raise error
+    return returned
+
+
+async def _outcome(value: Awaitable[Any]) -> tuple[Any, BaseException | None]:
+    """What an async function returns, or raises, as a value: a task that raises `SystemExit` would end the event loop."""
+    try:
+        return await value, None
+    except BaseException as error:  # noqa: BLE001  raised again by the caller
+        return None, error
 
 
 class Transform:
@@ -106,10 +127,11 @@ class Transform:
             returned = await self._runner.run(order, body)
         finally:
             self._seconds.observe(time.monotonic() - started)
-        return [await self._checked(order, each) for each in returned]
-
-    async def _checked(self, order: Order, returned: Returned) -> Order:
-        if len(returned.body) < _LARGE:
-            return checked_order(order, returned)
+        if sum(len(each.body) for each in returned) < _LARGE:
+            return _checked_orders(order, returned)
         async with self._turn:
-            return await asyncio.to_thread(checked_order, order, returned)
+            return await asyncio.to_thread(_checked_orders, order, returned)
+
+
+def _checked_orders(order: Order, returned: list[Returned]) -> list[Order]:
+    return [checked_order(order, each) for each in returned]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import ConfigError, TransformFailed
-from ingest.mapping.functions import Function, described, load_function, returned_orders
+from ingest.mapping.functions import Function, described, is_exhausted, load_function, returned_orders
 from ingest.mapping.messages import HEADER, LARGEST_REPLY, Reply, Start, Task, decode_start, decode_task, frame
 
 if TYPE_CHECKING:
@@ -42,11 +42,9 @@ class _Calls:
             returned = returned_orders(order, value)
         except TransformFailed as error:
             return Reply(error=str(error))
-        except MemoryError as error:
-            # What is left of the heap after that is of no use to the next order.
-            return Reply(error=described(error, self._function), ends=True)
         except BaseException as error:  # noqa: BLE001  sys.exit() in it must not end the process either
-            return Reply(error=described(error, self._function))
+            # A process that has used up what it may have is of no use to the next order.
+            return Reply(error=described(error, self._function), ends=is_exhausted(error))
         if sum(len(each.body) for each in returned) > LARGEST_REPLY // 2:
             return Reply(error=f"returned more than {LARGEST_REPLY // 2:,} bytes")
         return Reply(returned)
@@ -83,8 +81,12 @@ def _serve(connection: socket.socket, start: Start) -> None:
         connection.sendall(frame(Reply(error=str(error), ends=True)))
         return
     connection.sendall(frame(Reply()))
+    own = os.getpid()
     while (task := _received(connection)) is not None:
         reply = calls.reply_to(decode_task(task))
+        if os.getpid() != own:
+            # The function has forked, and returned in both: a second reply would be taken for the next order's.
+            os._exit(0)
         connection.sendall(frame(reply))
         if reply.ends:
             return

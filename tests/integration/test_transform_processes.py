@@ -97,6 +97,7 @@ async def test_attributes_keep_their_types() -> None:
         ("eat-1", "`MemoryError` at own_code:"),
         ("leave-1", "`SystemExit` at own_code:"),
         ("raise-1", "`ValueError` at own_code:"),
+        ("panic-1", "`Panic` at own_code:"),
         ("wrong-1", "returned an order that is not valid: Expected `str`, got `int` - at `$.status`"),
         ("huge-1", "returned more than 33,554,432 bytes"),
     ],
@@ -127,6 +128,41 @@ async def test_an_order_whose_process_died_once_is_not_at_fault(
         made_orders = await asyncio.gather(*(made(transform, f"order-{number}") for number in range(5)))
 
     assert [order.id for [order] in made_orders] == [f"order-{number}" for number in range(5)]
+
+
+@pytest.mark.parametrize("function", ["second_exits", "second_hangs", "leaks_memory", "leaks_files", "leaks_threads"])
+async def test_an_order_is_not_at_fault_for_what_others_have_left_in_a_process(function: str) -> None:
+    async with opened(function, within=3.0) as transform, asyncio.TaskGroup() as group:
+        calls = [group.create_task(made(transform, f"order-{number}")) for number in range(12)]
+
+    assert [order.id for call in calls for order in call.result()] == [f"order-{number}" for number in range(12)]
+
+
+async def test_a_fork_that_returns_does_not_answer_for_other_orders() -> None:
+    async with opened(processes=1) as transform:
+        ids = ["fork-1", "order-1", "fork-2", "order-2"]
+        made_orders = [await made(transform, order_id) for order_id in ids]
+
+    assert [order.id for [order] in made_orders] == ids
+
+
+async def test_programs_that_the_function_has_started_end_with_its_process() -> None:
+    async with opened() as transform:
+        [order] = await made(transform, "start-1")
+        program = psutil.Process(order.attributes["pid"])
+        assert program.is_running()
+
+    await eventually(lambda: _none_runs([program]))
+
+
+@pytest.mark.parametrize("levels", [600, 900])
+async def test_attributes_that_are_nested_too_deeply_for_a_process_are_the_fault_of_their_order(levels: int) -> None:
+    attributes = b'"attributes":{"deep":' + b"[" * levels + b"]" * levels + b"}}"
+    body = document("deep-1").removesuffix(b"}") + b"," + attributes
+
+    async with opened() as transform:
+        with pytest.raises(TransformFailed, match="the attributes of the order are nested too deeply"):
+            await transform.decode(body, FetchRequest("deep-1"))
 
 
 async def test_a_process_that_was_killed_between_two_calls_is_replaced() -> None:

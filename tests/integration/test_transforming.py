@@ -37,6 +37,25 @@ async def test_what_the_function_returns_is_stored(scene: Scene, processes: int)
     assert dead["raise-1"][1].startswith("`ValueError` at own_code:")
 
 
+@pytest.mark.parametrize(
+    ("function", "order_id", "error"),
+    [("hostile", "panic-1", "`Panic` at own_code:"), ("cancels_itself", "cancel-1", "`CancelledError` at own_code:")],
+)
+async def test_an_order_whose_call_ends_in_no_usual_way_is_dead_lettered_at_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture, function: str, order_id: str, error: str
+) -> None:
+    await scene.enqueue("order-1", order_id, "order-2")
+
+    async with scene.worker(transform=f"own_code:{function}"):
+        await scene.finished()
+
+    assert set(await scene.rows()) == {"order-1", "order-2"}
+    [letter] = await scene.dead()
+    assert letter["reason"] == "transform_failed"
+    assert letter["error"].startswith(error)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_of_many_orders_only_those_are_dead_lettered_that_spoil_their_process(scene: Scene) -> None:
     good = ids(497)
     await scene.enqueue(*good[:200], "exit-1", *good[200:300], "hang-1", *good[300:400], "eat-1", *good[400:])

@@ -299,6 +299,17 @@ def test_jmespath_where_a_path_is_not_enough() -> None:
     assert attribute('{ jmespath = "nothing.at.all" }', **document) is None
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("number", ["1e999999999", "-1e999999999", "1e61"])
+@pytest.mark.parametrize("function", ["floor", "ceil"])
+def test_jmespath_does_not_write_out_a_number_of_a_billion_digits(function: str, number: str) -> None:
+    mapping = compile_mapping(MAPPING.format(order="", lines=LINES, attributes=f'x = {{ jmespath = "{function}(v)" }}'))
+    body = json.dumps(DOCUMENT | {"v": "N"}).replace('"N"', number).encode()
+
+    with pytest.raises(InvalidDocument, match=r"expression of attributes\.x cannot be applied \(OverflowError\)"):
+        mapping.decode(body, "a")
+
+
 def test_a_jmespath_function_that_cannot_be_applied_is_told_without_the_value() -> None:
     assert refused('{ jmespath = "sum(v)" }', ["secret"]) == (
         "the JMESPath expression of attributes.x cannot be applied (JMESPathTypeError) - at `$`"

@@ -87,6 +87,18 @@ async def test_several_orders_are_several_orders(several: Function) -> None:
     assert [(order.id, len(order.lines)) for order in orders] == [("a1", 1), ("a1-2", 0)]
 
 
+async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> None:
+    turn = asyncio.Event()
+
+    def several(order: Order, _: bytes) -> list[Order]:
+        asyncio.get_running_loop().call_soon(turn.set)
+        note = {"note": "x" * 5_000}
+        return [replace(order, id=f"a1-{number}", attributes=note) for number in range(300)]
+
+    assert len(await made_by(several)) == 300
+    assert turn.is_set()
+
+
 # -- what is refused --------------------------------------------------------------------------------------------
 
 
@@ -240,6 +252,7 @@ def test_a_function_is_found_in_the_working_directory(module: Callable[[str], st
         ("async def transform(a, b):\n    yield a\n", "it is not a function, or an async generator"),
         ("def transform(order): ...\n", "it does not take two arguments, an order and its document"),
         ("import nothing_of_this_name\n", "importing it failed: No module named 'nothing_of_this_name'"),
+        ("class Panic(BaseException): ...\nraise Panic('x')\n", "importing it failed: Panic: x"),
         ("raise SystemExit(3)\n", "importing it failed: SystemExit: 3"),
         ("raise ValueError('two\\nlines')\n", "importing it failed: ValueError: two lines"),
     ],
