@@ -145,9 +145,16 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class Effect(StrEnum):
-    """What storing one order did to its row."""
+    """What storing one order did to its row.
+
+    Attributes:
+        UNCHANGED: this version was stored already, or a newer one, or an older one with the same content.
+        ERASED: the order does not come back.
+        SUPPRESSED: none of these: a trigger of somebody else's has kept the row from being stored, without an error.
+    """
 
     INSERTED = "inserted"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     ERASED = "erased"
+    SUPPRESSED = "suppressed"

@@ -180,3 +180,10 @@ class RowsRefused(Exception):
     def __init__(self, error: str, *, is_certain: bool = False) -> None:
         super().__init__(error)
         self.is_certain = is_certain
+
+
+class RowSuppressed(RowsRefused):
+    """A trigger has kept a row from being stored, without an error; other rows of its statement are stored."""
+
+    def __init__(self) -> None:
+        super().__init__("a trigger kept the row from being stored")

@@ -53,6 +53,25 @@ class Written(msgspec.Struct):
     fresh: Item | None = None
 
 
+def divided_by_suppression(
+    items: Sequence[Item], effects: Sequence[Effect]
+) -> tuple[list[Item], list[Effect], list[Item]]:
+    """The items of which no row was suppressed, the effects of their rows, and the other items."""
+    stored: list[Item] = []
+    kept: list[Effect] = []
+    suppressed: list[Item] = []
+    at = 0
+    for item in items:
+        own = effects[at : at + len(item.rows)]
+        at += len(item.rows)
+        if Effect.SUPPRESSED in own:
+            suppressed.append(item)
+        else:
+            stored.append(item)
+            kept += own
+    return stored, kept, suppressed
+
+
 def fresh_item(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
     """An item with a row that was inserted or changed: only that shows that the table accepts rows, triggers and all."""
     at = 0

@@ -148,7 +148,7 @@ class Store(Protocol):
     """The orders table: `ingest.store.orders`."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
-        """Store rows, all or none, committed on return; returns what each did.
+        """Store rows, committed on return; returns what each did. All are stored or none, except those that a trigger suppresses.
 
         Raises:
             RowsRefused: if a row cannot be stored; then none is.
@@ -171,4 +171,12 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailable: if it cannot be found out.
+        """
+
+    async def would_update(self, rows: Sequence[OrderRow]) -> bool:
+        """Whether rows that are stored would be updated by a later fetch of the same; they are not.
+
+        Raises:
+            RowsRefused: if a row would be refused.
+            StoreLocked: if somebody else has locked some of the rows, or the table.
         """

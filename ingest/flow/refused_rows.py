@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.errors import RowSuppressed
 from ingest.domain.outcome import DeadLetter, Retry
 from ingest.flow.acks import Acks
 from ingest.flow.buffer_limit import BufferLimit
@@ -137,11 +138,19 @@ class RefusedRows:
         if not written.refused:
             return
         # That the other is still accepted shows that the table was right when these were refused.
-        if await self._writer.accepts(fresh):
-            for refusal in written.refused:
+        held = []
+        is_right = await self._writer.accepts(fresh)
+        # That tells nothing of triggers that suppress rows: none is missing of one that is stored already.
+        is_suppressing = (
+            is_right and any(map(_is_suppressed, written.refused)) and not await self._writer.would_update(fresh)
+        )
+        for refusal in written.refused:
+            if is_right and not (is_suppressing and _is_suppressed(refusal)):
                 await self._dead_letter(refusal)
-        else:
-            self._hold([refusal.item for refusal in written.refused], written.refused[-1])
+            else:
+                held.append(refusal)
+        if held:
+            self._hold([refusal.item for refusal in held], held[-1])
 
     async def _dead_letter(self, refusal: Refusal) -> None:
         await self._moves.dead_letter(refusal.item.delivery, DeadLetter(DeadReason.UNSTORABLE, str(refusal.error)))
@@ -175,3 +184,7 @@ class RefusedRows:
         after, attempt = self._draw(*_POSTPONED_FOR), item.delivery.attempt
         await self._moves.retry_quietly(item.delivery, Retry(after, attempt, reason, error))
         self._acks.free([item])
+
+
+def _is_suppressed(refusal: Refusal) -> bool:
+    return isinstance(refusal.error, RowSuppressed)

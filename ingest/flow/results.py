@@ -10,7 +10,9 @@ from ingest.domain.delivery import Delivery, Effect
 from ingest.domain.result import Finished, Result, ResultKind
 from ingest.flow.items import Item
 
-_KINDS = {effect: ResultKind(effect.value) for effect in Effect}
+_KINDS: dict[Effect, ResultKind] = {
+    effect: ResultKind(effect.value) for effect in Effect if effect is not Effect.SUPPRESSED
+}
 
 
 def finished(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[tuple[Delivery, Finished]]:

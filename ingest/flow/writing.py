@@ -6,14 +6,21 @@ are delivered again and change nothing.
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ingest.domain.delivery import Effect, EntryRef
-from ingest.domain.errors import RowsRefused, StoreInterrupted, StoreLocked, StoreTooSlow, StoreUnavailable
+from ingest.domain.errors import (
+    RowsRefused,
+    RowSuppressed,
+    StoreInterrupted,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+)
 from ingest.flow.availability import until_available
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
-from ingest.flow.items import Item, Refusal, Written, fresh_item
+from ingest.flow.items import Item, Refusal, Written, divided_by_suppression, fresh_item
 from ingest.flow.locked_rows import LockedRows, Locks, Part, RowsLocked
 from ingest.flow.ports import Store
 from ingest.telemetry.activity import record_activity
@@ -89,8 +96,9 @@ class Writer:
     async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
         """Write the rows; while PostgreSQL is unavailable, wait.
 
-        A refused row is found by halving, and so are locked ones, which are left out. Returns early, with rows untried, when rows are
-        too slow together, and, unless `to_the_end`, when several are refused and none is accepted.
+        A refused row is found by halving, and so are locked ones, which are left out; one that was suppressed is tried alone. Returns
+        early, with rows untried, when rows are too slow together, and, unless `to_the_end`, when several are refused and none is
+        accepted.
         """
         written, suspects, searched = Written(), 0, 0
         expected, usual = self._locked_rows.expected(items)
@@ -100,7 +108,7 @@ class Writer:
         while parts:
             part = parts.popleft()
             try:
-                await self._write_part(part, written)
+                parts += await self._write_part(part, written)
             except _TooMuchAtOnce:
                 record_activity()
                 self._limit = max(1, sum(len(item.rows) for item in part.items) // 2)
@@ -133,18 +141,41 @@ class Writer:
         """Whether the table accepts rows that it has accepted before; they are not changed by that."""
         return await until_available("postgres", self._try_again, stored)
 
+    async def would_update(self, stored: Item) -> bool:
+        """Whether the table would take such rows if they had to be written: no trigger suppresses all of them."""
+        return await until_available("postgres", self._try_update, stored)
+
     async def _try_again(self, stored: Item) -> bool:
         try:
-            await self._store.upsert(stored.rows)
+            return Effect.SUPPRESSED not in await self._store.upsert(stored.rows)
         except (RowsRefused, StoreLocked):
             return False
-        return True
 
-    async def _write_part(self, part: Part, written: Written) -> None:
+    async def _try_update(self, stored: Item) -> bool:
+        try:
+            return await self._store.would_update(stored.rows)
+        except (RowsRefused, StoreLocked):
+            return False
+
+    async def _write_part(self, part: Part, written: Written) -> Iterable[Part]:
+        """Write the rows of a part; returns what is to be written again: each item of which a row was suppressed, alone.
+
+        Raises:
+            RowSuppressed: if there is one item, and a row of it was suppressed.
+        """
         ours, effects = await until_available("postgres", self._attempt, part)
         if len(ours) < len(part.items):
             kept = {item.delivery.entry for item in ours}
             written.lost += (item for item in part.items if item.delivery.entry not in kept)
+        suppressed: list[Item] = []
+        counts = Counter(effects)
+        if Effect.SUPPRESSED in counts:
+            ours, effects, suppressed = divided_by_suppression(ours, effects)
+            # The other rows of such an item are stored: found unchanged later, they are what this has changed.
+            self._note_uncertain(item for item in suppressed if len(item.rows) > 1)
+            if len(part.items) == 1:
+                raise RowSuppressed
+            counts = Counter(effects)
         self._locked_rows.forget(ours)
         written.stored += ours
         written.effects += self._reported(ours, effects) if self._uncertain else effects
@@ -153,11 +184,12 @@ class Writer:
         now = self._now()
         if ours:
             self._metrics.last_success.set(now)
-        for effect, count in Counter(effects).items():
+        for effect, count in counts.items():
             self._metrics.orders[_OUTCOME[effect]].inc(count)
         if skipped := sum([not item.rows for item in ours]):
             self._metrics.orders["skipped"].inc(skipped)
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])
+        return [Part([item], part.locks) for item in suppressed]
 
     async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
         """One statement with those items that are still ours: others may have claimed some since the last attempt."""
@@ -172,8 +204,7 @@ class Writer:
         except StoreUnavailable as error:
             if isinstance(error, StoreLocked):
                 raise  # certainly not executed
-            held = {delivery.entry for delivery in self._in_flight.held()}
-            self._uncertain = held & (self._uncertain | {item.delivery.entry for item in ours})
+            self._note_uncertain(ours)
             self._interrupted += isinstance(error, StoreInterrupted)
             is_too_much = isinstance(error, StoreInterrupted) and self._interrupted >= _MOST_INTERRUPTED
             if not (is_too_much or isinstance(error, StoreTooSlow)):
@@ -186,6 +217,12 @@ class Writer:
         self._metrics.store.observe(time.monotonic() - started)
         self._metrics.store_rows.observe(len(rows))
         return ours, effects
+
+    def _note_uncertain(self, items: Iterable[Item]) -> None:
+        """Note that rows of these may be stored, although nobody has been told."""
+        if entries := {item.delivery.entry for item in items}:
+            held = {delivery.entry for delivery in self._in_flight.held()}
+            self._uncertain = held & (self._uncertain | entries)
 
     def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:
         """The effects, of which those that nobody can be certain of count as changes: their first statement may have made them."""

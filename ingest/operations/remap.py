@@ -5,12 +5,12 @@ and stays. When the process dies here, the pages before are done, and doing them
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import RowsRefused, TransformFailed
+from ingest.domain.delivery import DeadReason, Effect
+from ingest.domain.errors import RowsRefused, RowSuppressed, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, document_id
 from ingest.domain.order_row import OrderRow
@@ -20,6 +20,7 @@ from ingest.store.documents import Documents, DocumentSelection, Remapped, Store
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
+_UNNAMED = "the document does not say of which order it is, and the transform returns orders with other IDs"
 
 
 class Decoder(Protocol):
@@ -148,13 +149,16 @@ class _Run:
         self._report.last = page[-1].order_id
 
     async def _made(self, stored: StoredDocument) -> list[OrderRow] | Failure:
-        announced = self._identify(stored.document) or stored.order_id
+        announced = self._identify(stored.document)
         try:
-            orders = await self._decoder.decode(stored.document, FetchRequest(announced))
+            orders = await self._decoder.decode(stored.document, FetchRequest(announced or stored.order_id))
         except InvalidDocument as error:
             return Failure(stored.order_id, DeadReason.INVALID_ORDER.value, str(error))
         except TransformFailed as error:
             return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, str(error))
+        if announced is None and any(order.id != stored.order_id for order in orders):
+            # This row may be a part itself, and the order of its ID one that never was.
+            return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, _UNNAMED)
         return [
             OrderRow.of(order, stored.fetched_at, stored.attempts, stored.enqueued_at, stored.document)
             for order in orders
@@ -175,6 +179,7 @@ class _Run:
                 await self._replace([row])
             return
         self._report.add([outcomes.get(row.order_id) for row in rows])
+        self._add_suppressed(row for row in rows if outcomes.get(row.order_id) is Remapped.SUPPRESSED)
 
     async def _insert(self, rows: Sequence[OrderRow]) -> None:
         if not rows:
@@ -184,10 +189,17 @@ class _Run:
                 there = await self._documents.compare(rows)
                 self._report.inserted += len({row.order_id for row in rows} - there.keys())
             else:
-                self._report.inserted += await self._documents.insert(rows)
+                effects = await self._documents.insert(rows)
+                self._report.inserted += effects.count(Effect.INSERTED)
+                of_each = zip(rows, effects, strict=True)
+                self._add_suppressed(row for row, effect in of_each if effect is Effect.SUPPRESSED)
         except RowsRefused as error:
             if len(rows) == 1:
                 self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
                 return
             for row in rows:
                 await self._insert([row])
+
+    def _add_suppressed(self, rows: Iterable[OrderRow]) -> None:
+        for order_id in dict.fromkeys(row.order_id for row in rows):
+            self._report.add_failure(Failure(order_id, DeadReason.UNSTORABLE.value, str(RowSuppressed())))

@@ -24,6 +24,7 @@ from ingest.domain.errors import (
     StoreUnavailable,
     UserError,
 )
+from ingest.domain.os_errors import plain
 from ingest.store.hosts import single_hosts
 
 CONNECT_TIMEOUT = 10.0
@@ -103,7 +104,7 @@ def translated() -> Iterator[None]:
     except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
         # A timeout has no text of its own.
         nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-        raise StoreUnavailable(str(error) or nameless) from error
+        raise StoreUnavailable(plain(str(error)) or nameless) from error
     except RuntimeError as error:
         # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
         if "handler is closed" not in str(error):
@@ -243,12 +244,18 @@ class Reconnecting:
         """
         return await self._fetch(tables, statement, arguments)
 
-    async def _fetch(self, tables: str | None, statement: str, arguments: Any) -> list[asyncpg.Record]:
+    async def fetch_rolled_back(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """As `fetch`, but the statement changes nothing: it is rolled back."""
+        return await self._fetch(None, statement, arguments, end="ROLLBACK")
+
+    async def _fetch(
+        self, tables: str | None, statement: str, arguments: Any, end: str = "COMMIT"
+    ) -> list[asyncpg.Record]:
         with translated():
             async with self._lock:
                 connection = await self._connected()
                 try:
-                    records = await self._run(connection, tables, statement, arguments)
+                    records = await self._run(connection, tables, statement, arguments, end)
                 except TimeoutError as error:
                     await _abandon(connection)
                     raise StoreTooSlow(f"no answer within {self._timeout:g} s") from error
@@ -270,9 +277,9 @@ class Reconnecting:
             self._connection.terminate()
 
     async def _run(
-        self, connection: asyncpg.Connection, tables: str | None, statement: str, arguments: Any
+        self, connection: asyncpg.Connection, tables: str | None, statement: str, arguments: Any, end: str
     ) -> list[asyncpg.Record]:
-        if not self._pooled and tables is None:
+        if not self._pooled and tables is None and end == "COMMIT":
             return await _fetch(connection, statement, arguments)
         # A transaction keeps prepare and execute on one server process, and the settings with them.
         settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
@@ -285,7 +292,7 @@ class Reconnecting:
             if not connection.is_closed():
                 await connection.execute("ROLLBACK")
             raise
-        await connection.execute("COMMIT")
+        await connection.execute(end)
         return records
 
     async def _connected(self) -> asyncpg.Connection:

@@ -47,16 +47,21 @@ _REPLACE = f"""{_MADE % "FOR UPDATE OF o"}, replaced AS (
     SET ({named("{}", _REPLACED)}) = ROW ({named("made.{}", _REPLACED)})
     FROM made JOIN compared USING (order_id)
     WHERE o.order_id = made.order_id AND o.fetched_at = made.fetched_at AND compared.differs
+    RETURNING o.order_id
 )
-{_OUTCOMES}"""  # noqa: S608
+SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN NOT differs THEN 'unchanged'
+                      WHEN order_id IN (SELECT order_id FROM replaced) THEN 'changed' ELSE 'suppressed' END
+FROM compared
+"""  # noqa: S608
 
 
 class Remapped(StrEnum):
-    """What has become of a row; in a comparison, what would."""
+    """What has become of a row; in a comparison, what would. Suppressed: a trigger has kept it as it was, without an error."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     NEWER = "newer"
+    SUPPRESSED = "suppressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +169,13 @@ class Documents:
         """
         return await self._made(_REPLACE, rows)
 
-    async def insert(self, rows: Sequence[OrderRow]) -> int:
-        """Store orders that their documents had not yielded before; returns how many are new.
+    async def insert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """Store orders that their documents had not yielded before; returns what each did.
 
         Raises:
             RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
         """
-        return (await self._store.upsert(rows)).count(Effect.INSERTED)
+        return await self._store.upsert(rows)
 
     async def _made(self, statement: str, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
         found = await self._connection.fetch(statement, *arguments(rows))

@@ -13,7 +13,7 @@ import msgspec
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.store.audit import INSERT, Phase
-from ingest.store.connection import connect, translated
+from ingest.store.connection import StoreRefused, connect, translated
 
 # Longer than a batch takes; while it waits for one, writers wait behind it.
 _LOCK_TIMEOUT = "5s"
@@ -30,6 +30,12 @@ async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, act
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return await _erase(dsn, order_ids, operation, actor, action)
+        except StoreRefused as error:
+            if not isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+                raise
+            raise StoreRefused(
+                f"{error}; give the DSN of the tables' owner, or of a role with the rights of `ingest migrate --api-role`"
+            ) from error
         except StoreUnavailable as error:
             # A worker that was locking rows in another order.
             if attempt == _ATTEMPTS or not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):

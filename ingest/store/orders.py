@@ -7,13 +7,15 @@ it, either the whole batch is stored or nothing, and sending it again changes no
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 import asyncpg
+import msgspec
 
 from ingest.domain.delivery import Effect
-from ingest.domain.errors import RowsRefused, StoreUnavailable
+from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable
 from ingest.domain.order_row import OrderRow
 from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Column, Update, arguments, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
@@ -23,6 +25,8 @@ from ingest.store.flat_array import array
 _PREPARE_TIMEOUT = 2.0
 # Other batches hold a lock for milliseconds. A transaction that holds one for 2 s (a share of the timeout) may last for hours.
 _LOCK_SHARE = 2 / 15
+# PostgreSQL's times are as exact as this.
+_MOMENT = timedelta(microseconds=1)
 _TABLES = "LOCK TABLE orders IN ROW EXCLUSIVE MODE; LOCK TABLE erased_orders IN ACCESS SHARE MODE"
 
 _CONTENT = [column for column in COLUMNS if column.is_content]
@@ -76,6 +80,22 @@ def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
     return _upsert(sent), *map(array, values)
 
 
+# Which of these rows a trigger has kept out, asked after the commit of the statement that has not reported them: a row may as well be
+# missing in its reply because an equal or newer version is stored, which others may have stored meanwhile.
+_SUPPRESSED = f"""
+WITH incoming AS (
+    %s
+), made AS (
+    SELECT {", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)} FROM incoming
+)
+SELECT order_id
+FROM made LEFT JOIN orders AS o USING (order_id)
+WHERE NOT EXISTS (SELECT FROM erased_orders AS erased WHERE erased.order_id = made.order_id)
+  AND (o.version IS NULL
+       OR (o.version, o.fetched_at) < (made.version, made.fetched_at)
+          AND ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}))
+"""  # noqa: S608  names of our own columns; all values are parameters
+
 # An update takes this kind of lock. The lock that a transaction has is not seen otherwise.
 _LOCKED = """
 WITH free AS (SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
@@ -121,7 +141,7 @@ class OrderStore:
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store a batch in one transaction, committed on return.
 
-        Of several rows with one key the newest is stored; the others count as unchanged.
+        Of several rows with one key the newest is stored; the others count as unchanged, or as suppressed if that one is.
 
         Returns:
             What happened to each row, in the order of `rows`.
@@ -153,8 +173,39 @@ class OrderStore:
                 newest[row.order_id] = row
         records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
+        suppressed = set()
+        if len(effects) < len(newest):
+            suppressed = await self._suppressed([row for key, row in newest.items() if key not in effects])
+            effects |= dict.fromkeys(suppressed, Effect.SUPPRESSED)
         unchanged = Effect.UNCHANGED
-        return [effects.get(row.order_id, unchanged) if newest[row.order_id] is row else unchanged for row in rows]
+        return [
+            effects.get(row.order_id, unchanged)
+            if newest[row.order_id] is row or row.order_id in suppressed
+            else unchanged
+            for row in rows
+        ]
+
+    async def _suppressed(self, rows: Sequence[OrderRow]) -> set[str]:
+        """The orders among these, of which a statement has reported nothing, that it should have stored."""
+        sent, values = batch(rows)
+        try:
+            records = await self._connection.fetch(_SUPPRESSED % incoming(sent), *map(array, values))
+        except StoreLocked as error:
+            # Of a table. That nothing was stored, as a locked row would mean, is not so.
+            raise StoreUnavailable(str(error)) from error
+        return {order_id for (order_id,) in records}
+
+    async def would_update(self, rows: Sequence[OrderRow]) -> bool:
+        """Whether stored rows would be updated by the same orders, fetched later; they are not.
+
+        Raises:
+            RowsRefused: if PostgreSQL refuses them.
+            StoreLocked: if another transaction has locked a row, or the table.
+        """
+        newest = {row.order_id: row for row in sorted(rows, key=lambda row: row.age)}
+        later = [msgspec.structs.replace(row, fetched_at=row.fetched_at + _MOMENT) for _, row in sorted(newest.items())]
+        records = await self._connection.fetch_rolled_back(*_statement(later))
+        return any(_EFFECTS[effect] is not Effect.ERASED for _, effect in records)
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
         """Those of the orders that are stored, and whose rows another transaction has locked; does not wait for them.

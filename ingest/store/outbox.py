@@ -159,6 +159,17 @@ class Outbox:
         assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
         return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
 
+    async def plan(self) -> None:
+        """Have PostgreSQL plan the statements of a relay, without running them: so it checks the table and privileges.
+
+        Raises:
+            StoreUnavailable: if they could not be run.
+        """
+        async with self._transaction("SET TRANSACTION READ ONLY"):
+            await self._connection.fetch(f"EXPLAIN {self._select}", 1)
+            await self._connection.fetch(f"EXPLAIN {self._delete}", [])
+            await self._connection.fetch(f"EXPLAIN {self._refuse}", [], [])
+
     @asynccontextmanager
     async def _transaction(self, begin: str) -> AsyncIterator[None]:
         """A transaction, committed at the end of the block.
@@ -175,6 +186,11 @@ class Outbox:
             # A constraint or a trigger on the table: no row can be told to be its fault.
             self._connection.terminate()
             raise StoreRefused(f"PostgreSQL refuses: {error}") from error
+        except StoreRefused as error:
+            self._connection.terminate()
+            if isinstance(error.__cause__, asyncpg.UndefinedTableError):
+                raise StoreRefused(f"{error}; run `ingest relay --create`, or set INGEST_OUTBOX_TABLE") from error
+            raise
         except BaseException:
             self._connection.terminate()
             raise

@@ -160,3 +160,13 @@ async def test_the_runtime_role_owns_nothing(runtime_dsn: str) -> None:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await sql.execute("DROP TABLE orders")
         assert await sql.fetchval("SELECT max(version) FROM schema_migrations") == migrations()[-1].version
+
+
+def test_erasing_with_the_role_of_a_worker_says_which_role_may(cli: Cli, runtime_dsn: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(PASSWORD)
+    own = {"INGEST_POSTGRES_DSN": runtime_dsn, "INGEST_POSTGRES_PASSWORD_FILE": str(tmp_path / "password")}
+
+    done = cli.run("order", "erase", "A", "--yes", env=own)
+
+    assert done.returncode == 1
+    assert "ingest migrate --api-role" in done.stderr

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -37,6 +37,7 @@ from ingest.store.overview import overview
 from ingest.store.schema import migrate, migrations
 
 INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
+SUPPRESSED = Effect.SUPPRESSED
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -341,6 +342,154 @@ async def test_the_newest_wins_in_whatever_order_writers_at_once_arrive(
     stored = await whole_row(sql, order_id)
     assert (stored["status"], stored["fetched_at"]) == (newest.status, newest.fetched_at)
     assert [effect for (effect,) in effects].count(INSERTED) == 1
+
+
+# -- what triggers suppress ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def suppress(sql: Any) -> Callable[[str, str], Awaitable[None]]:
+    """Makes a trigger that suppresses rows: the event, and when."""
+    await sql.execute("CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+
+    async def suppress(event: str, condition: str = "true") -> None:
+        await sql.execute(
+            f"CREATE TRIGGER suppresses BEFORE {event} ON orders FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION suppress()"
+        )
+
+    return suppress
+
+
+Suppress = Callable[[str, str], Awaitable[None]]
+
+
+@pytest.mark.parametrize("way", ["upsert", "upsert_unlocked"])
+async def test_a_row_that_a_trigger_keeps_out_is_told_from_one_that_is_stored_already(
+    store: OrderStore, sql: Any, suppress: Suppress, way: str
+) -> None:
+    await sql.execute("INSERT INTO erased_orders (order_id) VALUES ('erased')")
+    await store.upsert([row("same"), row("newer", fetched=9), row("confirmed")])
+    await suppress("INSERT", "new.order_id IN ('bad', 'same', 'newer')")
+
+    effects = await getattr(store, way)(
+        [row("bad"), row("new"), row("same"), row("newer", fetched=1), row("erased"), row("confirmed", fetched=1)]
+    )
+
+    assert effects == [SUPPRESSED, INSERTED, UNCHANGED, UNCHANGED, ERASED, UNCHANGED]
+    assert [key for (key,) in await sql.fetch("SELECT order_id FROM orders ORDER BY 1")] == [
+        "confirmed", "new", "newer", "same",
+    ]  # fmt: skip
+
+
+async def test_a_change_that_a_trigger_keeps_out_is_told_and_a_mere_confirmation_is_none(
+    store: OrderStore, sql: Any, suppress: Suppress
+) -> None:
+    await store.upsert([row("a"), row("b"), row("c")])
+    await suppress("UPDATE", "old.order_id <> 'c'")
+
+    effects = await store.upsert(
+        [row("a", status="paid", fetched=1), row("b", fetched=1), row("c", status="paid", fetched=1)]
+    )
+
+    assert effects == [SUPPRESSED, UNCHANGED, CHANGED]
+    assert dict(await sql.fetch("SELECT order_id, status FROM orders")) == {"a": "placed", "b": "placed", "c": "paid"}
+
+
+async def test_of_several_rows_of_a_suppressed_order_none_counts_as_stored(
+    store: OrderStore, suppress: Suppress
+) -> None:
+    await suppress("INSERT", "new.status = 'paid'")
+
+    together = await store.upsert([row(fetched=1), row(status="paid", fetched=2), row("b")])
+
+    assert together == [SUPPRESSED, SUPPRESSED, INSERTED]
+    assert await store.upsert([row(fetched=1)]) == [INSERTED]
+
+
+async def test_what_cannot_be_looked_up_after_the_commit_is_no_lock_of_a_row(
+    dsn: str, sql: Any, suppress: Suppress
+) -> None:
+    # The table is locked between the statement and the look.
+    await suppress("INSERT", "new.order_id = 'bad'")
+
+    class LockedInBetween(Reconnecting):
+        statements = 0
+
+        async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+            records = await super().fetch(statement, *arguments)
+            self.statements += 1
+            if self.statements == 1:
+                await sql.execute("BEGIN; LOCK TABLE orders")
+            return records
+
+    connection = LockedInBetween(dsn, pooled=False, timeout=5.0, lock_timeout=0.2)
+    with pytest.raises(StoreUnavailable) as raised:
+        await OrderStore(connection).upsert([row("bad"), row("good")])
+    await sql.execute("COMMIT")
+
+    assert not isinstance(raised.value, StoreLocked)
+    assert await OrderStore(connection).upsert([row("bad"), row("good")]) == [SUPPRESSED, UNCHANGED]
+    connection.close()
+
+
+async def test_an_order_that_somebody_stores_between_the_statement_and_the_look_is_unchanged(
+    dsn: str, suppress: Suppress, sql: Any
+) -> None:
+    await suppress("INSERT", "new.attempts = 1")
+
+    class StoredInBetween(Reconnecting):
+        statements = 0
+
+        async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+            records = await super().fetch(statement, *arguments)
+            self.statements += 1
+            if self.statements == 1:
+                await sql.execute("DROP TRIGGER suppresses ON orders")
+                async with OrderStore.open(dsn) as other:
+                    await other.upsert([row("late", fetched=1)])
+                await sql.execute("INSERT INTO erased_orders (order_id) VALUES ('gone')")
+            return records
+
+    connection = StoredInBetween(dsn, pooled=False)
+
+    assert await OrderStore(connection).upsert([row("late"), row("gone")]) == [UNCHANGED, UNCHANGED]
+    connection.close()
+
+
+async def test_an_order_that_somebody_deletes_between_the_statement_and_the_look_is_stored_by_the_next(
+    dsn: str, sql: Any
+) -> None:
+    class DeletedInBetween(Reconnecting):
+        statements = 0
+
+        async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+            records = await super().fetch(statement, *arguments)
+            self.statements += 1
+            if self.statements == 2:
+                await sql.execute("DELETE FROM orders")
+            return records
+
+    connection = DeletedInBetween(dsn, pooled=False)
+    store = OrderStore(connection)
+
+    effects = [await store.upsert([row(fetched=fetched)]) for fetched in (2, 1, 1)]
+
+    assert effects == [[INSERTED], [SUPPRESSED], [INSERTED]]
+    connection.close()
+
+
+async def test_whether_stored_rows_would_be_updated_is_told_and_changes_nothing(
+    store: OrderStore, sql: Any, suppress: Suppress
+) -> None:
+    await store.upsert([row("a"), row("b", updated=5)])
+    before = await whole_row(sql)
+
+    assert await store.would_update([row("a")])
+    assert await store.would_update([row("b", updated=5)])
+    assert not await store.would_update([row("b", updated=4)]), "another has stored a newer version"
+    await suppress("INSERT", "true")
+    assert not await store.would_update([row("a")])
+    assert await whole_row(sql) == before
 
 
 # -- size and company ---------------------------------------------------------------------------------------------

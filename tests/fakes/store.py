@@ -20,6 +20,7 @@ class MemoryStore:
         rows: what is stored.
         erased: orders that do not come back.
         refuses: whether a row is refused; a test sets it.
+        suppresses: whether a trigger keeps a row out without an error; a test sets it.
         is_certain: whether a refused row is at fault for certain.
         most: rows that one statement may store in time; 0: the table is locked.
         locked_ids: orders whose rows are locked, if they are stored.
@@ -35,6 +36,7 @@ class MemoryStore:
         self.rows: dict[str, OrderRow] = {}
         self.erased: set[str] = set()
         self.refuses: Callable[[OrderRow], bool] = lambda _: False
+        self.suppresses: Callable[[OrderRow], bool] = lambda _: False
         self.is_certain = False
         self.most = 100_000
         self.locked_ids: set[str] = set()
@@ -78,13 +80,25 @@ class MemoryStore:
             raise StoreUnavailable("connection refused")
         return self.locked_ids & self.rows.keys() & set(order_ids)
 
+    async def would_update(self, rows: Sequence[OrderRow]) -> bool:
+        if not self.is_available:
+            raise StoreUnavailable("connection refused")
+        if any(self.refuses(row) for row in rows):
+            raise RowsRefused("a constraint", is_certain=self.is_certain)
+        return any(self.rows[row.order_id].age <= row.age and not self.suppresses(row) for row in rows)
+
     def _store(self, rows: Sequence[OrderRow]) -> list[Effect]:
         newest: dict[str, OrderRow] = {}
         for row in rows:
             if row.order_id not in newest or newest[row.order_id].age < row.age:
                 newest[row.order_id] = row
         effects = {order_id: self._store_one(row) for order_id, row in newest.items()}
-        return [effects[row.order_id] if newest[row.order_id] is row else Effect.UNCHANGED for row in rows]
+        return [
+            effects[row.order_id]
+            if newest[row.order_id] is row or effects[row.order_id] is Effect.SUPPRESSED
+            else Effect.UNCHANGED
+            for row in rows
+        ]
 
     def _store_one(self, row: OrderRow) -> Effect:
         order_id = row.order_id
@@ -93,6 +107,8 @@ class MemoryStore:
         stored = self.rows.get(order_id)
         if stored is not None and stored.age >= row.age:
             return Effect.UNCHANGED
+        if self.suppresses(row):
+            return Effect.SUPPRESSED if stored is None or _content(stored) != _content(row) else Effect.UNCHANGED
         self.rows[order_id] = row
         if stored is None:
             return Effect.INSERTED

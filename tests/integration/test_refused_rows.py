@@ -40,7 +40,12 @@ BROKEN = {
         ),
         "DROP TRIGGER late ON orders",
     ),
+    "a trigger that suppresses every row": (
+        "CREATE TRIGGER suppresses BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION suppress()",
+        "DROP TRIGGER suppresses ON orders",
+    ),
 }
+SUPPRESSED = "a trigger kept the row from being stored"
 
 
 @pytest.fixture
@@ -53,20 +58,23 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
         await scene.sql(
             "CREATE FUNCTION raise_plainly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
         )
+        await scene.sql("CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
         yield scene
 
 
 class Counting(OrderStore):
-    """Counts the statements that were refused."""
+    """Counts the statements that were refused, or of which rows were suppressed."""
 
     refused = 0
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         try:
-            return await super().upsert(rows)
+            effects = await super().upsert(rows)
         except RowsRefused:
             type(self).refused += 1
             raise
+        type(self).refused += Effect.SUPPRESSED in effects
+        return effects
 
 
 @pytest.fixture
@@ -133,8 +141,13 @@ async def test_a_table_that_takes_no_row_is_asked_a_few_times_a_second_at_most(
     assert rate < 20, "a look each second or two, of a dozen statements"
 
 
-async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_innocent_order(scene: Scene) -> None:
-    breaking, repairing = BROKEN["a check that every row misses"]
+@pytest.mark.parametrize(
+    ("how", "suffix"), [("a check that every row misses", " NOT VALID"), ("a trigger that suppresses every row", "")]
+)
+async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_innocent_order(
+    scene: Scene, how: str, suffix: str
+) -> None:
+    breaking, repairing = BROKEN[how]
 
     class BreaksAtTheFirstStored(Counting):
         broken = False
@@ -143,7 +156,7 @@ async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_inno
             effects = await super().upsert(rows)
             if self.refused and not self.broken:
                 type(self).broken = True
-                await scene.sql(f"{breaking} NOT VALID")
+                await scene.sql(breaking + suffix)
             return effects
 
     await make_bad(scene)
@@ -279,3 +292,60 @@ async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scen
         await holder.store_orders(await holder.read(), [order], store)
 
     assert [letter["reason"] for letter in await scene.dead()] == ["unstorable"]
+
+
+# -- a row that a trigger suppresses --------------------------------------------------------------------------------
+
+
+async def suppress(scene: Scene, event: str, condition: str) -> None:
+    """Let a trigger suppress some rows."""
+    await scene.sql(
+        f"CREATE TRIGGER suppresses BEFORE {event} ON orders FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION suppress()"
+    )
+
+
+async def dead_letters(scene: Scene) -> list[tuple[str, str, str]]:
+    return sorted((letter["order_id"], letter["reason"], letter["error"]) for letter in await scene.dead())
+
+
+async def test_orders_that_a_trigger_suppresses_are_dead_and_all_others_are_stored(scene: Scene) -> None:
+    await suppress(scene, "INSERT", "new.order_id ~ '^bad'")
+    await scene.enqueue(*ORDERS[:20], "bad-1", *ORDERS[20:], "bad-2")
+
+    async with scene.worker() as worker:
+        await scene.finished()
+        counted = [worker.metric("ingest_orders_total", outcome=outcome) for outcome in ("stored", "unchanged", "dead")]
+
+    assert await dead_letters(scene) == [(name, "unstorable", SUPPRESSED) for name in ("bad-1", "bad-2")]
+    assert_right(await scene.rows(), ORDERS)
+    assert counted == [len(ORDERS), 0, 2]
+
+
+async def test_a_lone_suppressed_row_is_held_until_another_is_stored_and_then_dead(
+    scene: Scene, counting: type[Counting]
+) -> None:
+    await suppress(scene, "INSERT", "new.order_id ~ '^bad'")
+    await scene.enqueue("bad")
+
+    async with scene.worker(classes=Classes(store=counting)) as worker:
+        await has_tried(counting, 3)
+        assert (dead(worker), await scene.pending_count()) == (0, 1)
+        await scene.enqueue("good")
+        await scene.finished(within=10)
+
+    assert await dead_letters(scene) == [("bad", "unstorable", SUPPRESSED)]
+    assert_right(await scene.rows(), ["good"])
+
+
+async def test_an_order_whose_row_is_kept_from_being_updated_is_dead(scene: Scene) -> None:
+    async with scene.worker():
+        await scene.enqueue("old")
+        await scene.finished()
+        await scene.sql("UPDATE orders SET status = 'other' WHERE order_id = 'old'")
+        await suppress(scene, "UPDATE", "old.order_id = 'old'")
+
+        await scene.enqueue("old", "new")
+        await scene.finished()
+
+    assert await dead_letters(scene) == [("old", "unstorable", SUPPRESSED)]
+    assert {order_id: row["status"] for order_id, row in (await scene.rows()).items()}["old"] == "other"

@@ -571,12 +571,12 @@ async def test_a_program_may_mark_its_rows_instead_of_deleting_them(shop: Shop) 
     assert await shop.sql.fetchval("SELECT count(*) FROM order_outbox WHERE error = 'sent'") == 2
 
 
-async def test_a_missing_table_is_refused_at_the_start(shop: Shop) -> None:
+async def test_a_missing_table_is_refused_at_the_start_with_what_to_do(shop: Shop) -> None:
     await shop.sql.execute("DROP TABLE order_outbox")
 
     async with Producer.connect(shop.redis_url, shop.queue) as producer:
         relay = Relay(shop.outbox, producer, backlog_limit=0, batch=1, poll_interval=NEVER, metrics=shop.metrics)
-        with pytest.raises(StoreRefused, match="order_outbox"):
+        with pytest.raises(StoreRefused, match=r"order_outbox.* run `ingest relay --create`"):
             await relay.run(asyncio.Event())
 
 

@@ -181,6 +181,29 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
     assert {row["status"] for row in (await rows(dsn)).values()} == {"better part"}
 
 
+async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str) -> None:
+    def split(order: Order, _: bytes) -> list[Order]:
+        return [replace(order, id=f"{order.id}{part}", status="part") for part in ("", "-2")]
+
+    # As with a mapping whose `id` is the one that was requested: for the second row, that is not known any more.
+    mapping = OrderDecoder(lambda body, order_id: replace(decode_order(body, "a"), id=order_id))
+    body = document("a")
+    async with OrderStore.open(dsn) as orders:
+        parts = split(decode_order(body, "a"), b"")
+        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body) for part in parts])
+    before = await rows(dsn)
+
+    report = RemapReport()
+    transform = Transform(mapping, InLoop(split, 1.0), metrics().transform)
+    await remap(dsn, transform, DocumentSelection(), report, identify=lambda _: None)
+
+    assert await rows(dsn) == before
+    assert [(failure.order_id, failure.reason) for failure in report.failures] == [
+        ("a", "transform_failed"),
+        ("a-2", "transform_failed"),
+    ]
+
+
 async def test_what_is_selected_is_made_again(dsn: str) -> None:
     await store(dsn, "a", "b", "c")
     await store(dsn, "d", at=AT + timedelta(days=1))
@@ -242,3 +265,28 @@ class _Raising(InLoop):
             return await super().run(order, body)
         except KeyboardInterrupt:
             raise _Stopped from None
+
+
+async def test_a_row_that_a_trigger_keeps_as_it_is_or_keeps_out_is_told(dsn: str) -> None:
+    def parts(order: Order, _: bytes) -> tuple[Order, ...]:
+        return tuple(replace(order, id=f"{order.id}{part}", status="made") for part in ("", "-1"))
+
+    await store(dsn, "bad", "good")
+    async with connected(dsn) as sql:
+        await sql.execute(
+            "CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"
+            "CREATE TRIGGER suppresses BEFORE INSERT OR UPDATE ON orders FOR EACH ROW"
+            " WHEN (new.order_id ~ '^bad') EXECUTE FUNCTION suppress()"
+        )
+
+    report = await run(dsn, parts)
+
+    error = "a trigger kept the row from being stored"
+    assert [(each.order_id, each.reason, each.error) for each in report.failures] == [
+        ("bad", "unstorable", error),
+        ("bad-1", "unstorable", error),
+    ]
+    assert (report.changed, report.inserted, report.failed) == (1, 1, 2)
+    assert {name: row["status"] for name, row in (await rows(dsn)).items()} == {
+        "bad": "placed", "good": "made", "good-1": "made",
+    }  # fmt: skip

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -14,14 +14,17 @@ from fakes.upstream import document
 from fakes.virtual_time import now, some_turns, until, virtual_time
 from fakes.workers import metrics
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.delivery import DeadReason, Delivery, Effect, EntryRef, RetryReason
 from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
+from ingest.flow.items import Item
 from ingest.flow.settlement import Settlement
+from ingest.flow.writing import Writer
 
 ROWS = 100
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -500,6 +503,96 @@ async def test_if_the_row_that_was_stored_is_refused_afterwards_it_is_the_table(
 
         assert dead == set()
         assert set(process.store.rows) == {"first", "second"}
+
+
+@virtual_time
+async def test_a_suppressed_row_is_dead_lettered_when_others_are_stored() -> None:
+    async with settling() as process:
+        process.store.suppresses = lambda row: row.order_id in ("bad", "worse")
+        await process.store_each("a", "bad", "b", "worse")
+        await until(process.group.is_empty)
+
+        assert process.dead() == {("bad", "unstorable"), ("worse", "unstorable")}
+        assert set(process.store.rows) == {"a", "b"}
+        assert len(process.queue.acked) == 2
+        assert len(process.in_flight) == 0
+
+
+@virtual_time
+async def test_when_all_rows_are_suppressed_it_is_the_table_and_none_is_to_blame() -> None:
+    async with settling() as process:
+        process.store.suppresses = lambda _: True
+        await process.store_each("a", "b", "c", "d", "e", "f")
+        await asyncio.sleep(60)
+        before = (process.dead(), len(process.in_flight), len(process.queue.acked))
+
+        process.store.suppresses = lambda _: False
+        await until(process.group.is_empty)
+
+        assert before == (set(), 6, 0)
+        assert set(process.store.rows) == {"a", "b", "c", "d", "e", "f"}
+
+
+@virtual_time
+async def test_if_all_rows_are_suppressed_after_one_was_stored_it_is_the_table() -> None:
+    async with settling() as process:
+        process.store.suppresses = lambda row: row.order_id != "first" or bool(process.store.rows)
+        await process.store_each("first", "a", "b")
+        await asyncio.sleep(60)
+        before = (process.dead(), set(process.store.rows))
+
+        process.store.suppresses = lambda _: False
+        await process.store_each("last")
+        await until(process.group.is_empty)
+
+        assert before == (set(), {"first"})
+        assert set(process.store.rows) == {"first", "a", "b", "last"}
+
+
+@virtual_time
+async def test_a_document_of_which_one_order_is_suppressed_is_dead_lettered_and_its_other_orders_are_stored() -> None:
+    async with settling() as process:
+        process.store.suppresses = lambda row: row.order_id == "bad"
+        [mixed, good] = await process.deliver("mixed", "good")
+        await process.store_orders(mixed, "bad", "fine")
+        await process.store_orders(good, "good")
+        await until(process.group.is_empty)
+
+        assert process.dead() == {("mixed", "unstorable")}
+        assert set(process.store.rows) == {"fine", "good"}
+
+
+@virtual_time
+async def test_what_is_stored_beside_a_suppressed_order_is_a_change_when_its_document_is_written_again() -> None:
+    async with settling() as process:
+        writer = Writer(process.store, process.in_flight, process.heartbeats, process.metrics, ROWS, now=now)
+        process.store.suppresses = lambda row: row.order_id == "bad"
+        [delivery] = await process.deliver("mixed")
+        orders = [decode_order(document(order_id), order_id) for order_id in ("bad", "fine")]
+        item = Item(delivery, [OrderRow.of(order, AT, 1, 0.0) for order in orders], 1)
+
+        first = await writer.write([item])
+        process.store.suppresses = lambda _: False
+        second = await writer.write([item])
+
+        assert ([refusal.item for refusal in first.refused], first.effects) == ([item], [])
+        assert second.effects == [Effect.INSERTED, Effect.CHANGED]
+
+
+@virtual_time
+async def test_an_older_document_of_a_suppressed_order_is_stored_by_itself() -> None:
+    async with settling() as process:
+        process.store.suppresses = lambda row: row.status == "paid"
+        [older, newer, other] = await process.deliver("a", "a", "b")
+        for delivery, status in ((older, "placed"), (newer, "paid"), (other, "placed")):
+            await process.buffer.acquire(1)
+            order = msgspec.structs.replace(decode_order(document("x"), "x"), id=str(delivery.order_id), status=status)
+            fetched_at = AT if delivery is not newer else AT + timedelta(seconds=1)
+            await process.settle(delivery, Store((order,), fetched_at, 1))
+        await until(process.group.is_empty)
+
+        assert [dead.order_id for dead in process.group.dead] == ["a"]
+        assert {row.order_id: row.status for row in process.store.rows.values()} == {"a": "placed", "b": "placed"}
 
 
 @virtual_time

@@ -8,6 +8,7 @@ findings.
 from ingest.operations.doctor.examine import Subject, examine
 from ingest.operations.doctor.finding import Area, Diagnosis, Finding, Level
 from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.outbox import OutboxSubject
 from ingest.operations.doctor.redis import CONNECTIONS_OF_A_PROCESS, RedisNeeds
 from ingest.operations.doctor.settings import Configured
 from ingest.operations.doctor.upstream import Api, UpstreamSubject
@@ -21,6 +22,7 @@ __all__ = [
     "Finding",
     "Host",
     "Level",
+    "OutboxSubject",
     "RedisNeeds",
     "Subject",
     "UpstreamSubject",

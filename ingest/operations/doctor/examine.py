@@ -7,9 +7,10 @@ from typing import Any
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import postgres, redis, settings, upstream
+from ingest.operations.doctor import outbox, postgres, redis, settings, upstream
 from ingest.operations.doctor.finding import Diagnosis, Finding
 from ingest.operations.doctor.host import Host
+from ingest.operations.doctor.outbox import OutboxSubject
 from ingest.operations.doctor.redis import RedisNeeds
 from ingest.operations.doctor.settings import Configured
 from ingest.operations.doctor.upstream import UpstreamSubject
@@ -17,6 +18,7 @@ from ingest.queue import inspection as queue_inspection
 from ingest.queue.inspection import RedisFacts
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
+from ingest.store.outbox_inspection import inspect_outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Subject:
     Attributes:
         backends: Redis and PostgreSQL.
         quota: the name of the quota of the external API.
+        outbox: where it is, if there is one.
         redis: what the settings ask of Redis.
         upstream: the external API.
         configured: the settings.
@@ -35,6 +38,7 @@ class Subject:
 
     backends: Backends
     quota: str
+    outbox: OutboxSubject
     redis: RedisNeeds
     upstream: UpstreamSubject
     configured: Configured
@@ -50,6 +54,7 @@ async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
     """
     asking_redis = asyncio.create_task(_redis(subject, within))
     asking_postgres = asyncio.create_task(_postgres(subject, within))
+    asking_outbox = asyncio.create_task(_outbox(subject, within))
 
     async def known_order() -> str | None:
         queue, store = await asyncio.gather(asking_redis, asking_postgres)
@@ -57,13 +62,14 @@ async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
         return queued or (store.some_order if isinstance(store, PostgresFacts) else None)
 
     asking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
-    await _all_done(asking_redis, asking_postgres, asking_upstream)
+    await _all_done(asking_redis, asking_postgres, asking_outbox, asking_upstream)
     queue, store = asking_redis.result(), asking_postgres.result()
     processes = subject.configured.processes
     return Diagnosis(
         [
             *([queue] if isinstance(queue, Finding) else redis.findings(queue, subject.redis)),
             *([store] if isinstance(store, Finding) else postgres.findings(store, processes)),
+            *asking_outbox.result(),
             *asking_upstream.result(),
             *settings.findings(subject.configured, subject.unknown, subject.host),
         ]
@@ -89,6 +95,21 @@ async def _postgres(subject: Subject, within: float) -> PostgresFacts | Finding:
         return postgres.unusable(error)
     except TimeoutError:
         return postgres.unusable(StoreUnavailable(f"no answer within {within:g} s"))
+
+
+async def _outbox(subject: Subject, within: float) -> list[Finding]:
+    configured = subject.outbox.dsn
+    try:
+        async with asyncio.timeout(within):
+            facts = await inspect_outbox(configured or subject.backends.postgres_dsn, subject.outbox.table)
+    except TimeoutError:
+        problem = StoreUnavailable(f"no answer within {within:g} s")
+    except StoreUnavailable as error:
+        problem = error
+    else:
+        return list(outbox.findings(facts, is_configured=configured is not None))
+    # Without one of its own, the database is that of the orders, of which this is said already.
+    return [] if configured is None else [outbox.unusable(problem)]
 
 
 async def _all_done(*tasks: asyncio.Task[Any]) -> None:

@@ -10,6 +10,7 @@ class Area(StrEnum):
 
     REDIS = "redis"
     POSTGRES = "postgres"
+    OUTBOX = "outbox"
     UPSTREAM = "upstream"
     SETTINGS = "settings"
 

@@ -20,7 +20,9 @@ from ingest.store.orders import OrderStore
 
 INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
+SUPPRESSED = Effect.SUPPRESSED
 REFUSED = "refused"  # a status
+KEPT_OUT = "kept out"  # another, of rows that a trigger suppresses
 
 
 def at(seconds: float) -> datetime:
@@ -103,6 +105,11 @@ class ImpatientStore(OrderStore):
 async def postgres_table(dsn: str) -> AsyncIterator[PostgresTable]:
     async with ImpatientStore.open(dsn) as store, connected(dsn) as sql:
         await sql.execute(f"ALTER TABLE orders ADD CONSTRAINT a_constraint CHECK (status <> '{REFUSED}')")
+        await sql.execute(
+            "CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"
+            "CREATE TRIGGER suppresses BEFORE INSERT ON orders FOR EACH ROW"
+            f" WHEN (new.status = '{KEPT_OUT}') EXECUTE FUNCTION suppress()"
+        )
         yield PostgresTable(store, sql)
 
 
@@ -120,6 +127,7 @@ async def table(table_dsn: str | None) -> AsyncIterator[Table]:
     else:
         store = MemoryStore()
         store.refuses = lambda row: row.status == REFUSED
+        store.suppresses = lambda row: row.status == KEPT_OUT
         yield MemoryTable(store)
 
 
@@ -187,6 +195,39 @@ async def test_if_a_row_is_refused_none_is_stored(table: Table) -> None:
 
     assert await table.statuses() == {}
     assert await table.store.upsert([row("a"), row("c")]) == [INSERTED, INSERTED]
+
+
+async def test_a_row_that_is_kept_out_is_told_and_the_others_are_stored(table: Table) -> None:
+    await stored(table, [row("changed"), row("newer", fetched=2), row("same"), row("erased")])
+    await table.erase("erased")
+
+    effects = await table.store.upsert(
+        [
+            row("new", KEPT_OUT),
+            row("changed", KEPT_OUT, fetched=1),
+            row("newer", KEPT_OUT, fetched=1),
+            row("erased", KEPT_OUT),
+            row("twice", fetched=1),
+            row("twice", KEPT_OUT, fetched=2),
+            row("good"),
+        ]
+    )
+
+    assert effects == [SUPPRESSED, SUPPRESSED, UNCHANGED, ERASED, SUPPRESSED, SUPPRESSED, INSERTED]
+    assert await table.statuses() == dict.fromkeys(("changed", "newer", "same", "good"), "placed")
+
+
+async def test_whether_stored_rows_would_be_updated_is_told_and_changes_nothing(table: Table) -> None:
+    await stored(table, [row("a", fetched=1), row("b", updated=5)])
+
+    assert await table.store.would_update([row("a", fetched=1)])
+    assert await table.store.would_update([row("b", updated=5)])
+    assert not await table.store.would_update([row("b", updated=4)])
+    assert not await table.store.would_update([row("b", KEPT_OUT, updated=5)])
+    with pytest.raises(RowsRefused):
+        await table.store.would_update([row("b", REFUSED, updated=5)])
+    assert await table.statuses() == {"a": "placed", "b": "placed"}
+    assert await table.store.upsert([row("a", "paid", fetched=1)]) == [UNCHANGED]
 
 
 async def test_an_empty_batch_stores_nothing(table: Table) -> None:

@@ -1,0 +1,78 @@
+"""What an outbox is like, and what our role may do with it; changes nothing.
+
+The statements of a relay are planned and not run, so whatever is missing of the table shows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.connection import connect, translated
+from ingest.store.outbox import Backlog, Outbox, quoted_table
+
+_ROLE_AND_TABLE = "SELECT current_user AS role, to_regclass($1)::oid AS oid"
+_RIGHTS = """
+SELECT has_table_privilege($1::oid, 'SELECT') AS "SELECT", has_table_privilege($1::oid, 'DELETE') AS "DELETE",
+       has_table_privilege($1::oid, 'UPDATE')
+       OR coalesce((SELECT has_column_privilege($1::oid, attnum, 'UPDATE') FROM pg_attribute
+                    WHERE attrelid = $1::oid AND attname = 'error' AND NOT attisdropped), true) AS "UPDATE (error)"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFacts:
+    """What is known of an outbox.
+
+    Attributes:
+        table: its name.
+        role: ours.
+        exists: whether the table is there, as far as our role sees.
+        missing: privileges that our role lacks.
+        not_planned: why a relay's statements cannot be run, if the privileges are not the reason.
+        backlog: what waits; None if that cannot be asked.
+    """
+
+    table: str
+    role: str
+    exists: bool
+    missing: Sequence[str] = ()
+    not_planned: str = ""
+    backlog: Backlog | None = None
+
+
+async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
+    """Look at the table, and at what waits there.
+
+    Raises:
+        StoreUnavailable: if the server cannot be reached.
+        StoreRefused: if it refuses us.
+        ConfigError: if the DSN cannot be understood.
+    """
+    async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
+        with translated():
+            async with connection.transaction(readonly=True):
+                found = await connection.fetchrow(_ROLE_AND_TABLE, quoted_table(table))
+                assert found is not None  # noqa: S101  a query without FROM has a row
+                if found["oid"] is None:
+                    return OutboxFacts(table=table, role=found["role"], exists=False)
+                rights = await connection.fetchrow(_RIGHTS, found["oid"])
+        assert rights is not None  # noqa: S101  as above
+        missing = [right for right, is_there in rights.items() if not is_there]
+        outbox = Outbox(connection, table, is_notified=False)
+        not_planned, backlog = ("", None) if missing else await _backlog(outbox)
+    return OutboxFacts(
+        table=table, role=found["role"], exists=True, missing=missing, not_planned=not_planned, backlog=backlog
+    )
+
+
+async def _backlog(outbox: Outbox) -> tuple[str, Backlog | None]:
+    """Why a relay could not work, or what waits for it."""
+    try:
+        await outbox.plan()
+        return "", await outbox.backlog()
+    except StoreUnavailable as error:
+        if not isinstance(error.__cause__, asyncpg.PostgresError):
+            raise  # it is the connection
+        return str(error), None
