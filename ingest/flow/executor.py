@@ -12,7 +12,6 @@ from ingest.flow.in_flight import InFlight
 from ingest.flow.pacing import Pacing
 from ingest.flow.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.task_pool import Processing
 from ingest.flow.waiting import first_of
 from ingest.telemetry.logs import get_logger
 
@@ -53,7 +52,7 @@ class Executor:
 
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
         """Process deliveries at the same time, each as soon as a slot is free."""
-        process = partial(self._processing, shutdown)
+        process = partial(self._process, decide=partial(self._in_turn, shutdown))
         for delivery in deliveries:
             self._in_flight.start(delivery, process, apart=self._runs_user_code)
 
@@ -66,10 +65,6 @@ class Executor:
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
         return self._in_flight.start_apart(delivery, self._process(delivery, self._when_alone))
 
-    def _processing(self, shutdown: Shutdown, delivery: Delivery) -> Processing:
-        decide = partial(self._when_due, shutdown) if self._pacing.is_on else self._handler.handle
-        return self._process(delivery, decide)
-
     async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
         try:
             outcome = await decide(delivery)
@@ -80,6 +75,10 @@ class Executor:
             # Redis has counted too many deliveries.
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
             self._in_flight.remove(delivery)
+
+    def _in_turn(self, shutdown: Shutdown, delivery: Delivery) -> Awaitable[Outcome]:
+        # Decided when its task runs, not when it takes a slot: the API may have refused another order between the two.
+        return self._when_due(shutdown, delivery) if self._pacing.is_on else self._handler.handle(delivery)
 
     async def _when_due(self, shutdown: Shutdown, delivery: Delivery) -> Outcome:
         """Handle it when the next request may begin: the API may have asked for a pause while it was being read."""

@@ -30,15 +30,16 @@ class _Held:
         task: what processes it, or has processed it; None while it waits for a slot.
         since: when it was read, by the table's clock.
         is_decided: whether it has an outcome, which is being applied.
+        is_leaving: whether it is being released: it may be delivered again before the reply comes that it is.
     """
 
-    __slots__ = ("delivery", "is_decided", "since", "task")
+    __slots__ = ("delivery", "is_decided", "is_leaving", "since", "task")
 
     def __init__(self, delivery: Delivery, task: asyncio.Task[None] | None, since: float) -> None:
         self.delivery = delivery
         self.task = task
         self.since = since
-        self.is_decided = False
+        self.is_decided = self.is_leaving = False
 
 
 class InFlight:
@@ -125,9 +126,15 @@ class InFlight:
                 self._begin(held, process, apart=apart)
         self._gauge.set(len(self.tasks))
 
-    def stop_waiting(self) -> None:
-        """Start none of those that wait for a slot; they are still held."""
-        self._waiting.clear()
+    def stop_waiting(self, *, min_age: float = 0.0) -> list[Delivery]:
+        """Start none of those that were read at least `min_age` seconds ago and wait for a slot; returns them. They are still held."""
+        before = self._clock() - min_age
+        stopped = []
+        while self._waiting and self._waiting[0][0].since <= before:
+            held, _, _ = self._waiting.popleft()
+            if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
+                stopped.append(held.delivery)
+        return stopped
 
     def close(self) -> None:
         """Let the tasks end when they have processed what they have: nothing is started any more."""
@@ -139,6 +146,17 @@ class InFlight:
         held = self._held.get(delivery.entry)
         if held is not None and held.delivery is delivery:
             held.is_decided = True
+
+    def releasing(self, deliveries: Iterable[Delivery]) -> None:
+        """These are being released; they are held until that is confirmed."""
+        for delivery in deliveries:
+            held = self._held.get(delivery.entry)
+            if held is not None and held.delivery is delivery:
+                held.is_leaving = True
+
+    def kept(self) -> set[EntryRef]:
+        """The entries that are held and not being released."""
+        return {entry for entry, held in self._held.items() if not held.is_leaving}
 
     def remove(self, delivery: Delivery) -> None:
         """The delivery is settled, or dropped after a bug: hold it no longer."""
@@ -176,7 +194,8 @@ class InFlight:
             self._unused_slots -= 1
 
     def _hold(self, delivery: Delivery, task: asyncio.Task[None] | None) -> _Held:
-        if delivery.entry in self._held:
+        before = self._held.get(delivery.entry)
+        if before is not None and not before.is_leaving:
             self.lose([delivery.entry])
         held = self._held[delivery.entry] = _Held(delivery, task, self._clock())
         return held

@@ -60,6 +60,7 @@ class Moves:
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Release entries; what is to be released while a call is on its way goes with the next."""
         ours = {(delivery.entry, delivery.order_id): delivery for delivery in deliveries}
+        self._in_flight.releasing(deliveries)
         self._releasing |= ours
         async with self._release_turn:
             if self._releasing.keys().isdisjoint(ours):

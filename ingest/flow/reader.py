@@ -108,9 +108,13 @@ class Reader:
         return batch
 
     async def read_probe(self, shutdown: Shutdown) -> list[Delivery]:
-        """One delivery, if there is any: a new one, or else one of those released."""
+        """One delivery, if there is any: a new one, or else one of those released, or left pending by a predecessor or a lost reply."""
         try:
-            deliveries = await self._queue.read(1, _PROBE_BLOCK) or await self._reclaimer.claim(1)
+            deliveries = (
+                await self._queue.read(1, _PROBE_BLOCK)
+                or await self._reclaimer.claim(1)
+                or await self._left_unfinished(1)
+            )
         except Unavailable as error:
             self._reply_was_lost(1)
             await self._pause(error, shutdown)

@@ -66,11 +66,12 @@ class Reclaimer:
         return {delivery.entry for delivery in self._in_flight.held()}
 
     def redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
-        """Count what was claimed, except what this process holds.
+        """Count what was claimed, except what this process holds and is not releasing.
 
-        That is claimed if the event loop was blocked for longer than a lease: claiming has renewed it.
+        That is claimed if the event loop was blocked for longer than a lease: claiming has renewed it. What is being released is
+        claimed if the reply to that has not come yet.
         """
-        known = self._known() if claimed else set()
+        known = self._in_flight.kept() if claimed else set()
         redelivered = [delivery for delivery in claimed if delivery.entry not in known]
         if redelivered:
             self._redeliveries[reason].inc(len(redelivered))

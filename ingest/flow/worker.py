@@ -29,6 +29,8 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("worker")
 
+# What waits for a slot for longer is released: another process may have a free one. It was to wait for some 20 ms, see `slots`.
+_LONGEST_WAIT = 1.0
 # After the grace period: for the last commit, and for releasing.
 _LAST_WAIT = 2.0
 
@@ -63,8 +65,12 @@ class Worker:
 
         Cancelled, it drops everything at once, and Redis keeps what was not settled.
         """
-        if not await self._has_announced_itself(shutdown):
-            return
+        if await self._has_announced_itself(shutdown):
+            await self._run(shutdown)
+        # Without a reply, too, Redis may have taken the first heartbeat.
+        await self._release_rest()
+
+    async def _run(self, shutdown: Shutdown) -> None:
         parts = self._parts
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -74,17 +80,18 @@ class Worker:
                     tasks.create_task(parts.maintenance.run()),
                     tasks.create_task(parts.report.run()),
                     tasks.create_task(self._wake_on_stop(shutdown)),
+                    tasks.create_task(self._release_overdue()),
                     *(tasks.create_task(part.run()) for part in parts.fleet),
                 ]
                 await self._work(shutdown)
-                background.append(tasks.create_task(self._release_waiting()))
+                # For others to process now; what fails here is released with the rest.
+                background.append(tasks.create_task(self._settlement.release(self._in_flight.stop_waiting())))
                 await self._finish(shutdown, storing)
                 for task in background:
                     task.cancel()
         finally:
             # Not in the group, which would cost each of them another callback.
             await self._cancel_deliveries()
-        await self._release_rest()
 
     async def _work(self, shutdown: Shutdown) -> None:
         backlog = False
@@ -115,13 +122,22 @@ class Worker:
         await first_of([processing], shutdown.requested, self._parts.circuit.opened)
 
     async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
-        """Send the first heartbeat, before anything is read; False if a stop was requested before Redis could take it."""
+        """Send the first heartbeat, before anything is read; False if a stop was requested before Redis has replied."""
         sending = asyncio.create_task(self._parts.heartbeats.send())
         try:
             await first_of([sending], shutdown.requested)
             return sending.done() and sending.result() is None
         finally:
             sending.cancel()
+            await all_ended([sending])
+
+    async def _release_overdue(self) -> None:
+        """Release what was prefetched and has waited for too long: requests that were fast hang, or the limit has fallen."""
+        while True:
+            await asyncio.sleep(_LONGEST_WAIT)
+            if overdue := self._in_flight.stop_waiting(min_age=_LONGEST_WAIT):
+                await self._settlement.release(overdue)
+                self._settlement.log_released()
 
     async def _wake_on_stop(self, shutdown: Shutdown) -> None:
         await shutdown.requested.wait()
@@ -130,11 +146,6 @@ class Worker:
             part.close()
 
     # -- the end --------------------------------------------------------------------------------------------
-
-    async def _release_waiting(self) -> None:
-        """Release what waits for a slot, for others to process now; what fails here is released with the rest."""
-        self._in_flight.stop_waiting()
-        await self._settlement.release([delivery for delivery, task in self._in_flight.undecided() if task is None])
 
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in flight end within the grace period; then cancel it."""
@@ -169,6 +180,6 @@ class Worker:
                 released = await self._settlement.release_rest()
                 orphans = await self._parts.queue.leave()
         except (TimeoutError, Unavailable):
-            _log.error("stopped", released=0, orphans=held)
+            (_log.error if held else _log.warning)("stopped", released=0, orphans=held)
             return
         _log.info("stopped", released=released, orphans=orphans)

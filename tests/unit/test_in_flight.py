@@ -133,7 +133,7 @@ async def test_what_is_to_be_processed_alone_leaves_its_slot_to_what_it_waits_fo
 
 
 @pytest.mark.parametrize("end", [InFlight.stop_waiting, InFlight.close])
-def test_what_waits_is_not_started_any_more_and_still_held(end: Callable[[InFlight], None]) -> None:
+def test_what_waits_is_not_started_any_more_and_still_held(end: Callable[[InFlight], object]) -> None:
     @virtual_time
     async def run() -> None:
         in_flight, begun = table(), list[str]()

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
@@ -80,6 +81,30 @@ class Unsettled(Source):
         return [entry for entry in self.own if entry.entry not in known][:count]
 
 
+class Releasing(Source):
+    """A queue that hands out again what was released, before the reply to the release has come.
+
+    Attributes:
+        has_released: whether the release was made.
+        reply: its reply comes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[Delivery] = []
+        self.has_released, self.reply = asyncio.Event(), asyncio.Event()
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        self.released += [msgspec.structs.replace(entry) for entry in deliveries]
+        self.has_released.set()
+        await self.reply.wait()
+        return len(deliveries)
+
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        claimed, self.released = self.released[:count], self.released[count:]
+        return Abandoned(claimed, [])
+
+
 class Process:
     """What one process reads, and holds."""
 
@@ -89,9 +114,9 @@ class Process:
         self.in_flight = InFlight(metrics.in_flight)
         self.heartbeats = Heartbeats(queue, self.in_flight, 30.0, 9.0, SharedClock())
         self.reclaimer = Reclaimer(queue, self.in_flight, metrics.redeliveries, clock=lambda: 0.0)
-        moves = Moves(queue, self.in_flight, metrics)
+        self.moves = Moves(queue, self.in_flight, metrics)
         self.reader = Reader(
-            queue, self.reclaimer, moves.release_unprocessed, self.heartbeats,
+            queue, self.reclaimer, self.moves.release_unprocessed, self.heartbeats,
             isolate_above=isolate_above, draw=lambda low, high: low + drawn * (high - low),
         )  # fmt: skip
         # Pauses end at once.
@@ -244,3 +269,22 @@ async def test_what_is_held_here_is_not_taken_from_ourselves() -> None:
     reclaimer = Reclaimer(again, process.in_flight, metrics.redeliveries, clock=lambda: 0.0)
 
     assert [entry.entry.id for entry in await reclaimer.claim(10)] == ["2-0"]
+
+
+async def test_what_is_delivered_again_before_the_reply_to_its_release_has_come_is_held_and_processed() -> None:
+    source = Releasing()
+    process = Process(source)
+    released = delivery(1)
+    process.in_flight.start_apart(released, asyncio.sleep(0))
+    releasing = asyncio.create_task(process.moves.release([released]))
+    await source.has_released.wait()
+
+    batch = await process.read(1)
+    for each in batch.deliveries:
+        process.in_flight.start_apart(each, asyncio.sleep(0))
+    source.reply.set()
+    await releasing
+
+    assert [each.entry for each in batch.deliveries] == [released.entry]
+    assert process.in_flight.holds(batch.deliveries[0])
+    assert not process.in_flight.holds(released)

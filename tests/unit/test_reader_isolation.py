@@ -49,6 +49,12 @@ class Process:
             self.in_flight.start_apart(delivery, asyncio.sleep(0))
         return batch
 
+    async def read_probe(self) -> list[Delivery]:
+        deliveries = await self.reader.read_probe(self.shutdown)
+        for delivery in deliveries:
+            self.in_flight.start_apart(delivery, asyncio.sleep(0))
+        return deliveries
+
     def leave_pending(self, order_id: str, owner: str | None, count: int) -> EntryRef:
         """An entry that was delivered so often, and is held by somebody, or by nobody."""
         [entry] = self.group.add(order_id)
@@ -217,14 +223,15 @@ async def test_if_releasing_the_others_fails_none_is_kept_and_all_come_again() -
 
 
 @virtual_time
-async def test_a_probe_is_a_new_entry_rather_than_one_that_was_released() -> None:
+async def test_a_probe_is_a_new_entry_rather_than_one_that_was_released_or_left_by_a_predecessor() -> None:
     process = Process()
+    process.leave_pending("own", "one", 1)
     process.leave_pending("released", None, 0)
     process.group.add("new")
 
-    probes = [await process.reader.read_probe(process.shutdown) for _ in range(3)]
+    probes = [await process.read_probe() for _ in range(4)]
 
-    assert [orders(probe) for probe in probes] == [["new"], ["released"], []]
+    assert [orders(probe) for probe in probes] == [["new"], ["released"], ["own"], []]
 
 
 @virtual_time
@@ -234,10 +241,26 @@ async def test_after_the_lost_reply_of_a_probe_its_entry_is_looked_for() -> None
     process.group.add("new")
     process.group.lost_replies["read"] = 1
 
-    assert await process.reader.read_probe(process.shutdown) == []
+    assert await process.read_probe() == []
     batch = await process.read()
 
     assert [(delivery.order_id, delivery.count) for delivery in batch.deliveries] == [("new", 1)]
+
+
+@virtual_time
+async def test_after_the_lost_reply_of_a_probe_the_next_one_looks_for_its_entry_if_there_is_no_other() -> None:
+    process = Process()
+    process.group.add("lost")
+    process.group.lost_replies["read"] = 1
+    before = await process.read_probe()
+    process.group.add("new")
+
+    probes = [await process.read_probe() for _ in range(3)]
+
+    assert [orders(probe) for probe in (before, *probes)] == [[], ["new"], ["lost"], []]
+    assert {pending.count for pending in process.group.pending.values()} == {1}, (
+        "it was counted when the reply was lost"
+    )
 
 
 # -- several processes ------------------------------------------------------------------------------------------

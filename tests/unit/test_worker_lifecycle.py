@@ -116,6 +116,29 @@ async def test_with_a_backlog_no_more_is_prefetched_than_an_eighth_of_the_slots_
 
 
 @virtual_time
+async def test_what_was_prefetched_when_requests_begin_to_hang_soon_runs_elsewhere() -> None:
+    place, other = Workplace(), MemoryUpstream(now)
+    place.upstream.latency = 0.07
+    place.group.add(*order_ids(2_000))
+
+    async with place.worker(concurrency=80):
+        await until(lambda: unrequested(place))
+        place.upstream.answers.clear()
+        await asyncio.sleep(0.1)
+        prefetched = unrequested(place)
+        hanging, place.upstream = place.upstream, other
+        async with place.worker("two", concurrency=80):
+            await until(lambda: prefetched <= place.store.rows.keys(), within=4)
+            hanging.answers.set()
+            await place.finished()
+
+    assert prefetched
+    assert prefetched.isdisjoint(hanging.requested)
+    assert {row.attempts for row in place.store.rows.values()} == {1}
+    assert len(place.store.rows) == 2_000
+
+
+@virtual_time
 async def test_a_failed_order_is_tried_again_later_until_it_is_dead_lettered() -> None:
     place = Workplace()
     place.upstream.faults = {"broken": TransientFault("HTTP 500"), "gone": PermanentFault(DeadReason.NOT_FOUND, "404")}
@@ -376,12 +399,12 @@ async def test_what_was_prefetched_when_a_stop_is_requested_is_released_at_once_
     async with place.worker(concurrency=80, shutdown_grace=30) as worker:
         await until(lambda: unrequested(place))
         place.upstream.answers.clear()
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.1)
         prefetched = [
             entry for entry in place.group.pending if place.group.delivery(entry).order_id in unrequested(place)
         ]
         stopping = asyncio.create_task(worker.stop())
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.1)
         owners = {place.group.pending[entry].owner for entry in prefetched}
         is_stopping = not stopping.done()
         place.upstream.answers.set()
@@ -437,6 +460,25 @@ async def test_asked_to_stop_before_redis_has_answered_it_reads_nothing() -> Non
         await worker.stop()
 
     assert place.group.calls["read"] == place.group.calls["claim_own"] == 0
+
+
+@virtual_time
+async def test_asked_to_stop_before_the_reply_to_its_first_heartbeat_has_come_it_leaves_the_group() -> None:
+    place = Workplace()
+    held = place.group.add("a")[0]
+    place.group.undelivered.clear()
+    place.group.pending[held] = Pending("one", 1, now())
+    place.group.lost_replies["heartbeat"] = 1_000
+
+    async with place.worker() as worker:
+        await until(lambda: "one" in place.group.heard_until)
+        asked_at = now()
+        await worker.stop()
+
+    assert now() - asked_at < 2
+    assert place.group.leader == ("", 0.0)
+    assert place.group.heard_until == {"one": 0.0}, "others may claim at once what its predecessor held"
+    assert place.group.pending[held].count == 1
 
 
 @virtual_time

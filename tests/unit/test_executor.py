@@ -1,0 +1,58 @@
+"""The executor: when the request of a delivery may begin."""
+
+import asyncio
+from typing import Any, cast
+
+from fakes.virtual_time import now, some_turns, virtual_time
+from fakes.workers import gauge
+
+from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.outcome import Outcome, Release
+from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.executor import Executor
+from ingest.flow.in_flight import InFlight
+from ingest.flow.pacing import Pacing
+from ingest.flow.shutdown import Shutdown
+
+
+async def no_request(request: FetchRequest) -> None:
+    raise AssertionError(request)
+
+
+class Requests:
+    """Stands for the handler and for settlement: notes when requests begin, and finishes their deliveries."""
+
+    def __init__(self, in_flight: InFlight) -> None:
+        self.began: list[float] = []
+        self._in_flight = in_flight
+
+    async def handle(self, _delivery: Delivery) -> Outcome:
+        self.began.append(now())
+        return Release("")
+
+    async def settle(self, delivery: Delivery, _outcome: Outcome) -> None:
+        self._in_flight.remove(delivery)
+
+
+@virtual_time
+async def test_what_has_a_slot_and_no_request_yet_waits_when_the_api_asks_for_a_pause() -> None:
+    in_flight, pacing = InFlight(gauge(), clock=now), Pacing(clock=now, draw=lambda low, _: low)
+    requests = Requests(in_flight)
+    executor = Executor(
+        cast("Any", requests),
+        cast("Any", requests),
+        in_flight,
+        CircuitBreaker(no_request, gauge(), 1, clock=now),
+        pacing,
+    )
+    started_at = now()
+
+    executor.start([Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})], Shutdown(1.0))
+    pacing.pause_for(3.0)
+    await some_turns()
+    before = list(requests.began)
+    await asyncio.sleep(4.0)
+
+    assert before == []
+    assert [at - started_at >= 3.0 for at in requests.began] == [True]
