@@ -37,7 +37,9 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' Makefile | while read -r target text; do \
-		printf '  make %-20s %s\n' "$$target" "$$text"; \
+		echo "$$text" | fold -s -w 52 | while read -r line; do \
+			printf '  %-25s %s\n' "$${target:+make $$target}" "$$line"; target=; \
+		done; \
 	done
 	@echo
 	@echo '  PYTHON=python3.12 chooses the interpreter for .venv'

@@ -107,6 +107,17 @@ class _Commands(Group):
         del ctx
         return list(self.names)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named; for a typing error, with a suggestion: Typer has none for commands that it has not imported."""
+        try:
+            return super().resolve_command(ctx, args)
+        except _WrongUse as error:
+            from difflib import get_close_matches
+
+            if similar := get_close_matches(args[0], self.names, 1):
+                error.message = f"{error.message} Did you mean {similar[0]!r}?"
+            raise
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         del ctx
         if cmd_name not in self.names:
@@ -242,9 +253,11 @@ def _run(run: Callable[[], int]) -> int:
         discard_output()
         return _fail(error, str(error), error.exit_code)
     except _WrongUse as error:
-        message = error.format_message().rstrip(".")
+        # Pydantic, with which Typer reads values, prefixes what it quotes.
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        end = "" if message.endswith("?") else "."
         # Without arguments, the help has been printed and there is no message.
-        return _fail(error, f"{message}. Try `{_path(error)} --help`.", error.exit_code) if message else 2
+        return _fail(error, f"{message}{end} Try `{_path(error)} --help`.", error.exit_code) if message else 2
     except UserError as error:
         return _fail(error, str(error), error.exit_code)
     except Unavailable as error:

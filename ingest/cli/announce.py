@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from ingest.cli.common import say
 from ingest.cli.found import UnreadableSource
 from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.sources import Source
+from ingest.cli.terminal import wrapped
 from ingest.interrupt import interrupting_reads
 from ingest.queue.producer import BATCH, Producer
 from ingest.settings import Settings
@@ -183,7 +185,7 @@ class _Display:
     def say(self, line: str) -> None:
         """A line beside the progress."""
         if self._bar:
-            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._bar.console.print(wrapped(line, sys.stderr), highlight=False, markup=False, soft_wrap=True)
         else:
             say(line)
 

@@ -16,6 +16,8 @@ Examples:
 `ingest config --json` is for scripts.
 
 `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
+
+Times are in seconds, sizes in bytes. All settings: docs/reference/settings.md.
 """
 
 

@@ -26,6 +26,8 @@ be read any further (a quote that is not closed), the line is named, and everyth
 order again is harmless: it is fetched again and stored once.
 """
 
+_SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`"
+
 
 def enqueue(
     ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID")] = None,
@@ -54,7 +56,7 @@ def enqueue(
     from ingest.cli.sources import Source, pick_source
 
     settings = start()
-    source: Source = pick_source(ids or [], file, sample, column, file_format)
+    source: Source = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
     result = asyncio.run(announce(settings, source, quiet=quiet, rate=rate, express=express))
     if as_json:
         typer.echo(result.as_json())

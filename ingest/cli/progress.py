@@ -1,5 +1,6 @@
 """The progress of a command: a progress bar on a terminal, periodic log lines elsewhere."""
 
+import sys
 import time
 from typing import IO, Self
 
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ingest.cli.common import say
+from ingest.cli.terminal import wrapped
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("progress")
@@ -53,7 +55,7 @@ class ProgressDisplay:
     def say(self, line: str) -> None:
         """Print a line beside the progress."""
         if self._bar:
-            self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._bar.console.print(wrapped(line, sys.stderr), highlight=False, markup=False, soft_wrap=True)
         else:
             say(line)
 

@@ -20,6 +20,8 @@ The command may run while workers do. The list may be long: it is kept in a temp
 the folder named by `SQLITE_TMPDIR`. Memory does not grow with it.
 """
 
+_SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
+
 
 def reconcile(
     ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID")] = None,
@@ -58,7 +60,7 @@ def reconcile(
 
     check_options(missing, force=force, as_json=as_json)
     backends = Backends.of(start())
-    source = pick_source(ids or [], file, None, column, file_format)
+    source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
     found = asyncio.run(reconcile_source(backends, source, missing, complete=complete, replace=force))
     print_report(found, missing, as_json=as_json)
     raise typer.Exit(0 if found.is_sound else 1)

@@ -1,6 +1,7 @@
 """Reconciles a source of IDs with progress, and prints the report."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -63,10 +64,11 @@ async def reconcile_source(
     invalid = InvalidLines(source.name)
     with _missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
         display: ProgressDisplay | None = None
+        beside = sys.stdout if missing == _STDOUT else None
 
         def show(done: int, total: int) -> None:
             nonlocal display
-            display = display or stack.enter_context(ProgressDisplay("searching"))
+            display = display or stack.enter_context(ProgressDisplay("searching", beside=beside))
             display.update(done, total)
 
         report = await reconcile(

@@ -13,7 +13,15 @@ from ingest.fleet import quota_name
 from ingest.flow.decoding import OrderDecoder
 from ingest.flow.ports import Upstream
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import CONNECTIONS_OF_A_PROCESS, Configured, Host, RedisNeeds, Subject, UpstreamSubject
+from ingest.operations.doctor import (
+    CONNECTIONS_OF_A_PROCESS,
+    Configured,
+    Host,
+    OutboxSubject,
+    RedisNeeds,
+    Subject,
+    UpstreamSubject,
+)
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.bulk import BulkUpstream
@@ -67,6 +75,9 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
     return Subject(
         backends=Backends.of(settings),
         quota=quota_name(settings),
+        outbox=OutboxSubject(
+            None if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value(), settings.outbox_table
+        ),
         redis=RedisNeeds(
             connections=settings.processes * CONNECTIONS_OF_A_PROCESS,
             durability=settings.durability,

@@ -35,17 +35,17 @@ class Source:
 
 
 def pick_source(
-    ids: Sequence[str], file: str | None, sample: int | None, column: str | None, file_format: str | None
+    ids: Sequence[str], file: str | None, sample: int | None, column: str | None, file_format: str | None, *, usage: str
 ) -> Source:
     """The source that the command line names.
 
     Raises:
-        ConfigError: if it names none or several, or has options that do not fit.
+        ConfigError: if it names none or several (`usage` says which ones the command takes), or has options that do not fit.
     """
     if ids == ["-"]:
         ids, file = [], "-"
     if [bool(ids), file is not None, sample is not None].count(True) != 1:
-        raise ConfigError("give order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue --help`")
+        raise ConfigError(f"give {usage}")
     if file is None and (column is not None or file_format is not None):
         raise ConfigError("--column and --format require --file or `-`")
     if sample is not None:

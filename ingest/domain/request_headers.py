@@ -48,7 +48,9 @@ def check_token(text: str) -> str:
         ValueError: it cannot be one.
     """
     token = text.strip()
-    if not (token and token.isascii() and token.isprintable() and " " not in token):
+    if not token:
+        raise ValueError("is empty: it must be printable ASCII without spaces, as it goes into a header")
+    if not (token.isascii() and token.isprintable() and " " not in token):
         raise ValueError("must be printable ASCII without spaces, as it goes into a header")
     return token
 

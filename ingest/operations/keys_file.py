@@ -179,5 +179,7 @@ def _changing(path: Path) -> Iterator[tuple[bytes, list[tuple[ApiKey, int]]]]:
             yield content, _parse(path, content)
     except SymbolicLink:
         raise CannotChangeKeys(f"{path} is a symbolic link: name the file itself") from None
+    except FileNotFoundError as error:
+        raise CannotChangeKeys(f"cannot change {path}: there is no directory {path.parent}") from error
     except OSError as error:
         raise CannotChangeKeys(f"cannot change {path}: {error.strerror}") from error

@@ -16,6 +16,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.os_errors import plain
 from ingest.queue.transport import NoQueueThere, close_last_answered, code_of, connection_options
 
 _P = ParamSpec("_P")
@@ -115,7 +116,7 @@ def _translation_of(error: BaseException) -> Exception | None:
         case redis_errors.InvalidResponse():
             return QueueRefused("what answers there is no Redis")
         case redis_errors.ConnectionError() | redis_errors.TimeoutError() | OSError():
-            return QueueUnavailable(str(error) or type(error).__name__)
+            return QueueUnavailable(plain(str(error)) or type(error).__name__)
         case redis_errors.ResponseError():
             return _translate_reply(error)
         case RuntimeError() if "handler is closed" in str(error):

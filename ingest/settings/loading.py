@@ -153,6 +153,8 @@ def effective(settings: Settings) -> dict[str, Any]:
 
 def _explain(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).upper()
+    if problem["type"] == "string_too_short":
+        return f"{name}: is empty: set a value, or remove it"
     message = problem["msg"].removeprefix("Value error, ")
     given = _showable(name, problem["input"])
     return f"{name}: {message[0].lower()}{message[1:]}" + ("" if given is None else f" (got {given!r})")

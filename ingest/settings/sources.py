@@ -38,6 +38,8 @@ class NamedFiles(PydanticBaseSettingsSource):
             return None, field_name, False
         if name in self._variables:
             raise ConfigError(f"{self._where}both {name} and {name}_FILE are set: remove one of them")
+        if not path:
+            raise ConfigError(f"{self._where}{name}_FILE: is empty: name a file, or remove it")
         if field_name in self.current_state:
             return None, field_name, False  # set by a source with precedence
         try:

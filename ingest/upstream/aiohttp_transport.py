@@ -10,6 +10,7 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
+from ingest.domain.os_errors import reason_of
 from ingest.upstream.tls import context_of
 from ingest.upstream.transport import (
     DNS_CACHE,
@@ -163,6 +164,6 @@ def _reason(error: BaseException | None) -> str:
         case ssl.SSLError():
             return (error.reason or "TLS failure").replace("_", " ").lower()
         case OSError(strerror=str(text)) if text:
-            return text
+            return reason_of(error)
         case _:
             return "it ended early" if error is None else type(error).__name__

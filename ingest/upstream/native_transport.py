@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohappyeyeballs
 
+from ingest.domain.os_errors import reason_of
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
@@ -231,7 +232,7 @@ def _not_connected(error: OSError | RuntimeError) -> NoResponse:
         case ssl.SSLError():
             reason = (error.reason or "TLS failure").replace("_", " ").lower()
         case OSError():
-            reason = error.strerror or type(error).__name__
+            reason = reason_of(error)
         case _:
             return NoResponse("the connection was closed", reached=False)
     return NoResponse(f"cannot connect: {reason}", reached=False)

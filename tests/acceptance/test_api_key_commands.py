@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_used_or_written_is_told_in_one_line(plain: Cli, p
     assert (listed.returncode, listed.stdout, listed.stderr) == (2, "", unusable)
     assert (created.returncode, created.stdout, created.stderr) == (2, "", unusable)
     assert (elsewhere.returncode, elsewhere.stdout) == (1, "")
-    assert elsewhere.stderr == f"ingest: cannot change {folder}: No such file or directory\n"
+    assert elsewhere.stderr == f"ingest: cannot change {folder}: there is no directory {tmp_path / 'missing'}\n"
     assert (forbidden.returncode, forbidden.stdout, forbidden.stderr.count("\n")) == (1, "", 1)
     assert forbidden.stderr.startswith("ingest: cannot change /sys/keys: ")
 

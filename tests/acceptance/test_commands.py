@@ -88,7 +88,7 @@ def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cl
     done = cli.run("migrate", env={"INGEST_POSTGRES_DSN": NOWHERE_POSTGRES})
 
     assert_one_line(done, 1)
-    assert "PostgreSQL is unavailable" in done.stderr
+    assert "PostgreSQL is unavailable: cannot connect to 127.0.0.1:1: Connection refused" in done.stderr
     assert "s3cr3t" not in done.stderr
 
 
@@ -211,7 +211,10 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["enqueue", "--file", "x.txt", "--column", "id"], "--format"),
         (["enqueue", "--file", "x", "--format", "xml"], "'xml'"),
         (["enqueue", "--nonsense", "a"], "--nonsense"),
-        (["nonsense"], "nonsense"),
+        (["nonsense"], "No such command 'nonsense'. Try"),
+        (["enqeue"], "No such command 'enqeue'. Did you mean 'enqueue'? Try"),
+        (["dead", "replya"], "Did you mean 'replay'? Try `ingest dead --help`."),
+        (["dead", "list", "--reason", "notfound"], "'--reason': 'notfound' is not one of"),
         (["--nonsense"], "--nonsense"),
         (["status", "--interval", "soon"], "--interval"),
         (["status", "surplus"], "surplus"),
@@ -339,6 +342,7 @@ def test_status_with_an_unavailable_server_shows_the_other_and_exits_with_1(cli:
 
     status = json.loads(without_redis.stdout)
     assert (without_redis.returncode, list(status["errors"]), status["queue"]) == (1, ["redis"], None)
+    assert status["errors"]["redis"] == "cannot connect to 127.0.0.1:1: Connection refused"
     assert status["orders"]["stored"] == 0
     status = json.loads(without_postgres.stdout)
     assert (without_postgres.returncode, list(status["errors"]), status["orders"]) == (1, ["postgres"], None)

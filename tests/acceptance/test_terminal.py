@@ -205,5 +205,35 @@ def test_status_fits_80_columns_also_while_a_server_is_unavailable(cli: Cli) -> 
     lines = printed(cli, "status", INGEST_REDIS_URL="redis://127.0.0.1:1/0")
 
     assert max(map(len, lines)) <= 80
-    assert "redis: Error 111 connecting to 127.0.0.1:1" in words(lines)
+    assert "redis: cannot connect to 127.0.0.1:1" in words(lines)
     assert not any(re.match(r" {20,}\S", line) for line in lines), "nothing hangs in the middle of the screen"
+
+
+# -- questions and reports ----------------------------------------------------------------------------------------
+
+
+def test_a_question_is_broken_between_words(cli: Cli, dead_lettered: StoredDeadLetters) -> None:
+    reasons = ("not_found", "rejected", "invalid_order")
+    dead_lettered.add(*(dead_fields(f"a{number}", reason) for number, reason in enumerate(reasons)))
+
+    _, erasing = on_a_terminal(cli, "order", "erase", "a1", answer=b"n\n", env=NARROW)
+    _, replaying = on_a_terminal(cli, "dead", "replay", "--all", answer=b"n\n", env=NARROW)
+
+    for written in (erasing, replaying):
+        question = written.replace("\r\n", "\n").partition("[y/N]")[0].splitlines()
+        assert question[-1].rstrip().endswith("Continue?")
+        assert max(map(len, question)) <= 80
+
+
+def test_an_invalid_line_is_reported_broken_between_words(cli: Cli) -> None:
+    lines = printed(cli, "enqueue", "not an order ID")
+
+    assert "with a letter or digit first" in words(lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_missing_orders_that_are_written_to_the_terminal_have_no_progress_between_them(cli: Cli) -> None:
+    _, written = on_a_terminal(cli, "reconcile", "nowhere-1", "nowhere-2", "--missing", "-")
+
+    shown = written.replace("\r\n", "\n").splitlines()
+    assert shown[:2] == ["nowhere-1", "nowhere-2"]

@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_used_is_one_line_with_exit_code_2(shop: Cli, comm
     ("given", "error"),
     [
         (("--source", "shop"), "--source and --body need each other"),
-        (("--source", "other", "--body", "-"), "no source is called 'other': shop"),
+        (("--source", "other", "--body", "-"), "no source is called 'other'; the file has shop"),
         (("--source", "shop", "--body", "-", "--header", "x"), "write it as `Name: value`"),
         (("--source", "shop", "--body", "/nowhere"), "cannot read /nowhere: No such file or directory"),
     ],

@@ -95,3 +95,15 @@ def test_the_unit_tests_need_neither_servers_nor_linters(tmp_path: Path) -> None
     assert not LINTERS & tools(plan)
     assert "servers.get" not in plan
     assert "tests/unit -k retry" in plan
+
+
+def test_the_list_of_targets_fits_80_columns(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+
+    # A make within a make names its directory.
+    command = ["make", "--no-print-directory"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert max(map(len, shown)) <= 80
+    assert any(line.startswith("  make demo ") for line in shown)
+    assert len([line for line in shown if line.startswith("  make ")]) > 20

@@ -259,6 +259,24 @@ def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal() == "INGEST_POSTGRES_PASSWORD: is empty"
 
 
+def test_an_empty_setting_or_file_name_is_said_to_be_empty(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_MAPPING", "")
+    setting = refusal()
+    monkeypatch.delenv("INGEST_MAPPING")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", "")
+    file_name = refusal()
+    (home / "token").write_text("")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
+    content = refusal()
+
+    assert setting == "INGEST_MAPPING: is empty: set a value, or remove it"
+    assert file_name == "INGEST_UPSTREAM_TOKEN_FILE: is empty: name a file, or remove it"
+    assert (
+        content
+        == "INGEST_UPSTREAM_TOKEN: is empty: it must be printable ASCII without spaces, as it goes into a header"
+    )
+
+
 # Values of settings that have no default, and may not be anything.
 EXAMPLES = {
     "outbox_dsn": "postgresql://shop/shop",

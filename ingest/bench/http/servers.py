@@ -41,6 +41,11 @@ def _start(on: Stage, server: str, processes: int, port: int) -> list[LoggedProc
     # Redis answers a write when it is synced, so that a confirmation need not wait for the next second.
     on.redis.config_set("appendfsync", "always" if durability == "fsync" else "everysec")
     on.commands.configure(
-        {"INGEST_API_PORT": str(port), "INGEST_API_PROCESSES": str(processes), "INGEST_DURABILITY": durability}
+        {
+            "INGEST_API_PORT": str(port),
+            "INGEST_API_METRICS_PORT": str(free_port()),
+            "INGEST_API_PROCESSES": str(processes),
+            "INGEST_DURABILITY": durability,
+        }
     )
     return [on.commands.start("api")]

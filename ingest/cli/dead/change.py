@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,11 +9,11 @@ from typing import Protocol
 import typer
 
 from ingest.cli.common import say
+from ingest.cli.confirmation import is_confirmed
 from ingest.cli.dead.listing import report_missing
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import counted, printable
 from ingest.domain.dead_letter import Selection
-from ingest.domain.errors import ConfigError
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import PAGE, Change, Survey
@@ -79,16 +78,9 @@ async def _survey(backends: Backends, selection: Selection) -> Survey:
 
 
 def _is_confirmed(action: Action, survey: Survey) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"this would {action.verb} {counted(survey.count, _NOUN)}, and there is no terminal to ask for confirmation:"
-            " add --yes; nothing was changed"
-        )
-    # On stderr, as stdout is for data. Typer's own prompt writes to both.
     question = _intention(action, survey)
-    sys.stderr.write(f"{question[0].upper()}{question[1:]}. Continue? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    change = f"{action.verb} {counted(survey.count, _NOUN)}"
+    return is_confirmed(f"{question[0].upper()}{question[1:]}.", change=change)
 
 
 async def _apply(backends: Backends, action: Action, selection: Selection, survey: Survey) -> Change:

@@ -35,7 +35,7 @@ def check(
         str | None, typer.Option("--id", help="Fetch this order; with --sample, the document has to be of this order.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Fetch from this URL with {order_id} instead of the configured.")
+        str | None, typer.Option(help="Fetch from this URL with {order_id} instead of the configured one.")
     ] = None,
     mapping: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="The mapping, instead of the configured one.")

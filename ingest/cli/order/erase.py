@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
-from ingest.domain.errors import ConfigError, QueueUnavailable, StoreUnavailable, UserError
+from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
 
 EPILOG = """
 Examples:
@@ -38,6 +37,7 @@ def erase(
     an order again is safe, and finishes what was interrupted. The audit log says who has erased it.
     """
     from ingest.cli.common import say, start
+    from ingest.cli.confirmation import is_confirmed
     from ingest.cli.text import counted
     from ingest.cli.user import actor
     from ingest.operations.backends import Backends
@@ -46,7 +46,8 @@ def erase(
     order_ids = parse_ids(ids)
     what = counted(len(order_ids), "order")
     backends = Backends.of(start())
-    if not yes and not _is_confirmed(what):
+    question = f"This erases {what} for good: rows, documents, retries and dead letters."
+    if not yes and not is_confirmed(question, change=f"erase {what} for good"):
         say("nothing was changed")
         raise typer.Exit(1)
     so_far = 0
@@ -76,14 +77,3 @@ def erase(
         removed_from_queue = f"{erased.retries:,} {'retry' if erased.retries == 1 else 'retries'}"
         dead_letters = counted(erased.dead_letters, "dead letter")
         typer.echo(f"erased {what}: removed {counted(erased.rows, 'row')}, {removed_from_queue}, {dead_letters}")
-
-
-def _is_confirmed(what: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"this would erase {what} for good, and there is no terminal to ask for confirmation: add --yes;"
-            " nothing was changed"
-        )
-    sys.stderr.write(f"This erases {what} for good: rows, documents, retries and dead letters. Continue? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

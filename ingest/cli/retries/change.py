@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import typer
 
 from ingest.cli.common import say
+from ingest.cli.confirmation import is_confirmed
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import printable
-from ingest.domain.errors import ConfigError, QueueUnavailable
+from ingest.domain.errors import QueueUnavailable
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
 from ingest.operations.retries import PAGE, survey
@@ -83,13 +83,7 @@ def _result(action: Action, matched: int, done: int) -> str:
 
 def _is_confirmed(action: Action, reasons: Mapping[str, int]) -> bool:
     question = _intention(action, reasons)
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"this {question}, and there is no terminal to ask for confirmation: add --yes; nothing was changed"
-        )
-    sys.stderr.write(f"{question[0].upper()}{question[1:]}. Continue? [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return is_confirmed(f"{question[0].upper()}{question[1:]}.", change=question.removeprefix("would "))
 
 
 def _counted(count: int) -> str:

@@ -31,7 +31,7 @@ tells what a request would announce, or why it would be refused.
 
 def check(
     *,
-    file: Annotated[str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]")] = None,
+    file: Annotated[str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]", metavar="FILE")] = None,
     source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
     body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request; - is standard input.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
@@ -56,7 +56,9 @@ def check(
         return
     named = {found.name: found for found in sources}
     if source not in named:
-        raise typer.BadParameter(f"no source is called {source!r}: {', '.join(named)}", param_hint="'--source'")
+        raise typer.BadParameter(
+            f"no source is called {source!r}; the file has {', '.join(named)}", param_hint="'--source'"
+        )
     content = _read(body, settings.api_body_limit)
     _print_request(named[source], _headers(header or []), content, time.time() if at is None else at, as_json=as_json)
 

@@ -1,0 +1,31 @@
+"""What the operating system says of a connection that cannot be made, without the forms of asyncio and redis-py."""
+
+import os
+import re
+
+_NO_REASON = "Connect call failed"
+# asyncio's text names the address as a tuple, and not the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
+_ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^)]*\)")
+# redis-py's names the host as the URL does: `Error 111 connecting to redis:6379. Connection refused.`
+_REDIS = re.compile(r"^Error (-?\d+) connecting to (\S+)\. (.*)\.$", re.DOTALL)
+
+
+def plain(text: str) -> str:
+    """The text of an error, with `cannot connect to HOST:PORT: Connection refused` in place of those forms."""
+    if match := _REDIS.match(text):
+        number, address, reason = match.groups()
+        return f"cannot connect to {address}: {os.strerror(int(number)) if reason.startswith(_NO_REASON) else reason}"
+    text = text.removeprefix("Multiple exceptions: ") if _ASYNCIO.search(text) else text
+    return _ASYNCIO.sub(_address_and_reason, text)
+
+
+def reason_of(error: OSError) -> str:
+    """The reason alone."""
+    if error.errno and (error.strerror or "").startswith(_NO_REASON):
+        return os.strerror(error.errno)
+    return error.strerror or type(error).__name__
+
+
+def _address_and_reason(match: re.Match[str]) -> str:
+    number, host, port = match.groups()
+    return f"cannot connect to {f'[{host}]' if ':' in host else host}:{port}: {os.strerror(int(number))}"
