@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from typing import ClassVar
 
 import pytest
 from integration.holding import Holder
@@ -63,9 +64,10 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 
 
 class Counting(OrderStore):
-    """Counts the statements that were refused, or of which rows were suppressed."""
+    """Counts the statements that were refused, or of which rows were suppressed; remembers all orders that were in one."""
 
     refused = 0
+    tried: ClassVar[set[str]] = set()
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         try:
@@ -73,19 +75,28 @@ class Counting(OrderStore):
         except RowsRefused:
             type(self).refused += 1
             raise
+        finally:
+            type(self).tried.update(row.order_id for row in rows)
         type(self).refused += Effect.SUPPRESSED in effects
         return effects
 
 
 @pytest.fixture
 def counting() -> type[Counting]:
-    return type("Counting", (Counting,), {})
+    return type("Counting", (Counting,), {"tried": set()})
 
 
 async def has_tried(counting: type[Counting], times: int) -> None:
     """Wait for so many more refusals."""
     before = counting.refused
     await until(lambda: counting.refused >= before + times, within=30)
+
+
+async def finished_with_evidence(scene: Scene, counting: type[Counting], *refused: str) -> None:
+    """Store one more order once these were tried: whichever is the last in its batch, another is stored after it."""
+    await until(lambda: counting.tried.issuperset(refused), within=30)
+    await scene.enqueue("later")
+    await scene.finished(within=30)
 
 
 async def make_bad(scene: Scene) -> None:
@@ -269,19 +280,21 @@ async def test_an_entry_that_has_to_be_alone_does_not_wait_for_a_refused_row(
     assert_right(await scene.rows(), ["isolated"])
 
 
-async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_stored(scene: Scene) -> None:
+async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_stored(
+    scene: Scene, counting: type[Counting]
+) -> None:
     await scene.sql(
         "CREATE TRIGGER raises BEFORE INSERT ON orders FOR EACH ROW WHEN (new.order_id ~ '^bad')"
         " EXECUTE FUNCTION raise_plainly()"
     )
     await scene.enqueue(*ORDERS[:20], "bad", *ORDERS[20:])
 
-    async with scene.worker():
-        await scene.finished()
+    async with scene.worker(classes=Classes(store=counting)):
+        await finished_with_evidence(scene, counting, "bad")
 
     [dead] = await scene.dead()
     assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", "refused (P0001)")
-    assert_right(await scene.rows(), ORDERS)
+    assert_right(await scene.rows(), [*ORDERS, "later"])
 
 
 async def test_a_text_that_no_table_could_hold_is_dead_without_any_evidence(scene: Scene) -> None:
@@ -308,17 +321,19 @@ async def dead_letters(scene: Scene) -> list[tuple[str, str, str]]:
     return sorted((letter["order_id"], letter["reason"], letter["error"]) for letter in await scene.dead())
 
 
-async def test_orders_that_a_trigger_suppresses_are_dead_and_all_others_are_stored(scene: Scene) -> None:
+async def test_orders_that_a_trigger_suppresses_are_dead_and_all_others_are_stored(
+    scene: Scene, counting: type[Counting]
+) -> None:
     await suppress(scene, "INSERT", "new.order_id ~ '^bad'")
     await scene.enqueue(*ORDERS[:20], "bad-1", *ORDERS[20:], "bad-2")
 
-    async with scene.worker() as worker:
-        await scene.finished()
+    async with scene.worker(classes=Classes(store=counting)) as worker:
+        await finished_with_evidence(scene, counting, "bad-1", "bad-2")
         counted = [worker.metric("ingest_orders_total", outcome=outcome) for outcome in ("stored", "unchanged", "dead")]
 
     assert await dead_letters(scene) == [(name, "unstorable", SUPPRESSED) for name in ("bad-1", "bad-2")]
-    assert_right(await scene.rows(), ORDERS)
-    assert counted == [len(ORDERS), 0, 2]
+    assert_right(await scene.rows(), [*ORDERS, "later"])
+    assert counted == [len(ORDERS) + 1, 0, 2]
 
 
 async def test_a_lone_suppressed_row_is_held_until_another_is_stored_and_then_dead(
@@ -337,15 +352,16 @@ async def test_a_lone_suppressed_row_is_held_until_another_is_stored_and_then_de
     assert_right(await scene.rows(), ["good"])
 
 
-async def test_an_order_whose_row_is_kept_from_being_updated_is_dead(scene: Scene) -> None:
-    async with scene.worker():
+async def test_an_order_whose_row_is_kept_from_being_updated_is_dead(scene: Scene, counting: type[Counting]) -> None:
+    async with scene.worker(classes=Classes(store=counting)):
         await scene.enqueue("old")
         await scene.finished()
         await scene.sql("UPDATE orders SET status = 'other' WHERE order_id = 'old'")
         await suppress(scene, "UPDATE", "old.order_id = 'old'")
 
-        await scene.enqueue("old", "new")
-        await scene.finished()
+        counting.tried.clear()
+        await scene.enqueue("old")
+        await finished_with_evidence(scene, counting, "old")
 
     assert await dead_letters(scene) == [("old", "unstorable", SUPPRESSED)]
     assert {order_id: row["status"] for order_id, row in (await scene.rows()).items()}["old"] == "other"
