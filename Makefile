@@ -175,7 +175,7 @@ steps = failed=; \
 lint_steps = \
 	step 'ruff check' .venv/bin/ruff check .; \
 	step 'ruff format' .venv/bin/ruff format --check .; \
-	step 'mypy' .venv/bin/mypy; \
+	step 'mypy' .venv/bin/mypy --num-workers auto; \
 	step 'import-linter' .venv/bin/lint-imports --no-logo; \
 	step 'hadolint' .venv/bin/hadolint Dockerfile; \
 	step 'yamllint' .venv/bin/yamllint --strict .; \

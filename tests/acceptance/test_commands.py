@@ -294,7 +294,9 @@ def test_ctrl_c_ends_enqueue_while_it_waits_for_more_ids(cli: Cli, queued: Queue
 
     assert process.returncode == 130
     # It may not have read the replies yet.
-    said = re.fullmatch(r"stopped after ([0-9,]+) accepted(?:; the next ([0-9,]+) may be in as well)?\nstopped\n", stderr)
+    said = re.fullmatch(
+        r"stopped after ([0-9,]+) accepted(?:; the next ([0-9,]+) may be in as well)?\nstopped\n", stderr
+    )
     assert said, stderr
     assert sum(int((number or "0").replace(",", "")) for number in said.groups()) == 1_000
     assert len(queued()) == 1_000

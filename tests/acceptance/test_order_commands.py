@@ -30,10 +30,15 @@ def keys(queue_name: str) -> Keys:
 
 
 def let_wait(redis: Redis, keys: Keys, order_id: str, **fields: str) -> None:
-    about = {"order_id": order_id, "attempt": "3", "retry_reason": "timeout", "retry_error": "no answer", **fields}
-    packed = msgspec.msgpack.encode([part for pair in about.items() for part in pair])
-    redis.hset(keys.retry_entries, f"1-{order_id}", packed)  # type: ignore[arg-type]
-    redis.zadd(keys.retry, {f"1-{order_id}": 4_000_000_000_000})
+    let_all_wait(redis, keys, [order_id], **fields)
+
+
+def let_all_wait(redis: Redis, keys: Keys, order_ids: list[str], **fields: str) -> None:
+    about = {"attempt": "3", "retry_reason": "timeout", "retry_error": "no answer", **fields}
+    rest = [part for pair in about.items() for part in pair]
+    entries = {f"1-{each}": msgspec.msgpack.encode(["order_id", each, *rest]) for each in order_ids}
+    redis.hset(keys.retry_entries, mapping=entries)  # type: ignore[arg-type]
+    redis.zadd(keys.retry, dict.fromkeys(entries, 4_000_000_000_000))
 
 
 # -- show ---------------------------------------------------------------------------------------------------------
@@ -229,10 +234,7 @@ def test_a_retry_that_is_not_an_entry_keeps_no_command_from_the_others(cli: Cli,
 
 
 def test_a_change_of_retries_that_is_interrupted_says_how_many_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
-    with redis.pipeline(transaction=False) as pipe:
-        for number in range(20_000):
-            let_wait(pipe, keys, f"o-{number}")
-        pipe.execute()
+    let_all_wait(redis, keys, [f"o-{number}" for number in range(20_000)])
     process = cli.start("retries", "dead-letter", "--all", "--yes")
 
     eventually_sync(lambda: redis.xlen(keys.dead) > 0, every=0.005)

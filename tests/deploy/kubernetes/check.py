@@ -8,6 +8,7 @@ kube-score calls critical is an error; the exceptions are in the manifests, with
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import sys
@@ -83,13 +84,21 @@ def faults(resource: dict[str, Any]) -> list[str]:
     return found
 
 
+@cache
+def _faults_of(resource: str) -> list[str]:
+    """As `faults`, of a resource as JSON; most resources are in several overlays."""
+    return faults(json.loads(resource))
+
+
 def _problems(overlay: Path, kubectl: str, kube_score: str | None) -> list[str]:
     try:
         text = built(overlay, kubectl)
     except Faulty as error:
         return [str(error)]
     named = [(f"{each['kind']}/{each['metadata']['name']}", each) for each in yaml.safe_load_all(text)]
-    found = [f"{overlay.name}: {name}: {fault}" for name, resource in named for fault in faults(resource)]
+    found = [
+        f"{overlay.name}: {name}: {fault}" for name, resource in named for fault in _faults_of(json.dumps(resource))
+    ]
     return found + [f"{overlay.name}: {line}" for line in (_critical(text, kube_score) if kube_score else ())]
 
 
