@@ -82,6 +82,23 @@ async def test_pages_hold_all_retries_also_where_many_are_due_at_once(
     assert sorted(entry.entry_id for entry in found[1:]) == sorted(names)
 
 
+async def test_a_page_costs_no_more_where_thousands_are_due_at_the_same_time(
+    retries: Retries, redis: Redis, keys: Keys
+) -> None:
+    packed = msgspec.msgpack.encode(["order_id", "a"])
+    names = [f"{number:05}-0" for number in range(20_000)]
+    await redis.hset(keys.retry_entries, mapping=dict.fromkeys(names, packed))
+    await redis.zadd(keys.retry, dict.fromkeys(names, 1_700_000_000_000))
+    await redis.config_resetstat()
+
+    page = await retries.page(Position("1700000000000", names[15_000]), 100)
+
+    assert [entry.entry_id for entry in page.entries] == names[15_001:15_101]
+    asked = await redis.info("commandstats")
+    # Ten pages of ten, and about one look for each halving of 20,000.
+    assert sum(stats["calls"] for name, stats in asked.items() if name.startswith("cmdstat_zrange")) <= 10 + 16
+
+
 async def test_names_and_times_that_another_program_wrote_do_not_stop_the_list(
     retries: Retries, redis: Redis, keys: Keys
 ) -> None:

@@ -4,7 +4,7 @@
 local from, after, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local told = {order_id = 1, enqueued_at = 1, attempt = 1, retry_reason = 1, retry_error = 1, source = 1}
 local MOST_BYTES = 2 ^ 20
-local found, size, offset = {}, 0, 0
+local found, size = {}, 0
 
 -- Texts in the order of their bytes, as a sorted set has them; Lua's own comparison depends on the server's locale.
 local function is_after(a, b)
@@ -15,6 +15,22 @@ local function is_after(a, b)
     end
   end
   return false
+end
+
+-- The rank of the first entry of the page, searched for by halving: many may be due at one time, as when a person has let all run now.
+local function first_rank()
+  local low, high = 0, redis.call('ZCARD', KEYS[1])
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local entry = redis.call('ZRANGE', KEYS[1], middle, middle, 'WITHSCORES')
+    local due, begin = tonumber(entry[2]), tonumber(from)
+    if due > begin or due == begin and is_after(entry[1], after) then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
 end
 
 local function tell(name, due, packed)
@@ -30,25 +46,23 @@ local function tell(name, due, packed)
   found[#found + 1] = about
 end
 
-local first = from
+local rank = first_rank()
 while true do
-  local page = redis.call('ZRANGEBYSCORE', KEYS[1], first, '+inf', 'WITHSCORES', 'LIMIT', offset, 10)
+  local page = redis.call('ZRANGE', KEYS[1], rank, rank + 9, 'WITHSCORES')
   for i = 1, #page, 2 do
     local name, due = page[i], page[i + 1]
-    if due ~= first or is_after(name, ARGV[2]) then
-      -- What has no entry has just been moved.
-      local packed = redis.call('HGET', KEYS[2], name)
-      if packed then
-        tell(name, due, packed)
-      end
-      from, after = due, name
-      if #found >= most or size > MOST_BYTES then
-        return {from, after, found}
-      end
+    -- What has no entry has just been moved.
+    local packed = redis.call('HGET', KEYS[2], name)
+    if packed then
+      tell(name, due, packed)
+    end
+    from, after = due, name
+    if #found >= most or size > MOST_BYTES then
+      return {from, after, found}
     end
   end
   if #page < 20 then
     return {'', '', found}
   end
-  offset = offset + 10
+  rank = rank + 10
 end
