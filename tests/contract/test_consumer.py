@@ -297,7 +297,7 @@ async def test_a_reschedule_sent_twice_moves_once(consumer: Consumer, redis: Red
     assert (await redis.xlen(keys.express), await redis.zcard(keys.retry)) == (1, 0)
 
 
-async def test_an_entry_that_somebody_else_has_taken_over_is_not_moved_nor_acked(
+async def test_an_entry_that_somebody_else_has_reclaimed_is_not_moved_nor_acked(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await add(redis, keys, "a")
@@ -568,9 +568,7 @@ async def test_any_error_text_can_be_dead_lettered(consumer: Consumer, redis: Re
 # -- what others abandoned ----------------------------------------------------------------------------------------
 
 
-async def test_only_silent_entries_are_taken_over(
-    consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
-) -> None:
+async def test_only_idle_entries_are_reclaimed(consumer: Consumer, other: Consumer, redis: Redis, keys: Keys) -> None:
     entry_ids = await add(redis, keys, *"abcd")
     await other.read(4, NOW)
     await age(redis, keys, "two", entry_ids[1:3], LEASE + 1)
@@ -583,7 +581,7 @@ async def test_only_silent_entries_are_taken_over(
     }  # fmt: skip
 
 
-async def test_an_entry_taken_over_is_not_taken_over_again(
+async def test_an_entry_that_was_reclaimed_is_not_reclaimed_again(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
     entry_ids = await add(redis, keys, "a")
@@ -612,7 +610,7 @@ async def test_the_count_of_deliveries_is_redis_own(
     assert counts == [1, 2, 3, 4]
 
 
-async def test_fresh_entries_in_front_do_not_hide_silent_ones(
+async def test_fresh_entries_in_front_do_not_hide_idle_ones(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
     entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(300)))
@@ -680,7 +678,7 @@ async def test_what_a_lost_reply_stranded_is_found_and_counted_only_if_it_is_ano
     assert await consumer.claim_own(10, refs(keys, [*known, *ids(own)])) == []
 
 
-async def test_a_great_number_of_stranded_entries_is_taken_up_in_parts(
+async def test_a_great_number_of_stranded_entries_is_reclaimed_in_parts(
     consumer: Consumer, redis: Redis, keys: Keys
 ) -> None:
     entry_ids = await add(redis, keys, *(f"order-{number}" for number in range(250)))
@@ -710,7 +708,7 @@ async def test_stranded_entries_that_were_deleted_do_no_harm(consumer: Consumer,
 # -- leases -------------------------------------------------------------------------------------------------------
 
 
-async def test_renewing_resets_the_silence_and_leaves_the_count_alone(
+async def test_renewing_resets_the_idle_time_and_leaves_the_count_alone(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
     entry_ids = await add(redis, keys, *"ab")
@@ -906,7 +904,7 @@ async def test_what_an_acl_forbids_is_for_a_person_to_put_right(own_valkey: Valk
                 await call(consumer, DELIVERY)
 
 
-async def test_only_silent_consumers_that_hold_nothing_are_removed(
+async def test_only_stale_consumers_that_hold_nothing_are_removed(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:
     async def names() -> set[bytes]:
@@ -989,7 +987,7 @@ async def test_a_group_that_is_missing_cannot_be_made_at_the_memory_limit(
             await consumer.ensure_group()
 
 
-async def test_a_server_that_is_away_is_unavailable_and_then_works_again(own_valkey: ValkeyServer) -> None:
+async def test_a_server_that_is_stopped_is_unavailable_and_then_works_again(own_valkey: ValkeyServer) -> None:
     async with connect(own_valkey.url, "orders", "one") as consumer:
         await consumer.ensure_group()
         own_valkey.stop("nosave")

@@ -31,7 +31,7 @@ from ingest.queue.keys import Keys
 # -- taking over ------------------------------------------------------------------------------------------------
 
 
-async def test_from_a_consumer_that_beats_nothing_is_taken_over(
+async def test_from_a_consumer_with_a_heartbeat_nothing_is_reclaimed(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
@@ -43,7 +43,7 @@ async def test_from_a_consumer_that_beats_nothing_is_taken_over(
     assert await pending(redis, keys) == dict.fromkeys(held, ("one", 1))
 
 
-async def test_from_one_whose_heartbeat_has_ended_all_is_taken_over_at_once_and_counted(
+async def test_from_one_whose_heartbeat_has_ended_all_is_reclaimed_at_once_and_counted(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
@@ -59,7 +59,7 @@ async def test_from_one_whose_heartbeat_has_ended_all_is_taken_over_at_once_and_
     assert await pending(redis, keys) == dict.fromkeys(held, ("two", 2))
 
 
-async def test_what_many_held_is_taken_over_in_parts_and_each_entry_once(
+async def test_what_many_held_is_reclaimed_in_parts_and_each_entry_once(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(50)))
@@ -74,7 +74,7 @@ async def test_what_many_held_is_taken_over_in_parts_and_each_entry_once(
     assert await members(redis, keys) == {"two"}
 
 
-async def test_of_two_that_take_over_at_the_same_time_each_entry_goes_to_one(
+async def test_of_two_that_reclaim_at_the_same_time_each_entry_goes_to_one(
     one: Consumer, two: Consumer, redis: Redis, redis_url: str, queue_name: str, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(200)))
@@ -121,7 +121,7 @@ async def test_entries_deleted_while_a_dead_consumer_held_them_do_no_harm(
     assert await members(redis, keys) == {"two"}
 
 
-async def test_what_was_taken_over_is_lost_to_its_owner_who_learns_it_from_a_renewal(
+async def test_what_was_reclaimed_is_lost_to_its_owner_who_learns_it_from_a_renewal(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     lost, kept = await hold(one, redis, keys, "a", "b")
@@ -218,7 +218,7 @@ async def test_one_without_any_heartbeat_takes_only_what_is_idle(
     assert (await pending(redis, keys))[fresh] == ("one", 1)
 
 
-async def test_one_that_beats_still_loses_what_it_has_forgotten_to_renew(
+async def test_one_with_a_heartbeat_still_loses_what_it_has_forgotten_to_renew(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     renewed, forgotten = await hold(one, redis, keys, "a", "b")

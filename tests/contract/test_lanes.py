@@ -239,7 +239,7 @@ async def test_a_group_that_one_lane_has_lost_is_created_there_again_and_the_oth
     assert await one.ack(held) >= (loss != "everything")
 
 
-async def test_the_state_of_a_release_without_an_express_lane_is_taken_over(
+async def test_the_state_of_a_release_without_an_express_lane_is_read(
     redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
     await redis.xgroup_create(keys.stream, GROUP, id="0", mkstream=True)

@@ -116,7 +116,7 @@ async def test_a_group_that_is_gone_holds_nothing_back(consumer: Consumer, redis
     assert await left(redis, keys) == entry_ids[2:]
 
 
-async def test_what_was_given_back_is_not_trimmed(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+async def test_what_was_released_is_not_trimmed(consumer: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xgroup_create(keys.stream, "audit", id="0")
     entry_ids = await add(redis, keys, *"ab")
     await consumer.read(2, NOW)
@@ -199,7 +199,7 @@ async def test_what_an_acl_forbids_is_done_without(
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-async def test_what_was_given_back_stays_so_when_the_server_restarts(
+async def test_what_was_released_stays_so_when_the_server_restarts(
     kind: Kind, queue_name: str, keys: Keys, *, rewritten: bool
 ) -> None:
     with (

@@ -888,7 +888,7 @@ def own_postgres() -> Iterator[PostgresServer]:
         yield servers.postgres
 
 
-async def test_a_server_that_stops_and_starts_again_is_away_in_between(own_postgres: PostgresServer) -> None:
+async def test_a_server_that_stops_and_starts_again_is_unavailable_in_between(own_postgres: PostgresServer) -> None:
     await migrate(own_postgres.dsn, migrations())
 
     async with OrderStore.open(own_postgres.dsn) as store:

@@ -222,7 +222,7 @@ async def test_cancelled_it_has_taken_in_whole_batches_from_the_front(
     assert await queued(redis, keys) == IDS[:BATCH]
 
 
-async def test_a_server_that_is_away_is_waited_for(own_valkey: ValkeyServer) -> None:
+async def test_a_server_that_is_unavailable_is_waited_for(own_valkey: ValkeyServer) -> None:
     told: list[str] = []
     own_valkey.stop("nosave")
 

@@ -35,7 +35,7 @@ async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
 
 
 @pytest.mark.parametrize("since", ["newcomer", "long since"])
-async def test_what_was_given_back_anybody_may_take_at_once_and_it_was_never_delivered(
+async def test_what_was_released_anybody_may_take_at_once_and_it_was_never_delivered(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys, since: str
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
@@ -72,9 +72,7 @@ async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis:
     assert await pending(redis, keys) == {held[0]: ("one", 1)}
 
 
-async def test_given_back_twice_the_delivery_is_taken_off_the_count_once(
-    one: Consumer, redis: Redis, keys: Keys
-) -> None:
+async def test_released_twice_the_delivery_is_taken_off_the_count_once(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
     await redis.xclaim(keys.stream, GROUP, "one", 0, held, retrycount=3, justid=True)
 
@@ -96,7 +94,7 @@ async def test_a_renewal_on_the_heels_of_a_release_does_not_take_it_back(
     assert ids(await claimed_by_whatever_means(two)) == [given_back]
 
 
-async def test_what_was_given_back_cannot_be_moved_any_more(one: Consumer, redis: Redis, keys: Keys) -> None:
+async def test_what_was_released_cannot_be_moved_any_more(one: Consumer, redis: Redis, keys: Keys) -> None:
     await redis.xadd(keys.stream, {"order_id": "a"})
     (delivery,) = await one.read(1, NOW)
     await one.release([delivery])
@@ -108,7 +106,7 @@ async def test_what_was_given_back_cannot_be_moved_any_more(one: Consumer, redis
     assert await redis.zcard(keys.retry) == await redis.xlen(keys.dead) == 0
 
 
-async def test_what_others_have_taken_cannot_be_given_back(
+async def test_what_others_have_taken_cannot_be_released(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a")
@@ -151,7 +149,7 @@ async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Re
     assert await members(redis, keys) == await known(redis, keys) == set()
 
 
-async def test_who_leaves_holding_something_is_taken_over_from_at_once(
+async def test_from_who_leaves_holding_something_all_is_reclaimed_at_once(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b", "c")

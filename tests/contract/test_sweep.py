@@ -274,7 +274,7 @@ async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, re
 # -- who may judge ----------------------------------------------------------------------------------------------
 
 
-async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_silent(
+async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_idle(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     silent, released = await hold(one, redis, keys, "silent", "released")
@@ -303,7 +303,7 @@ async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     assert (await pending(redis, keys))[released] == before
 
 
-async def test_a_sweeper_that_was_silent_itself_releases_nothing_that_somebody_holds(
+async def test_a_sweeper_that_was_stale_itself_releases_nothing_that_somebody_holds(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")

@@ -145,9 +145,7 @@ async def test_a_worker_killed_around_a_dead_lettering_leaves_one_dead_letter_fo
 
 
 @pytest.mark.parametrize("moment", ["before_release", "after_release"])
-async def test_a_worker_killed_while_it_gives_back_loses_nothing(
-    scene: Scene, env: dict[str, str], moment: str
-) -> None:
+async def test_a_worker_killed_while_it_releases_loses_nothing(scene: Scene, env: dict[str, str], moment: str) -> None:
     scene.api.behave(hang_rate=1.0)
     held = ORDERS[:5]
     await scene.enqueue(*held)

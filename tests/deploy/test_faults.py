@@ -68,7 +68,7 @@ def _in_hand(worker: Container) -> float:
         return 0.0
 
 
-def test_what_a_killed_worker_had_in_hand_is_stored_by_others(
+def test_what_a_killed_worker_had_in_flight_is_stored_by_others(
     docker: Docker, system: Project, busy: Callable[[], Moment]
 ) -> None:
     moment = busy()
@@ -84,7 +84,7 @@ def test_what_a_killed_worker_had_in_hand_is_stored_by_others(
     docker("start", moment.victim.id)
 
 
-def test_a_worker_that_is_stopped_gives_everything_back_in_time(
+def test_a_worker_that_is_stopped_releases_everything_in_time(
     docker: Docker, system: Project, busy: Callable[[], Moment]
 ) -> None:
     moment = busy()

@@ -88,7 +88,7 @@ async def test_a_worker_user_on_each_kind_of_server_is_sound_refused_nothing_and
             assert (await redis.info("memory"))["number_of_cached_scripts"] == 0
 
 
-async def test_a_server_that_is_down_or_silent_hides_nothing_about_the_others(set_up: SetUp) -> None:
+async def test_a_server_that_is_down_or_hangs_hides_nothing_about_the_others(set_up: SetUp) -> None:
     async def say_nothing(reader: StreamReader, _: StreamWriter) -> None:
         await reader.read()
 

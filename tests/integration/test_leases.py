@@ -56,7 +56,7 @@ async def test_an_order_that_takes_ten_leases_is_fetched_once(scene: Scene, conc
     assert_right(await scene.rows(), order_ids)
 
 
-async def test_orders_given_back_are_with_others_within_seconds(scene: Scene) -> None:
+async def test_orders_that_were_released_are_with_others_within_seconds(scene: Scene) -> None:
     scene.api.behave(hang_rate=1.0)
     order_ids = ids(20)
     await scene.enqueue(*order_ids)
@@ -153,7 +153,7 @@ async def test_a_heartbeat_in_time_lets_go_of_nothing(scene: Scene) -> None:
         assert holder.holds(delivery)
 
 
-async def test_while_redis_is_away_a_commit_need_not_wait_for_it(scene: Scene) -> None:
+async def test_while_redis_is_unavailable_a_commit_need_not_wait_for_it(scene: Scene) -> None:
     hand = Hand()
     await scene.enqueue("X")
     async with Deaf.open(scene.redis_url, scene.queue, GROUP, "deaf", BLOCK) as deaf:

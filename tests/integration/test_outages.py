@@ -120,14 +120,14 @@ async def sit_an_outage_out(scene: Scene, door: Door, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", OUTAGES)
-async def test_while_the_api_is_away_it_is_left_in_peace_and_no_order_is_blamed(
+async def test_while_the_api_is_unavailable_it_is_only_probed_and_no_order_is_blamed(
     scene: Scene, door: Door, way: str
 ) -> None:
     await sit_an_outage_out(scene, door, way)
 
 
 @pytest.mark.parametrize("redis_url", [KINDS[-1]], ids=[KINDS[-1].name], indirect=True)  # the newest there is
-async def test_so_it_is_where_what_is_given_back_wakes_those_who_read(scene: Scene, door: Door) -> None:
+async def test_so_it_is_where_what_is_released_wakes_those_who_read(scene: Scene, door: Door) -> None:
     await sit_an_outage_out(scene, door, "500")
 
 
@@ -208,7 +208,7 @@ async def test_an_api_that_hangs_and_goes_on_is_asked_at_the_full_rate_again_wit
         await all_stored_at_the_first_attempt(scene, ids(4_000))
 
 
-async def test_what_hangs_when_the_outage_is_noticed_is_given_back_at_once(scene: Scene) -> None:
+async def test_what_hangs_when_the_outage_is_noticed_is_released_at_once(scene: Scene) -> None:
     scene.api.behave(error_rate=0.6, hang_rate=0.4)
     await scene.enqueue(*ORDERS)
 
@@ -236,7 +236,7 @@ async def test_probes_that_hang_keep_nobody_from_working_when_the_api_is_back(sc
         await all_stored_at_the_first_attempt(scene, ORDERS)
 
 
-async def test_a_stop_while_the_api_is_away_gives_everything_back_within_the_grace_period(
+async def test_a_stop_while_the_api_is_unavailable_releases_everything_within_the_grace_period(
     scene: Scene, door: Door
 ) -> None:
     await scene.enqueue(*ORDERS)
@@ -258,7 +258,7 @@ async def test_a_stop_while_the_api_is_away_gives_everything_back_within_the_gra
         await all_stored_at_the_first_attempt(scene, ORDERS)
 
 
-async def test_an_api_that_throttles_is_asked_for_less_and_is_not_taken_for_away(scene: Scene) -> None:
+async def test_an_api_that_throttles_is_asked_for_less_and_is_not_taken_for_unavailable(scene: Scene) -> None:
     scene.api.behave(latency="0.05", concurrency_limit=8, retry_after=1)
     order_ids = ids(800)
     await scene.enqueue(*order_ids)

@@ -183,7 +183,7 @@ async def test_a_table_that_breaks_while_a_bad_row_is_searched_for_costs_no_inno
     assert_right(await scene.rows(), ORDERS)
 
 
-async def test_held_rows_are_given_back_when_the_worker_stops(scene: Scene, counting: type[Counting]) -> None:
+async def test_held_rows_are_released_when_the_worker_stops(scene: Scene, counting: type[Counting]) -> None:
     await scene.sql(BROKEN["a column that nobody fills"][0])
     await scene.enqueue(*ORDERS)
 

@@ -114,7 +114,7 @@ async def test_a_newcomer_after_an_outage_of_redis_takes_nobody_for_dead_either(
     assert fragile.api.stats().by_id == dict.fromkeys(order_ids, 1)
 
 
-async def test_a_right_that_redis_takes_away_for_a_while_is_no_orders_fault_either(
+async def test_a_right_that_redis_revokes_for_a_while_is_no_orders_fault_either(
     fragile: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def limited(*rules: str) -> None:

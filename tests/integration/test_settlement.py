@@ -248,7 +248,7 @@ async def test_redis_killed_in_mid_run_costs_no_order(fragile: Scene, own_server
     assert_right(await fragile.rows(), ids(400))
 
 
-async def test_an_outage_of_redis_longer_than_what_is_in_hand_is_waited_out(
+async def test_an_outage_of_redis_longer_than_what_is_in_flight_is_waited_out(
     fragile: Scene, own_servers: EmbeddedServers
 ) -> None:
     fragile.api.behave(latency="0.05")

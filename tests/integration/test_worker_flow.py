@@ -162,7 +162,7 @@ async def scene_requests(scene: Scene, count: int) -> bool:
     return scene.api.stats().requests >= count
 
 
-async def test_what_a_dead_worker_held_is_taken_over_when_its_heartbeat_has_ended(scene: Scene) -> None:
+async def test_what_a_dead_worker_held_is_reclaimed_when_its_heartbeat_has_ended(scene: Scene) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ids(30))
     async with scene.worker("dead", claim_idle=3600, concurrency=30):
@@ -209,7 +209,7 @@ async def test_a_worker_that_lost_its_lease_lets_go_and_neither_stores_nor_acks(
         assert sum(slow.metric("ingest_orders_total", outcome=outcome) for outcome in ("stored", "dead")) == 0
 
 
-async def test_the_stop_gives_back_what_is_unfinished_uncounted_and_claimable_at_once(scene: Scene) -> None:
+async def test_the_stop_releases_what_is_unfinished_uncounted_and_claimable_at_once(scene: Scene) -> None:
     scene.api.behave(hang_rate=1.0)
     await scene.enqueue(*ids(20))
 
@@ -228,7 +228,7 @@ async def test_the_stop_gives_back_what_is_unfinished_uncounted_and_claimable_at
     assert_right(await scene.rows(), ids(20))
 
 
-async def test_the_stop_lets_what_is_in_hand_finish_and_leaves_the_group(scene: Scene) -> None:
+async def test_the_stop_lets_what_is_in_flight_finish_and_leaves_the_group(scene: Scene) -> None:
     scene.api.behave(latency="0.4")
     await scene.enqueue(*ids(50))
 

@@ -186,7 +186,7 @@ def test_processes_share_buckets_and_one_that_dies_keeps_nobody_out() -> None:
     assert 2_000 <= sum(at_the_same_time) <= 2_020
 
 
-def test_a_process_that_was_interrupted_does_not_give_tokens_back() -> None:
+def test_a_process_that_was_interrupted_returns_no_tokens() -> None:
     shop = bucket(rate=100, burst=10)
     admitted(shop, [LATE] * 10)
 

@@ -106,7 +106,7 @@ async def test_where_nothing_tells_an_order_that_the_api_has_had_is_asked_for(
 
 
 @pytest.mark.parametrize(("concurrency", "orders"), [(100, 10), (10, 10), (4, 4), (1, 2)])
-async def test_many_failures_together_are_in_doubt_at_once(concurrency: int, orders: int) -> None:
+async def test_many_failures_together_are_evidence_at_once(concurrency: int, orders: int) -> None:
     hand, api = Hand(), answering(BROKEN)
     cells = array("d", [0.0])
     told: list[bool] = []
@@ -223,7 +223,7 @@ async def test_before_anything_was_given_it_counts(fault: Fault, orders: str, bl
     assert api.asked == []
 
 
-async def test_a_failure_that_was_judged_is_no_evidence_later() -> None:
+async def test_a_failure_that_was_classified_is_no_evidence_later() -> None:
     watched = circuit(window=SHORT)
 
     verdicts = [await fault_of(await classifying(watched, f"bad-{n}", BROKEN, time.monotonic())) for n in range(5)]

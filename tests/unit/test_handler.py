@@ -334,7 +334,7 @@ async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault)
         assert await failing == Retry(0.5, 2, fault.retry_reason, str(fault))
 
 
-async def test_while_the_api_is_away_it_is_not_asked() -> None:
+async def test_while_the_api_is_unavailable_it_is_not_asked() -> None:
     circuit, upstream = a_circuit(), Answering(DOCUMENT)
     await open_it(circuit)
 

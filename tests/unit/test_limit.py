@@ -72,7 +72,7 @@ def test_after_ten_times_the_pause_it_grows_by_one_for_each_round() -> None:
     assert 80 <= limited.answers_until(81) <= 82
 
 
-def test_what_was_under_way_together_takes_it_off_once() -> None:
+def test_what_was_in_flight_together_takes_it_off_once() -> None:
     limited = Limited(100)
 
     limited.refuse()

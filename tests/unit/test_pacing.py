@@ -80,7 +80,7 @@ def test_an_answer_makes_the_next_pause_short_again() -> None:
     assert paced.wait() == pytest.approx(1.0)
 
 
-def test_refusals_of_what_was_under_way_together_make_one_pause() -> None:
+def test_refusals_of_what_was_in_flight_together_make_one_pause() -> None:
     hand = Hand()
     paced = pacing(hand)
     refuse(paced, 0.0)

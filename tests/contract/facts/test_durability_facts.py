@@ -93,7 +93,7 @@ async def test_a_group_made_again_at_the_end_skips_what_was_added_meanwhile_and_
 # -- what is left to do at zero replicas --------------------------------------------------------------------------
 
 
-async def test_the_lag_does_not_see_pending_given_back_or_scheduled_work_and_the_monitor_does(
+async def test_the_lag_does_not_see_pending_released_or_scheduled_work_and_the_monitor_does(
     redis: Redis, redis_url: str, queue_name: str
 ) -> None:
     keys = Keys.of(queue_name)

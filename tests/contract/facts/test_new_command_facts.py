@@ -227,7 +227,7 @@ async def test_the_idle_time_of_a_released_entry_begins_in_1970(redis: Redis, qu
     assert idle > 50 * YEAR
 
 
-async def test_stale_entries_come_first_and_fill_the_count_longest_silent_before_the_others(
+async def test_idle_entries_come_first_and_fill_the_count_longest_idle_before_the_others(
     redis: Redis, queue_name: str
 ) -> None:
     first, second, third = await deliver(redis, queue_name, 3)
