@@ -103,7 +103,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     async def dead(count: int) -> bool:
         return len(await scene.dead()) == count
 
-    # A process dies and comes back, then a whole command dies and another takes over: what it held moves twice.
+    # A process dies and comes back, then a whole command dies and another reclaims: what it held moves twice.
     scene.api.behave(hang_rate=1.0)
     await command(place, "enqueue", *stored)
     first = place.workers.start(**settings)
@@ -114,7 +114,7 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     await second.says("process_started", process="worker-0")
     first.ask_group(signal.SIGKILL)
     await second.says("entries_reclaimed", reason="dead_consumer")
-    # Stopped in a hurry, the second gives everything back; the third stores it, retries, and buries.
+    # Stopped in a hurry, the second releases everything; the third stores it, retries, and dead-letters.
     second.ask(signal.SIGTERM)
     assert await second.exit_code() == 0
     assert second.events("stopped", released=30)

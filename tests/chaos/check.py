@@ -44,7 +44,7 @@ class Findings:
         requests: that the API saw.
         answers: of them by status.
         fetched_again: whole orders that the API sent beyond one for each announcement.
-        redeliveries: entries that were taken over, by reason.
+        redeliveries: entries that were reclaimed, by reason.
         events: the workers' log, by event.
         bugs: tracebacks and failed deliveries in the log.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from contract.beating import connect
+from contract.heartbeating import connect
 from redis import DriverInfo
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind

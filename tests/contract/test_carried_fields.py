@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from contract.beating import GROUP, LIFETIME, NOW, beats, falls_silent
+from contract.heartbeating import GROUP, LIFETIME, NOW, heartbeats_end, keep_alive
 from redis.asyncio import Redis
 
 from ingest.domain.dead_letter import Selection
@@ -41,7 +41,7 @@ async def dead_letter_by_hand(one: Consumer, held: Delivery, redis: Redis, queue
 
 
 async def release(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None:
-    await beats(redis, Keys.of(queue), one)
+    await keep_alive(redis, Keys.of(queue), one)
     assert await one.release([held]) == 1
 
 
@@ -49,7 +49,7 @@ async def crash(one: Consumer, held: Delivery, redis: Redis, queue: str) -> None
     """Claimed from a dead consumer, as a suspect is as well."""
     del held
     await one.heartbeat(LIFETIME)
-    await falls_silent(redis, Keys.of(queue), "one")
+    await heartbeats_end(redis, Keys.of(queue), "one")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_unknown_fields_and_newer_versions_are_carried(
 
     await move(one, held, redis, queue_name)
 
-    await beats(redis, keys, two)
+    await keep_alive(redis, keys, two)
     found = await two.claim_abandoned(10)
     again = [*found.released, *found.dead, *await two.read(1, NOW)]
     assert [delivery.order_id for delivery in again] == ["a"]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from contract.beating import GROUP
+from contract.heartbeating import GROUP
 from redis.asyncio import Redis
 
 from ingest.domain.accepted import Accepted

@@ -65,7 +65,7 @@ async def idle_of(redis: Redis, keys: Keys, entry_id: str) -> int:
 
 
 async def age(redis: Redis, keys: Keys, name: str, entry_ids: list[str], seconds: float) -> None:
-    """Let entries look silent for that long, their owner and count as they are."""
+    """Let entries look idle for that long, their owner and count as they are."""
     await redis.xclaim(keys.stream, GROUP, name, 0, entry_ids, idle=int(seconds * 1000), justid=True)
 
 
@@ -644,10 +644,10 @@ async def test_entries_deleted_while_pending_do_no_harm_to_a_sweep(
     await other.read(4, NOW)
     await redis.xdel(keys.stream, entry_ids[0], entry_ids[2])
     await age(redis, keys, "two", [entry_ids[1], entry_ids[3]], LEASE + 1)
-    # A claim would clear the deleted ones: they must look silent without one.
-    silent = await eventually(lambda: _claimable(consumer, 0.0))
+    # A claim would clear the deleted ones: they must look idle without one.
+    idle = await eventually(lambda: _claimable(consumer, 0.0))
 
-    assert sorted(silent) == [entry_ids[1], entry_ids[3]]
+    assert sorted(idle) == [entry_ids[1], entry_ids[3]]
     assert set(await pending(redis, keys)) == {entry_ids[1], entry_ids[3]}
 
 

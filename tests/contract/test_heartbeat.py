@@ -1,22 +1,22 @@
-"""Heartbeats on a real server: who counts as alive, and who may take over what.
+"""Heartbeats on a real server: who counts as alive, and who may reclaim what.
 
-Time passes by moving scores: a heartbeat's end and the moment from which a consumer may judge others are times of the server.
+Time passes by moving scores: a heartbeat's end and the moment from which a consumer may reclaim from others are times of the server.
 """
 
 import asyncio
 
-from contract.beating import (
+from contract.heartbeating import (
     GROUP,
     LEASE,
     LIFETIME,
     age,
-    beats,
     connect,
     counts,
-    falls_silent,
     has_been_heard_long_enough,
+    heartbeats_end,
     hold,
     ids,
+    keep_alive,
     known,
     members,
     pending,
@@ -28,14 +28,14 @@ from redis.asyncio import Redis
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 
-# -- taking over ------------------------------------------------------------------------------------------------
+# -- reclaiming -------------------------------------------------------------------------------------------------
 
 
 async def test_from_a_consumer_with_a_heartbeat_nothing_is_reclaimed(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
 
     assert await claim_dead(two, 10) == []
     assert await claim_idle(two, 10, LEASE) == []
@@ -47,8 +47,8 @@ async def test_from_one_whose_heartbeat_has_ended_all_is_reclaimed_at_once_and_c
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
 
     taken = await claim_dead(two, 10)
 
@@ -64,8 +64,8 @@ async def test_what_many_held_is_reclaimed_in_parts_and_each_entry_once(
 ) -> None:
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(50)))
     await redis.xclaim(keys.stream, GROUP, "three", 0, held[20:], justid=True)
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one", "three")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one", "three")
 
     parts = [ids(await claim_dead(two, 7)) for _ in range(10)]
 
@@ -79,8 +79,8 @@ async def test_of_two_that_reclaim_at_the_same_time_each_entry_goes_to_one(
 ) -> None:
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(200)))
     async with connect(redis_url, queue_name, "three") as three:
-        await beats(redis, keys, one, two, three)
-        await falls_silent(redis, keys, "one")
+        await keep_alive(redis, keys, one, two, three)
+        await heartbeats_end(redis, keys, "one")
 
         parts = await asyncio.gather(*(claim_dead(consumer, 20) for _ in range(10) for consumer in (two, three)))
 
@@ -92,8 +92,8 @@ async def test_a_dead_consumer_is_removed_when_it_holds_nothing_and_not_before(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
 
     await claim_dead(two, 1)
     between = await members(redis, keys), await known(redis, keys)
@@ -111,8 +111,8 @@ async def test_entries_deleted_while_a_dead_consumer_held_them_do_no_harm(
 ) -> None:
     held = await hold(one, redis, keys, *"abcdef")
     await redis.xdel(keys.stream, *held[:4])
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
 
     taken = [entry_id for _ in range(5) for entry_id in ids(await claim_dead(two, 2))]
 
@@ -125,8 +125,8 @@ async def test_what_was_reclaimed_is_lost_to_its_owner_who_learns_it_from_a_rene
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     lost, kept = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
     await claim_dead(two, 1)
 
     heartbeat = await one.heartbeat(LIFETIME)
@@ -136,7 +136,7 @@ async def test_what_was_reclaimed_is_lost_to_its_owner_who_learns_it_from_a_rene
     assert await pending(redis, keys) == {lost: ("two", 2), kept: ("one", 1)}
 
 
-# -- who may judge ----------------------------------------------------------------------------------------------
+# -- who may reclaim ----------------------------------------------------------------------------------------------
 
 
 async def test_a_heartbeat_tells_the_servers_time_and_whether_a_series_begins(
@@ -146,7 +146,7 @@ async def test_a_heartbeat_tells_the_servers_time_and_whether_a_series_begins(
     first = await one.heartbeat(LIFETIME)
     second = await one.heartbeat(LIFETIME)
     after = await server_time(redis)
-    await falls_silent(redis, keys, "one")
+    await heartbeats_end(redis, keys, "one")
     after_a_break = await one.heartbeat(LIFETIME)
 
     assert [heartbeat.is_first for heartbeat in (first, second, after_a_break)] == [True, False, True]
@@ -158,7 +158,7 @@ async def test_a_newcomer_takes_nobody_for_dead_before_it_has_lived_for_a_lifeti
 ) -> None:
     held = await hold(one, redis, keys, "a")
     await one.heartbeat(LIFETIME)
-    await falls_silent(redis, keys, "one")
+    await heartbeats_end(redis, keys, "one")
     await age(redis, keys, "one", held, 10 * LEASE)
     await two.heartbeat(LIFETIME)
     await two.heartbeat(LIFETIME)
@@ -175,8 +175,8 @@ async def test_a_consumer_whose_own_heartbeat_was_stale_counts_nobody_as_dead(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     await hold(one, redis, keys, "a")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one", "two")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one", "two")
 
     assert await claim_dead(two, 10) == []
     await two.heartbeat(LIFETIME)
@@ -188,8 +188,8 @@ async def test_after_an_outage_in_which_all_fell_silent_all_are_heard_again_and_
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
     held_too = await hold(two, redis, keys, "c")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one", "two")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one", "two")
     await age(redis, keys, "one", held, 10 * LEASE)
 
     async with connect(redis_url, queue_name, "newcomer") as newcomer:
@@ -211,7 +211,7 @@ async def test_one_without_any_heartbeat_takes_only_what_is_idle(
 ) -> None:
     fresh, old = await hold(one, redis, keys, "a", "b")
     await age(redis, keys, "one", [old], LEASE + 1)
-    await falls_silent(redis, keys, "one")
+    await heartbeats_end(redis, keys, "one")
 
     assert await claim_dead(two, 10) == []
     assert ids(await claim_idle(two, 10, LEASE)) == [old]
@@ -222,7 +222,7 @@ async def test_one_with_a_heartbeat_still_loses_what_it_has_forgotten_to_renew(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     renewed, forgotten = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     await age(redis, keys, "one", [renewed, forgotten], LEASE + 1)
     await one.renew(refs(keys, [renewed]))
 

@@ -4,7 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from beating import LEASE, LIFETIME, NOW, beats, connect, falls_silent, has_been_heard_long_enough, ids
+from contract.heartbeating import (
+    LEASE,
+    LIFETIME,
+    NOW,
+    connect,
+    has_been_heard_long_enough,
+    heartbeats_end,
+    ids,
+    keep_alive,
+)
 from redelivery import claim_dead, claim_idle, sweep
 from redis.asyncio import Redis
 from support import eventually
@@ -333,8 +342,8 @@ async def test_a_dead_consumers_entries_of_both_lanes_are_claimed_and_it_is_remo
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = {delivery.entry for delivery in await read_one_of_each(two, redis, keys)}
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "two")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "two")
 
     taken = await claim_dead(one, 1)
     assert len(taken) == 1
@@ -357,7 +366,7 @@ async def test_a_consumer_that_holds_an_entry_in_one_lane_only_is_not_removed(
     assert await one.remove_stale(0.0) == 0
     assert await two.leave() == 1
 
-    await beats(redis, keys, one)
+    await keep_alive(redis, keys, one)
     assert [delivery.entry for delivery in await claim_dead(one, 10)] == [held]
 
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from contract.beating import GROUP, NOW
+from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
-from contract.beating import GROUP, NOW, connect
+from contract.heartbeating import GROUP, NOW, connect
 from redelivery import sweep
 from redis.asyncio import Redis
 from servers.kinds import Kind

@@ -1,17 +1,17 @@
-"""Giving back and leaving on a real server: others may take what is left at once, and no delivery is counted that did not happen."""
+"""Releasing and leaving on a real server: others may take what is left at once, and no delivery is counted that did not happen."""
 
 import pytest
-from contract.beating import (
+from contract.heartbeating import (
     EVER,
     GROUP,
     LIFETIME,
     NOW,
-    beats,
     counts,
-    falls_silent,
     has_been_heard_long_enough,
+    heartbeats_end,
     hold,
     ids,
+    keep_alive,
     known,
     members,
     pending,
@@ -24,11 +24,11 @@ from ingest.domain.delivery import DeadReason, Delivery
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
 
-# -- giving back ------------------------------------------------------------------------------------------------
+# -- releasing -------------------------------------------------------------------------------------------------
 
 
 async def claimed_by_whatever_means(consumer: Consumer) -> list[Delivery]:
-    """What a worker would take in on its next round, without waiting for anybody's silence."""
+    """What a worker would take in on its next round, without waiting for anybody to become stale."""
     await sweep(consumer, EVER / 1000)
     found = await consumer.claim_abandoned(10)
     return [*found.released, *found.dead, *await consumer.read(10, NOW)]
@@ -39,7 +39,7 @@ async def test_what_was_released_anybody_may_take_at_once_and_it_was_never_deliv
     one: Consumer, two: Consumer, redis: Redis, keys: Keys, since: str
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one)
+    await keep_alive(redis, keys, one)
     await two.heartbeat(LIFETIME)
     if since == "long since":
         await has_been_heard_long_enough(redis, keys, "two")
@@ -65,7 +65,7 @@ async def test_large_documents_are_released_a_few_megabytes_at_a_time(one: Consu
 
 async def test_the_one_that_gave_it_back_may_take_it_again(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
-    await beats(redis, keys, one)
+    await keep_alive(redis, keys, one)
     await one.release(await as_read(redis, keys, held))
 
     assert ids(await claimed_by_whatever_means(one)) == held
@@ -110,8 +110,8 @@ async def test_what_others_have_taken_cannot_be_released(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
     await claim_dead(two, 10)
 
     assert await one.release(await as_read(redis, keys, held)) == 0
@@ -141,7 +141,7 @@ async def test_what_is_released_after_somebody_deleted_its_entry_waits_in_the_re
 
 async def test_who_leaves_with_empty_hands_is_forgotten(one: Consumer, redis: Redis, keys: Keys) -> None:
     held = await hold(one, redis, keys, "a")
-    await beats(redis, keys, one)
+    await keep_alive(redis, keys, one)
     await one.ack(refs(keys, held))
 
     assert await one.leave() == 0
@@ -153,10 +153,10 @@ async def test_from_who_leaves_holding_something_all_is_reclaimed_at_once(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b", "c")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     await one.release(await as_read(redis, keys, held[:1]))
 
-    assert await one.leave() == 2, "what was given back is held no more"
+    assert await one.leave() == 2, "what was released is held no more"
 
     taken = [delivery for _ in range(2) for delivery in await claimed_by_whatever_means(two)]
     assert sorted((delivery.entry.id, delivery.count) for delivery in taken) == [
@@ -169,7 +169,7 @@ async def test_from_who_leaves_holding_something_all_is_reclaimed_at_once(
 
 
 async def test_who_has_left_may_come_again(one: Consumer, redis: Redis, keys: Keys) -> None:
-    await beats(redis, keys, one)
+    await keep_alive(redis, keys, one)
     await one.leave()
 
     assert (await one.heartbeat(LIFETIME)).is_first
@@ -180,10 +180,10 @@ async def test_only_consumers_that_never_had_a_heartbeat_are_removed_for_being_s
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     for name in ("dead", "stranger"):
         await redis.xgroup_createconsumer(keys.stream, GROUP, name)
-    await falls_silent(redis, keys, "dead")
+    await heartbeats_end(redis, keys, "dead")
     await redis.xclaim(keys.stream, GROUP, "forgetful", 0, held, justid=True)
 
     assert await two.remove_stale(-1.0) == 1

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from contract.beating import GROUP, NOW
+from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 from support import eventually
 

@@ -3,18 +3,18 @@
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from contract.beating import (
+from contract.heartbeating import (
     GROUP,
     LEASE,
     LIFETIME,
     NOW,
     age,
-    beats,
     counts,
-    falls_silent,
     has_been_heard_long_enough,
+    heartbeats_end,
     hold,
     ids,
+    keep_alive,
     pending,
 )
 from redelivery import MOST, as_read, claim_idle, delivered, refs, sweep
@@ -40,7 +40,7 @@ async def test_what_a_removed_consumer_held_is_put_back_and_never_trimmed(
     if is_shared:
         await redis.xgroup_create(keys.stream, "audit", id="$")
     held = await hold(one, redis, keys, *(f"order-{number}" for number in range(80)))
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     if is_shared:
         await redis.xreadgroup("audit", "auditor", {keys.stream: ">"}, noack=True)
 
@@ -271,30 +271,30 @@ async def test_a_group_that_was_made_again_has_settled_nothing(one: Consumer, re
     assert ids(await one.read(10, NOW)) == held
 
 
-# -- who may judge ----------------------------------------------------------------------------------------------
+# -- who may reclaim ----------------------------------------------------------------------------------------------
 
 
 async def test_a_read_claims_nothing_that_somebody_holds_however_long_it_was_idle(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    silent, released = await hold(one, redis, keys, "silent", "released")
-    await beats(redis, keys, one, two)
-    await falls_silent(redis, keys, "one")
-    await age(redis, keys, "one", [silent], 365 * 24 * 3600.0)
+    idle, released = await hold(one, redis, keys, "idle", "released")
+    await keep_alive(redis, keys, one, two)
+    await heartbeats_end(redis, keys, "one")
+    await age(redis, keys, "one", [idle], 365 * 24 * 3600.0)
     await one.release(await as_read(redis, keys, [released]))
 
     taken = await two.read(10, NOW) + (await two.claim_abandoned(0)).released
 
-    assert silent not in ids(taken)
-    assert (await pending(redis, keys))[silent] == ("one", 1)
+    assert idle not in ids(taken)
+    assert (await pending(redis, keys))[idle] == ("one", 1)
 
 
 async def test_what_is_released_already_the_sweep_neither_counts_nor_moves(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
-    silent, released, silent_too = await hold(one, redis, keys, "a", "b", "c")
+    idle, released, idle_too = await hold(one, redis, keys, "a", "b", "c")
     await one.release(await as_read(redis, keys, [released]))
-    await age(redis, keys, "one", [silent, silent_too], 2 * LEASE)
+    await age(redis, keys, "one", [idle, idle_too], 2 * LEASE)
     before = (await pending(redis, keys))[released]
 
     found = [(await two.sweep(LEASE)).released for _ in range(2)]
@@ -307,17 +307,17 @@ async def test_a_sweeper_that_was_stale_itself_releases_nothing_that_somebody_ho
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     await age(redis, keys, "one", held, LEASE + 1)
-    await falls_silent(redis, keys, "two")
+    await heartbeats_end(redis, keys, "two")
 
-    silent = await claim_idle(two, 10, LEASE)
+    idle = await claim_idle(two, 10, LEASE)
     await two.heartbeat(LIFETIME)
     new = await claim_idle(two, 10, LEASE)
     await has_been_heard_long_enough(redis, keys, "two")
     old = await claim_idle(two, 10, LEASE)
 
-    assert (silent, new, ids(old)) == ([], [], held)
+    assert (idle, new, ids(old)) == ([], [], held)
 
 
 async def test_what_was_released_without_a_note_is_found_by_the_sweep(
@@ -401,7 +401,7 @@ async def test_a_clock_that_went_back_delays_no_retry_and_hides_no_death(
     one: Consumer, two: Consumer, redis: Redis, keys: Keys
 ) -> None:
     held = await hold(one, redis, keys, "a", "b")
-    await beats(redis, keys, one, two)
+    await keep_alive(redis, keys, one, two)
     await redis.hset(keys.clock, "latest", int(((await one.heartbeat(LIFETIME)).now + 3600) * 1000))
     (later,) = delivered(keys, held[:1], "a")
     ahead = (await two.heartbeat(7200)).now

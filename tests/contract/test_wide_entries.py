@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from contract.beating import NOW
+from contract.heartbeating import NOW
 from redis.asyncio import Redis
 
 from ingest.domain.dead_letter import Selection

@@ -64,16 +64,16 @@ async def everything_left(scene: Scene) -> list[str]:
         # Its successor of the same name, or another worker.
         # More was read of the two lanes than there are slots.
         ("before_release", "victim"),
-        ("before_release", "stranger"),
-        ("after_release", "stranger"),
+        ("before_release", "another"),
+        ("after_release", "another"),
         ("after_read", "victim"),
-        ("before_fetch", "stranger"),
+        ("before_fetch", "another"),
         ("after_fetch", "victim"),
         ("before_commit", "victim"),
         ("during_commit", "victim"),
         ("after_commit", "victim"),
-        ("after_commit", "stranger"),
-        ("after_ack", "stranger"),
+        ("after_commit", "another"),
+        ("after_ack", "another"),
     ],
 )
 async def test_a_worker_killed_on_the_way_to_the_ack_loses_no_order_and_stores_none_twice(
@@ -155,7 +155,7 @@ async def test_a_worker_killed_while_it_releases_loses_nothing(scene: Scene, env
     assert await everything_left(scene) == sorted(held)
     assert {entry.deliveries for entry in await scene.pending()} == {1 if moment == "before_release" else 0}
     scene.api.behave(hang_rate=0.0)
-    async with scene.worker("stranger", claim_idle=1):
+    async with scene.worker("another", claim_idle=1):
         await scene.finished()
     assert_right(await scene.rows(), held)
 
@@ -167,7 +167,7 @@ async def test_an_heir_killed_as_soon_as_it_has_inherited_passes_all_on(
     await scene.enqueue(*ORDERS)
     await kill_a_victim(scene, env, "before_fetch")
 
-    # Not silent for long enough to be released: what the dead one held is to be found by its heartbeat.
+    # Not idle for long enough to be released: what the dead one held is to be found by its heartbeat.
     heir = "victim" if moment == "after_claim_own" else "second victim"
     await kill_a_victim(scene, env, moment, heir, claim_idle=3600)
 

@@ -1,4 +1,4 @@
-"""A worker is frozen for longer than its heartbeat lasts, others take over what it held, and it thaws: it does no harm."""
+"""A worker is frozen for longer than its heartbeat lasts, others reclaim what it held, and it thaws: it does no harm."""
 
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator

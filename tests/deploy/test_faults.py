@@ -54,14 +54,14 @@ def busy(system: Project) -> Iterator[Callable[[], Moment]]:
         done = system.ingest("enqueue", "--quiet", "-", stdin="\n".join(announced))
         assert done.code == 0, done.err
         victim = workers[-1]
-        wait_for("a worker has orders in hand", lambda: _in_hand(victim), within=20)
-        return Moment(announced, victim, _in_hand(victim))
+        wait_for("a worker has orders in flight", lambda: _in_flight(victim), within=20)
+        return Moment(announced, victim, _in_flight(victim))
 
     yield brought_about
     system.set_upstream(latency=_USUAL)
 
 
-def _in_hand(worker: Container) -> float:
+def _in_flight(worker: Container) -> float:
     try:
         return worker.metric("ingest_in_flight")
     except URLError:  # it starts
@@ -77,7 +77,7 @@ def test_what_a_killed_worker_had_in_flight_is_stored_by_others(
     system.set_upstream(latency=_USUAL)
     took = system.wait_until_stored(moment.announced, within=_RECOVERED)
 
-    say(f"a worker was killed with {moment.held:.0f} of {_BATCH} orders in hand; all were stored {took:.1f} s later")
+    say(f"a worker was killed with {moment.held:.0f} of {_BATCH} orders in flight; all were stored {took:.1f} s later")
     workers = system.containers("worker")
     assert sum(worker.metric("ingest_redeliveries_total", reason="dead_consumer") for worker in workers) > 0
     assert moment.victim.state["ExitCode"] == 128 + signal.SIGKILL
@@ -89,7 +89,7 @@ def test_a_worker_that_is_stopped_releases_everything_in_time(
 ) -> None:
     moment = busy()
 
-    with saying(f"a worker was stopped with {moment.held:.0f} orders in hand"):
+    with saying(f"a worker was stopped with {moment.held:.0f} orders in flight"):
         docker("stop", "--time", "40", moment.victim.id)
     system.set_upstream(latency=_USUAL)
     took = system.wait_until_stored(moment.announced, within=_RECOVERED)
@@ -109,7 +109,7 @@ def test_a_worker_that_crashes_is_started_again_and_goes_on(system: Project, bus
     took = system.wait_until_stored(moment.announced, within=_RECOVERED)
 
     say(
-        f"a worker crashed with {moment.held:.0f} orders in hand, and was started again; all were stored {took:.1f} s later"
+        f"a worker crashed with {moment.held:.0f} orders in flight, and was started again; all were stored {took:.1f} s later"
     )
 
 

@@ -59,7 +59,7 @@ class MemoryGroup:
         has_others: whether there is another group.
         moved: entries that were moved, each with its order, as replies may be lost.
         heard_until: when each consumer's heartbeat ends.
-        heard_since: from when on each consumer may judge the silence of others.
+        heard_since: from when on each consumer may reclaim from others.
         seen: when each member of the group has called last.
         leader: who does the maintenance, and until when.
         results: order and outcome of what other programs are told.
@@ -178,7 +178,7 @@ class MemoryGroup:
         self.moved.add((delivery.entry, delivery.order_id))
 
     def may_judge(self, name: str) -> bool:
-        """Whether a consumer has been heard for long enough to take the silence of others for death."""
+        """Whether a consumer has been heard for long enough to take others that are stale for dead."""
         now = self.clock()
         return name in self.heard_since and self.heard_since[name] <= now < self.heard_until.get(name, 0.0)
 

@@ -42,10 +42,10 @@ async def test_an_order_that_takes_ten_leases_is_fetched_once(scene: Scene, conc
     lease = {"claim_idle": 1, "heartbeat_ttl": 3.0}
     async with scene.worker("slow", concurrency=concurrency, **lease) as slow:
 
-        async def under_way() -> bool:
+        async def in_flight() -> bool:
             return scene.api.stats().requests == len(order_ids)
 
-        await eventually(under_way)
+        await eventually(in_flight)
         async with scene.worker("eager", **lease) as eager, scene.worker("eager too", **lease) as eager_too:
             await scene.finished(within=30)
 
@@ -109,7 +109,7 @@ class Deaf(Consumer):
 
 
 async def is_taken_over_from(scene: Scene, name: str, heir: Consumer) -> None:
-    """Let a heartbeat have ended, and another consumer take over all it was for."""
+    """Let a heartbeat have ended, and another consumer reclaim all it was for."""
     await heir.heartbeat(LIFETIME)
     await scene.redis.zadd(scene.keys.standing, {heir.name: 0})
     await scene.redis.zadd(scene.keys.alive, {name: 1})

@@ -151,7 +151,7 @@ async def test_an_outage_in_full_flight_dead_letters_nothing_and_loses_nothing(
     assert await scene.dead() == []
     rows = await scene.rows()
     assert_right(rows, ORDERS)
-    # Where nobody listens any more, what was under way is cut off, some of it before an answer to what was asked for later.
+    # Where nobody listens any more, what was in flight is cut off, some of it before an answer to what was asked for later.
     assert [row["attempts"] for row in rows.values()].count(1) >= (280 if way == "refused" else len(ORDERS))
 
 
@@ -343,13 +343,13 @@ async def test_a_quarantined_order_that_waits_when_the_outage_begins_stops_nobod
     async with scene.consumer("gone") as gone:
         await scene.enqueue("quarantined")
         (delivery,) = await gone.read(1, 1.0)
-        # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
+        # Handed over so often that it may have killed those who held it; and released, so that anybody may take it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
     scene.api.behave(latency="3", error_rate=1.0)
     await scene.enqueue(*ids(15))
 
     async with scene.worker(claim_idle=1) as worker:
-        # It looks for what others abandoned when its first heartbeat has lasted for a lifetime: the orders are under way then.
+        # It looks for what others abandoned when its first heartbeat has lasted for a lifetime: the orders are in flight then.
         await until(lambda: worker.metric("ingest_redeliveries_total", reason="idle") == 1)
         await until(lambda: worker.metric("ingest_in_flight") == 16)
         await until(lambda: is_open(worker))

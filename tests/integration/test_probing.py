@@ -32,7 +32,7 @@ class FickleApi:
 
     status_of: Callable[[str], int] = lambda _: 200
     asked: Counter[str] = field(default_factory=Counter)
-    under_way: set[str] = field(default_factory=set)
+    in_flight: set[str] = field(default_factory=set)
     with_others: dict[str, set[str]] = field(default_factory=dict)
     slow: "set[str]" = field(default_factory=set)
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,14 +41,14 @@ class FickleApi:
     async def answer(self, request: web.Request) -> web.Response:
         order_id = request.match_info["order_id"]
         self.asked[order_id] += 1
-        self.with_others[order_id] = set(self.under_way)
-        self.under_way.add(order_id)
+        self.with_others[order_id] = set(self.in_flight)
+        self.in_flight.add(order_id)
         try:
             if order_id in self.slow:
                 await self.go_on.wait()
             status = self.status_of(order_id)
         finally:
-            self.under_way.discard(order_id)
+            self.in_flight.discard(order_id)
         if status != 200:
             return web.Response(status=status)
         return web.Response(body=document(order_id), content_type="application/json")
@@ -176,7 +176,7 @@ async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Sc
     async with scene.consumer("gone") as gone:
         await scene.enqueue("quarantined")
         (delivery,) = await gone.read(1, 1.0)
-        # Handed over so often that it may have killed those who held it; and given back, so that anybody may take it.
+        # Handed over so often that it may have killed those who held it; and released, so that anybody may take it.
         await scene.redis.xclaim(scene.keys.stream, GROUP, "gone", 0, [delivery.entry.id], retrycount=6, justid=True)
     others = ids(10)
     api.slow = set(others)
@@ -184,7 +184,7 @@ async def test_an_isolated_entry_waits_until_nothing_else_is_in_flight(scene: Sc
 
     with capture_logs() as logs:
         async with scene.worker(upstream_url=api.url, claim_idle=1, max_deliveries=20) as worker:
-            await until(lambda: api.under_way == set(others))
+            await until(lambda: api.in_flight == set(others))
             # It is taken while the others are in flight.
             await until(lambda: any(entry["event"] == "entry_isolated" for entry in logs))
             await until(lambda: worker.metric("ingest_in_flight") == 11)

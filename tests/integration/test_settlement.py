@@ -276,10 +276,10 @@ async def test_a_stream_that_was_deleted_is_made_again_and_the_work_goes_on(scen
 
     async with scene.worker():
 
-        async def in_hand() -> bool:
+        async def are_in_flight() -> bool:
             return scene.api.stats().requests == 10
 
-        await eventually(in_hand)
+        await eventually(are_in_flight)
         await scene.redis.delete(scene.keys.stream)
         await scene.enqueue(*ids(10, "later"))
         await scene.stored_at_least(20)

@@ -68,7 +68,7 @@ async def test_one_refusal_with_a_time_to_wait_stops_the_whole_process_for_that_
 
     after = [at for at in asked if at > refused_at + 0.5]
     assert min(after) >= refused_at + 3, "nobody asks while the API wants to be left alone"
-    assert any(refused_at < at < refused_at + 1 for at in ended), "what was under way may end"
+    assert any(refused_at < at < refused_at + 1 for at in ended), "what was in flight may end"
     assert len(after) > 100
     rows = await scene.rows()
     assert_right(rows, ids(200))
@@ -84,7 +84,7 @@ async def test_told_to_wait_for_no_time_at_all_it_asks_ever_less_often_and_dead_
         await eventually(lambda: _asked(scene, 20))
         await throughout(8.0, lambda: asyncio.sleep(0))
 
-        # Those that were under way together, and a handful of single ones.
+        # Those that were in flight together, and a handful of single ones.
         assert scene.api.stats().requests <= 35
         assert worker.metric("ingest_orders_total", outcome="dead") == 0
         scene.api.behave(error_rate=0.0)

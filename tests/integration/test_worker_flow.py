@@ -122,7 +122,7 @@ async def test_a_slow_order_stays_with_its_worker_while_that_lives(scene: Scene)
     scene.api.behave(latency="3.5")
     await scene.enqueue(*ids(3))
 
-    # With its slots full the first one looks for nothing to take over, not even its own.
+    # With its slots full the first one looks for nothing to reclaim, not even its own.
     async with scene.worker("first", claim_idle=1, concurrency=3) as first:
         await eventually(lambda: scene_requests(scene, 3))
         async with scene.worker("second", claim_idle=1) as second:

@@ -1,4 +1,4 @@
-"""How entries change hands: by heartbeats and renewals, by the sweep, and by taking over from the dead and the silent."""
+"""How entries change hands: by heartbeats and renewals, by the sweep, and by reclaiming from the dead and the stale."""
 
 from hypothesis import strategies as st
 from model.look import LEASE, Hand, Idle, Look, lane_of, name_of, refs
@@ -15,17 +15,17 @@ _PAGES = (2, 3, 5, 100)
 class Claims(Machine):
     """Who may take what from whom."""
 
-    @step(2, lambda self: set(self.awake()) - self.beating, pick=PICK, lost=LOST)
-    def beat(self, *, pick: int, lost: bool) -> None:
-        name = one_of(sorted(set(self.awake()) - self.beating), pick)
+    @step(2, lambda self: set(self.awake()) - self.live, pick=PICK, lost=LOST)
+    def renew_heartbeat(self, *, pick: int, lost: bool) -> None:
+        name = one_of(sorted(set(self.awake()) - self.live), pick)
         consumer = self.members[name].consumer
 
         assert self.heartbeat(name, consumer), "it learns that others may have taken it for dead"
         assert not lost or not self.heartbeat(name, consumer)
 
-    @step(2, lambda self: self.beating - self.standing, pick=PICK)
+    @step(2, lambda self: self.live - self.standing, pick=PICK)
     def keep_beating_for_a_lifetime(self, *, pick: int) -> None:
-        name = one_of(sorted(self.beating - self.standing), pick)
+        name = one_of(sorted(self.live - self.standing), pick)
 
         assert not self.heartbeat(name, self.members[name].consumer), "nobody has taken it for dead"
         self.mature(name)
@@ -35,9 +35,9 @@ class Claims(Machine):
         """It dies; who is heard next leads, and its sweep goes on where the other's ended."""
         leader = self.leader
         assert leader is not None
-        self.silence(leader)
+        self.become_stale(leader)
         self.members[leader] = self.newcomer(leader)
-        heirs = sorted(self.beating & set(self.awake()))
+        heirs = sorted(self.live & set(self.awake()))
         if heirs:
             assert not self.heartbeat(one_of(heirs, pick), self.members[one_of(heirs, pick)].consumer)
 
@@ -84,19 +84,19 @@ class Claims(Machine):
 
     @step(5, lambda self: self.standing and self.holders(), pick=PICK, heir=PICK)
     def be_taken_for_dead(self, *, pick: int, heir: int) -> None:
-        """Its heartbeat ends and another takes over; it goes on and believes to hold what the other has."""
-        self.silence(one_of(self.holders(), pick))
+        """Its heartbeat ends and another reclaims; it goes on and believes to hold what the other has."""
+        self.become_stale(one_of(self.holders(), pick))
         self.all_is_where_it_should_be()
         heirs = [name for name in self.awake() if name in self.standing]
         if heirs:
             self.take_over(one_of(heirs, heir), _ALL, lost=False)
 
     def abandoned_now(self) -> object:
-        return self.look.alive - self.beating or self.look.released
+        return self.look.alive - self.live or self.look.released
 
     def take_over(self, name: str, count: int, *, lost: bool) -> None:
         released = self.released()
-        dead = self.look.alive - self.beating if name in self.standing else set()
+        dead = self.look.alive - self.live if name in self.standing else set()
         orphaned = {entry_id for entry_id, hand in self.pending.items() if hand.owner in dead}
         listed = len(self.look.released)
         found = self.run(self.members[name].consumer.claim_abandoned(count))
@@ -118,7 +118,7 @@ class Claims(Machine):
         """One page of it, by any member at any time: who leads may have changed twice since the last."""
         self.sweep_a_page(one_of(self.awake(), pick), page)
 
-    @step(1, lambda self: self.lost or self.silent(), pick=PICK, page=st.sampled_from(_PAGES))
+    @step(1, lambda self: self.lost or self.stale(), pick=PICK, page=st.sampled_from(_PAGES))
     def sweep_all(self, *, pick: int, page: int) -> None:
         """What a sweep finds that is made from its beginning to its end."""
         self.sweep_whole(one_of(self.awake(), pick), page)
@@ -138,7 +138,7 @@ class Claims(Machine):
     def sweep_a_page(self, name: str, page: int) -> bool:
         before = self.look
         if not before.is_sweep_begun:
-            self.missed = {*self.lost, *self.silent()}
+            self.missed = {*self.lost, *self.stale()}
         may_release = name in self.standing or name not in before.alive
         if not may_release:
             self.missed &= self.lost
@@ -151,17 +151,17 @@ class Claims(Machine):
         back = {name_of(EntryRef(stream.decode(), entry_id.decode())) for stream, entry_id in restored}
         assert back <= self.lost, "only what has left the pending list without an ack is put back"
         for entry_id in back:
-            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.GIVEN_BACK)
+            self.pending[entry_id] = Hand(self.owner_of_released(name), 0, Idle.RELEASED)
         self.lost -= back
         if is_complete:
-            assert not self.missed & (self.lost | self.silent()), "what was lost or silent is found, wherever it is"
+            assert not self.missed & (self.lost | self.stale()), "what was lost or stale is found, wherever it is"
             self.missed = set()
         return bool(is_complete)
 
     def check_released(self, before: Look, after: Look, name: str, count: int, *, may_release: bool) -> None:
-        released = {entry_id for entry_id in self.silent() if after.pending[entry_id].idle is Idle.GIVEN_BACK}
+        released = {entry_id for entry_id in self.stale() if after.pending[entry_id].idle is Idle.RELEASED}
         assert len(released) == count
         assert may_release or not released, "who has a heartbeat and no standing takes nothing from anybody"
         for entry_id in released:
             count = before.pending[entry_id].count
-            self.pending[entry_id] = Hand(self.owner_of_released(name), count, Idle.GIVEN_BACK)
+            self.pending[entry_id] = Hand(self.owner_of_released(name), count, Idle.RELEASED)

@@ -15,7 +15,7 @@ from ingest.queue.keys import Keys
 GROUP = "ingest"
 AUDIT = "audit"
 LEASE = 3600.0
-# Nothing is silent for so long but what was given back: that counts as silent since 1970, or is nobody's.
+# Nothing is idle for that long but what was released: that counts as idle since 1970, or is nobody's.
 _YEARS = 10**11
 
 _SCRIPT = """
@@ -89,8 +89,8 @@ class Idle(StrEnum):
     """How long nobody was heard of an entry."""
 
     FRESH = "fresh"
-    SILENT = "silent"
-    GIVEN_BACK = "given back"
+    STALE = "stale"
+    RELEASED = "released"
 
 
 @dataclass(frozen=True)
@@ -308,5 +308,5 @@ def _unpadded(name: str) -> str:
 
 def _idle(milliseconds: int) -> Idle:
     if milliseconds < 0 or milliseconds > _YEARS:
-        return Idle.GIVEN_BACK
-    return Idle.SILENT if milliseconds >= LEASE * 1000 else Idle.FRESH
+        return Idle.RELEASED
+    return Idle.STALE if milliseconds >= LEASE * 1000 else Idle.FRESH

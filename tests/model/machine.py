@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
         lost: what was handed out, and has left the pending list without an ack.
         settled: what is noted as finished and kept for the auditor.
         moved: which entries of which orders were moved, and can be told from lost ones.
-        beating: who has a heartbeat.
+        live: who has a heartbeat.
         standing: whose heartbeat has been kept for its lifetime.
         leader: who leads the group's maintenance.
         unread: what the auditor, a group of its own, has not read; None while there is none.
@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
         torn: what a refused move has left without fields or without a time.
         newest: the last entry that was added to each lane.
         gone_groups: lanes whose group an operator has removed.
-        missed: what the sweep that goes on has to find: what was lost, or silent, when it began.
+        missed: what the sweep that goes on has to find: what was lost, or stale, when it began.
     """
 
     world: World
@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
         self.lost: set[str] = set()
         self.settled: set[str] = set()
         self.moved: set[tuple[str, str]] = set()
-        self.beating: set[str] = set()
+        self.live: set[str] = set()
         self.standing: set[str] = set()
         self.leader: str | None = None
         self.unread: list[str] | None = None
@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
                 self.gone_groups.discard(lane)
                 self.settled = {entry_id for entry_id in self.settled if lane_of(entry_id) != lane}
         self.forget_what_was_cleared(look)
-        self.missed &= self.lost | self.silent()
+        self.missed &= self.lost | self.stale()
         assert look.torn <= self.torn, "what waits has its fields and its time"
         found = look.tokens()
         differs = f"not there: {dict(self.here - found)}; there too often: {dict(found - self.here)}"
@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
         assert heartbeat.leads == (self.leader in {None, name}), "who leads does so until it is no longer heard"
         if heartbeat.leads:
             self.leader = name
-        self.beating.add(name)
+        self.live.add(name)
         return heartbeat.is_first
 
     def finish(self, entry_id: str) -> None:
@@ -289,10 +289,10 @@ class Machine(RuleBasedStateMachine):
             elif entry_id not in self.settled:
                 self.lost.add(entry_id)
 
-    def silence(self, name: str) -> None:
+    def become_stale(self, name: str) -> None:
         """Nothing is heard of a name for longer than a heartbeat lives and a lease lasts."""
         redis = self.world.redis
-        self.beating.discard(name)
+        self.live.discard(name)
         self.standing.discard(name)
         self.run(redis.zadd(self.keys.alive, {name: 0}, xx=True))
         if self.leader == name:
@@ -302,7 +302,7 @@ class Machine(RuleBasedStateMachine):
         for stream, ids in by_stream(self.keys, held):
             self.run(redis.xclaim(stream, GROUP, name, 0, ids, idle=int(LEASE * 2000), justid=True))
         for entry_id in held:
-            self.pending[entry_id] = replace(self.pending[entry_id], idle=Idle.SILENT)
+            self.pending[entry_id] = replace(self.pending[entry_id], idle=Idle.STALE)
 
     def mature(self, name: str) -> None:
         """A heartbeat has been kept for its lifetime."""
@@ -334,7 +334,7 @@ class Machine(RuleBasedStateMachine):
         return [name for name in self.awake() if self.under(name) - self.members[name].held.keys()]
 
     def under(self, name: str) -> set[str]:
-        """What is pending under a name: what it owns, and what it has given back and nobody has taken yet."""
+        """What is pending under a name: what it owns, and what it has released and nobody has taken yet."""
         return {entry_id for entry_id, hand in self.pending.items() if hand.owner == name}
 
     def owned_by(self, name: str) -> set[str]:
@@ -344,13 +344,13 @@ class Machine(RuleBasedStateMachine):
         return {entry_id for entry_id, hand in self.pending.items() if hand.idle is not Idle.FRESH}
 
     def released(self) -> set[str]:
-        return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.GIVEN_BACK}
+        return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.RELEASED}
 
     def owner_of_released(self, name: str) -> str:
         return "" if self.world.capabilities.releases else name
 
-    def silent(self) -> set[str]:
-        return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.SILENT}
+    def stale(self) -> set[str]:
+        return {entry_id for entry_id, hand in self.pending.items() if hand.idle is Idle.STALE}
 
     def needed_by_the_auditor(self) -> set[str]:
         return {*(self.unread or ()), *self.unacked} - self.erased

@@ -11,7 +11,7 @@ from model.steps import WHICH, step
 
 # What Redis holds, as the model knows it: a failover takes all of it back to what the replica had.
 _IN_REDIS = (
-    "here", "pending", "deleted", "lost", "settled", "moved", "beating", "standing", "leader", "unread", "unacked", "erased",
+    "here", "pending", "deleted", "lost", "settled", "moved", "live", "standing", "leader", "unread", "unacked", "erased",
     "torn", "newest", "gone_groups",
 )  # fmt: skip
 

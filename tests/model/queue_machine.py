@@ -1,4 +1,4 @@
-"""Work, claims, trouble, strangers and operators in any order; and after it, the heir, who can still finish everything."""
+"""Work, claims, trouble, foreign programs and operators in any order; and after it, the heir, who can still finish everything."""
 
 import sys
 from collections import Counter
@@ -42,9 +42,9 @@ class QueueMachine(Work, Claims, Operators):
             self.everything_can_still_be_finished()
 
     def everything_can_still_be_finished(self) -> None:
-        """All others have fallen silent; one comes who keeps beating."""
+        """The heartbeats of all others have ended; one comes who keeps its own."""
         for name in self.members:
-            self.silence(name)
+            self.become_stale(name)
         self.members = {_HEIR: self.newcomer(_HEIR)}
         for step in (self.get_going, self.bring_back, self.inherit, self.take_in, self.settle, self.clean_up):
             step()
@@ -55,7 +55,7 @@ class QueueMachine(Work, Claims, Operators):
         assert self.here == Counter(self.look.dead.values()), "all is stored or dead-lettered"
 
     def get_going(self) -> None:
-        self.beat(pick=0, lost=False)
+        self.renew_heartbeat(pick=0, lost=False)
         assert self.leader == _HEIR
         self.mature(_HEIR)
         self.run(self.members[_HEIR].consumer.ensure_group())

@@ -53,13 +53,13 @@ class Trouble(Machine):
             assert kept == len(self.owned_by(name)), "it says what it has not released"
         self.members[name] = self.newcomer(name)
         self.leader = None if self.leader == name else self.leader
-        self.beating.discard(name)
+        self.live.discard(name)
         self.standing.discard(name)
 
     @step(2, lambda self: self.busy() and len(self.awake()) > 1, pick=PICK)
     def freeze(self, *, pick: int) -> None:
         name = one_of(self.busy(), pick)
-        self.silence(name)
+        self.become_stale(name)
         self.members[name].is_frozen = True
 
     @step(3, lambda self: len(self.awake()) < len(self.members))
@@ -70,7 +70,7 @@ class Trouble(Machine):
 
     @step(2, lambda self: self.busy(), pick=PICK)
     def be_cut_off_from_redis(self, *, pick: int) -> None:
-        self.silence(one_of(self.busy(), pick))
+        self.become_stale(one_of(self.busy(), pick))
 
     # -- Redis ----------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class Trouble(Machine):
             self.run(line.disconnect())
         if is_long:
             for name in NAMES:
-                self.silence(name)
+                self.become_stale(name)
 
     @step(1, lambda self: self.moves(), pick=PICK)
     def run_out_of_memory(self, *, pick: int) -> None:
@@ -162,7 +162,7 @@ class Trouble(Machine):
 
     def forget_all(self) -> None:
         """Redis is empty; workers go on with what they held."""
-        for knowledge in (self.here, self.batches, self.pending, self.beating, self.standing, self.torn):
+        for knowledge in (self.here, self.batches, self.pending, self.live, self.standing, self.torn):
             knowledge.clear()
         for entries in (self.deleted, self.lost, self.settled, self.moved, self.erased, self.missed):
             entries.clear()

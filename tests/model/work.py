@@ -81,7 +81,7 @@ class Work(Machine):
             assert in_lane == before.undelivered_in(lane)[: len(in_lane)], "in order, and nothing is passed over"
         for entry_id in excess:
             count_before = self.pending[entry_id].count if entry_id in self.pending else 0
-            self.pending[entry_id] = Hand(self.owner_of_released(name), count_before, Idle.GIVEN_BACK)
+            self.pending[entry_id] = Hand(self.owner_of_released(name), count_before, Idle.RELEASED)
         self.hand_over(name, taken, lost=lost)
 
     def room_filled(self, before: Look, count: int, released: set[str]) -> int:
@@ -96,7 +96,7 @@ class Work(Machine):
             entry_id
             for entry_id, hand in after.pending.items()
             if entry_id not in taken
-            and hand.idle is Idle.GIVEN_BACK
+            and hand.idle is Idle.RELEASED
             and hand.owner == owner
             and (entry_id not in self.pending or self.pending[entry_id] != hand)
         ]
@@ -206,7 +206,7 @@ class Work(Machine):
         assert released == len(under - deleted), "what others have is not released"
         for entry_id in member.held.keys() & self.owned_by(name) - deleted:
             owner = self.owner_of_released(name)
-            self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.GIVEN_BACK)
+            self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.RELEASED)
         for entry_id in deleted:
             self.leave_pending(entry_id)
         for delivery in [*gone, *(member.held[entry_id] for entry_id in deleted)]:

@@ -207,10 +207,10 @@ class Calls:
 
     async def _remove(self, meter: Meter, worker: Consumer) -> None:
         for _ in range(_TIMES):
-            async with meter.call("remove silent, none of all is"):
+            async with meter.call("remove stale, none of all is"):
                 assert await worker.remove_stale(300.0) == 0
         await self._join([f"gone-{number}" for number in range(1000)])
-        async with meter.call("remove silent, 1,000"):
+        async with meter.call("remove stale, 1,000"):
             assert await worker.remove_stale(0.0) >= 1000
 
     async def _settle_for_two(self, meter: Meter) -> None:

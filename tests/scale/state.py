@@ -24,7 +24,7 @@ for i = ARGV[1], ARGV[2] do
   redis.call('ZADD', KEYS[1], 1700000000000 + i, id)
 end
 """
-# As bury.lua writes them.
+# As dead_letter.lua writes them.
 _BURY = """
 for i = ARGV[1], ARGV[2] do
   redis.call('XADD', KEYS[1], '*', 'order_id', 'dead-' .. i, 'reason', 'not_found', 'error', 'HTTP 404', 'attempts', '1',

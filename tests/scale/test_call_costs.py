@@ -18,7 +18,7 @@ LARGE = Size(queued=100_000, retries=10_000, dead=10_000, pending=10_000, consum
 FULL = Size(queued=5_000_000, retries=300_000, dead=300_000, pending=100_000, consumers=1_000)
 
 # What one process asks now and then, or a person, may cost more with more consumers.
-MAY_GROW = {"status: consumers", "remove silent, none of all is", "remove silent, 1,000"}
+MAY_GROW = {"status: consumers", "remove stale, none of all is", "remove stale, 1,000"}
 # Of the same call on a queue many times as large. What costs less than this share of a millisecond is taken to cost as much.
 MOST_GROWTH = 4.0
 LEAST = 0.1

@@ -326,7 +326,7 @@ async def test_a_fault_among_answers_to_others_is_a_failed_attempt(fault: Fault)
     failing = asyncio.create_task(handler(Answering(fault), circuit=circuit).handle(bad))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not failing.done(), "it is not judged without evidence"
+    assert not failing.done(), "it is not classified without evidence"
 
     await handler(Answering(DOCUMENT), circuit=circuit).handle(DELIVERY)
 

@@ -22,7 +22,7 @@ async def deliver(redis: Redis, stream: str, count: int, consumer: str = "one") 
 
 
 async def age(redis: Redis, stream: str, consumer: str, *entry_ids: bytes) -> None:
-    """Let entries look silent for twice the lease."""
+    """Let entries look idle for twice the lease."""
     await redis.xclaim(stream, GROUP, consumer, 0, list(entry_ids), idle=2 * LEASE, justid=True)
 
 

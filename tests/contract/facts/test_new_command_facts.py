@@ -42,7 +42,7 @@ async def look(redis: Redis, stream: str, entry_id: bytes) -> tuple[bytes, int]:
 
 
 async def age(redis: Redis, stream: str, *entry_ids: bytes, by: int = 2 * LEASE) -> None:
-    """Let entries of consumer "one" look silent for so many milliseconds."""
+    """Let entries of consumer "one" look idle for so many milliseconds."""
     await redis.xclaim(stream, GROUP, "one", 0, list(entry_ids), idle=by, justid=True)
 
 

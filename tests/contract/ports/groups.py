@@ -61,7 +61,7 @@ class GroupUnderTest(Protocol):
 
     async def end_heartbeat(self, name: str) -> None: ...
     async def entitle(self, *consumers: Queue) -> None:
-        """Let consumers have been heard for a heartbeat's lifetime: they may judge others."""
+        """Let consumers have been heard for a heartbeat's lifetime: they may reclaim from others."""
 
     async def end_leadership(self) -> None: ...
     async def erase(self, order_id: str) -> None:

@@ -25,7 +25,7 @@ async def server_time(redis: Redis) -> float:
     return float(seconds + micros / 1e6)
 
 
-async def falls_silent(redis: Redis, keys: Keys, *names: str) -> None:
+async def heartbeats_end(redis: Redis, keys: Keys, *names: str) -> None:
     """Let their heartbeats have ended a moment ago."""
     ended = (await server_time(redis) - 0.01) * 1000
     await redis.zadd(keys.alive, dict.fromkeys(names, ended))
@@ -37,8 +37,8 @@ async def has_been_heard_long_enough(redis: Redis, keys: Keys, *names: str) -> N
     await redis.zadd(keys.standing, dict.fromkeys(names, from_))
 
 
-async def beats(redis: Redis, keys: Keys, *consumers: Consumer) -> None:
-    """Let them live, and be entitled to judge."""
+async def keep_alive(redis: Redis, keys: Keys, *consumers: Consumer) -> None:
+    """Let them live, and be entitled to reclaim from others."""
     for consumer in consumers:
         await consumer.heartbeat(LIFETIME)
     await has_been_heard_long_enough(redis, keys, *(consumer.name for consumer in consumers))
@@ -54,7 +54,7 @@ async def hold(consumer: Consumer, redis: Redis, keys: Keys, *order_ids: str) ->
 
 
 async def age(redis: Redis, keys: Keys, name: str, entry_ids: list[str], seconds: float) -> None:
-    """Let entries look silent for that long, their owner and count as they are."""
+    """Let entries look idle for that long, their owner and count as they are."""
     await redis.xclaim(keys.stream, GROUP, name, 0, entry_ids, idle=int(seconds * 1000), justid=True)
 
 
