@@ -22,3 +22,11 @@ def command_of(process: psutil.Process) -> list[str]:
         return list(process.cmdline())
     except psutil.NoSuchProcess:
         return []
+
+
+def is_waiting(process_id: int) -> bool:
+    """Whether its main thread waits for something, such as input; True if it has ended."""
+    try:
+        return bool(psutil.Process(process_id).status() in {psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE})
+    except psutil.NoSuchProcess:
+        return True

@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import Any
 
 from dead_letter_entries import Fields, chunks
+from process_state import is_waiting
 from redis import Redis
-from support import Cli
+from support import Cli, eventually_sync
 
 from ingest.queue.keys import Keys
 
@@ -74,6 +75,8 @@ def on_a_terminal(
                 while data := os.read(leader, 4096):
                     written += data
                     if answer and b"[y/N]" in written:
+                        # A Ctrl-C just before Python begins to read does not end the wait for a line; the next one does.
+                        eventually_sync(lambda: is_waiting(process.pid))
                         os.write(leader, answer)
                         answer = b""
             return process.wait(30), written.decode()
