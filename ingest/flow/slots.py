@@ -25,6 +25,8 @@ _PREFETCH_SHARE = 8
 # twice, of which at least one time is no such burst.
 _LATELY = 0.05
 _TURNS = 2
+# Until then, as soon as this share of the slots has become free, the others are taken to need about as long.
+_FIRST_SHARE = 16
 # With slower orders nothing is prefetched: a read takes no time beside them, and after a burst what is prefetched waits for the next one.
 _SLOW = 0.5
 # With requests for several orders, for the slots of a whole request.
@@ -146,8 +148,11 @@ class Slots:
         if elapsed > _LATELY and self._freed >= _TURNS * slots:
             self._freed_per_second = self._freed / elapsed
             self._freed, self._freed_since, elapsed = 0, now, _LATELY
-        # If it is slower now, it will be at most this.
-        per_second = min(self._freed_per_second, _TURNS * slots / elapsed)
+        if self._freed_per_second:
+            # If it is slower now, it will be at most this.
+            per_second = min(self._freed_per_second, _TURNS * slots / elapsed)
+        else:
+            per_second = slots / elapsed if self._freed * _FIRST_SHARE >= slots else 0.0
         return int(per_second * _PREFETCH) if per_second * _SLOW >= slots else 0
 
     def _count(self) -> int:

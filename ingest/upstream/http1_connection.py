@@ -32,7 +32,8 @@ class Http1Connection(asyncio.Protocol):
         heard_at: when something was last sent or received, by the loop's clock.
         deadline: until when the request has to be answered.
         is_open: whether requests may be sent.
-        on_dropped: called if the server closes the connection instead of answering its first request.
+        on_answered: called when its first request has been answered.
+        on_dropped: called if the server closes the connection instead.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Http1Connection(asyncio.Protocol):
         "deadline",
         "heard_at",
         "is_open",
+        "on_answered",
         "on_dropped",
     )
 
@@ -65,6 +67,7 @@ class Http1Connection(asyncio.Protocol):
         self._unread = 0
         self.heard_at = self.deadline = 0.0
         self.is_open = self._is_reused = False
+        self.on_answered: Callable[[], object] | None = None
         self.on_dropped: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,6 +83,11 @@ class Http1Connection(asyncio.Protocol):
         answered = self._answered = self._loop.create_future()
         self._transport.write(sent)
         return answered
+
+    def tls(self) -> ssl.SSLObject | None:
+        """Return its TLS part, if it has one."""
+        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return tls
 
     def cancel(self, answered: "asyncio.Future[bytes]") -> None:
         """Close at once if this request is running; by now the connection may have another one."""
@@ -160,6 +168,9 @@ class Http1Connection(asyncio.Protocol):
             else:
                 answered.set_result(document)
         self._answered = None
+        if self.on_answered is not None:
+            self.on_answered()
+            self.on_answered = None
 
     def _continue(self) -> None:
         """Wait for the next request, if there may be one."""
@@ -189,7 +200,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _is_end_authentic(self) -> bool:
         """Whether TLS says that the server has ended the connection: somebody else can end it below TLS."""
-        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        tls = self.tls()
         if tls is None:
             return True
         try:

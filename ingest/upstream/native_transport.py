@@ -18,7 +18,7 @@ from ingest.domain.os_errors import reason_of
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
-from ingest.upstream.tls_sessions import HostSession, TlsSessions
+from ingest.upstream.tls_sessions import HostSession, OfferingObject, TlsSessions
 from ingest.upstream.transport import KEEP_ALIVE, Method, NoResponse, OnHeaders, Options, Transport
 from ingest.upstream.turns import Turns
 
@@ -160,7 +160,9 @@ class NativeTransport:
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
-        if session is not None and offered is not None:
+        if session is not None:
+            tls = connected.tls()
+            connected.on_answered = tls.answered if isinstance(tls, OfferingObject) else None
             connected.on_dropped = partial(session.connection_failed, offered)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)

@@ -4,12 +4,13 @@ That takes about two thirds of the client's CPU time for a full handshake, and l
 on new keys as a full one does (TLS 1.3 only), and proves that the server is the one whose certificate was verified; the
 certificate itself is verified again after `_LONGEST_USE` seconds at the latest.
 
-Event loops have no argument for a session, but they take the class of a connection's TLS part from the context.
+Event loops have no argument for a session, but they take the class of a connection's TLS part from the context. That part also
+passes what is sent and received to OpenSSL without Python code in between.
 """
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, Self, cast
 
 _LONGEST_USE = 600
 # Of many connections to a host at once, this many are opened without a session; the others wait for theirs, but not for long.
@@ -49,6 +50,11 @@ class HostSession:
         self._was_offered |= self.offered is not None
         return self.offered
 
+    @property
+    def is_sought(self) -> bool:
+        """Whether a session is to be taken as soon as there is one."""
+        return self.offered is None and not self._is_given_up
+
     def look_at(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None, *, is_last: bool) -> bool:
         """Take the session of a connection that has had a full handshake; returns whether to look again."""
         if self._is_given_up or self.offered is not offered or tls.session_reused:
@@ -63,9 +69,10 @@ class HostSession:
             return True
         return False
 
-    def answered(self, offered: ssl.SSLSession | None) -> None:
-        """A connection that offered this session has received data: the server can handle offers."""
+    def answered(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
+        """The first request on a connection that offered this session was answered: the server can handle offers."""
         self._is_tolerated |= offered is not None
+        self.look_at(tls, offered, is_last=True)
 
     def connection_failed(self, offered: ssl.SSLSession | None) -> None:
         """Stop the offer, as it may be the reason, and offer nothing else unless the server has answered after an offer before.
@@ -116,39 +123,54 @@ class TlsSessions:
         return known
 
 
+class OfferingObject(ssl.SSLObject):
+    """The TLS part of a connection that offers the session of its host, and takes the one that it is given."""
+
+    _host: HostSession
+    _offered: ssl.SSLSession | None
+    _is_watched: bool
+    _sslobj: Any  # typeshed does not have it; Python has, since 3.5
+
+    def answered(self) -> None:
+        """The first request was answered."""
+        self._host.answered(self, self._offered)
+
+    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002  the name in ssl.SSLObject
+        """As `ssl.SSLObject.read`; looks for a session, which the server sends before its first data, but ssl does not say when."""
+        read = self._sslobj.read
+        arguments = (len,) if buffer is None else (len, buffer)
+        if not self._is_watched:
+            return read(*arguments)
+        try:
+            data = read(*arguments)
+        except ssl.SSLWantReadError:
+            self._is_watched = self._host.look_at(self, self._offered, is_last=False)
+            raise
+        self._is_watched = False
+        self._host.look_at(self, self._offered, is_last=True)
+        return data
+
+    def _begin(self, host: HostSession) -> None:
+        self._host = host
+        self._offered = host.offer()
+        if self._offered is not None:
+            self.session = self._offered
+        # What an event loop calls for each request. The methods of `ssl.SSLObject` do no more than call these.
+        own: dict[str, Any] = {"write": self._sslobj.write, "pending": self._sslobj.pending}
+        self._is_watched = host.is_sought
+        if not self._is_watched:
+            own["read"] = self._sslobj.read
+        vars(self).update(own)
+
+
 def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
-    """Return the class of connections that offer these sessions, and look for new ones until their first data."""
-    read = ssl.SSLObject.read
+    """Return the class of connections that offer these sessions."""
 
-    class Offering(ssl.SSLObject):
-        _host: HostSession | None = None
-        _offered: ssl.SSLSession | None = None
-        _is_watched = True
-
-        def do_handshake(self) -> None:
-            if self._host is None:
-                self._host = sessions.of(self.server_hostname or "")
-                self._offered = self._host.offer()
-                if self._offered is not None:
-                    self.session = self._offered
-            super().do_handshake()
-
-        def read(self, len: int = 1024, buffer: Any = None) -> bytes:  # noqa: A002  the name in ssl.SSLObject
-            # All data comes through here: a call of `super()` would cost twice as much.
-            if not self._is_watched:
-                return read(self, len, buffer)
-            # The server's tickets come before its first data; ssl does not say when.
-            try:
-                data = read(self, len, buffer)
-            except ssl.SSLWantReadError:
-                self._is_watched = self._look(is_last=False) or self._offered is not None
-                raise
-            if data and self._host is not None:
-                self._host.answered(self._offered)
-            self._is_watched = self._look(is_last=True)
-            return data
-
-        def _look(self, *, is_last: bool) -> bool:
-            return self._host is not None and self._host.look_at(self, self._offered, is_last=is_last)
+    class Offering(OfferingObject):
+        @classmethod
+        def _create(cls, *arguments: Any, **options: Any) -> Self:
+            made: Self = cast("Any", super())._create(*arguments, **options)
+            made._begin(sessions.of(made.server_hostname or ""))
+            return made
 
     return Offering

@@ -159,6 +159,37 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
 
 
 @virtual_time
+async def test_prefetching_begins_when_the_first_orders_of_a_backlog_have_ended() -> None:
+    process = Process(80)
+    await process.wait(backlog=True)
+    began = now()
+    for number in range(80):
+        process.start(1, 0.1 + 0.001 * number)
+    while not process.in_flight.waiting:
+        process.start(await process.wait(backlog=True), 0.15)
+
+    assert now() - began < 0.12, "before each slot has been free once"
+    assert process.in_flight.waiting == 10, "an eighth of the slots"
+    await process.end()
+
+
+@virtual_time
+async def test_orders_that_ended_before_others_of_a_slow_api_let_little_be_prefetched() -> None:
+    process = Process(80)
+    await process.wait(backlog=True)
+    process.start(10, 0.1)
+    process.start(70, 5.0)
+    held = 0
+    for _ in range(12):
+        process.start(await process.wait(backlog=True), 5.0)
+        held = max(held, len(process.in_flight.tasks) + process.in_flight.waiting)
+
+    assert held <= 80 + 10
+    assert not process.slots.is_prefetching
+    await process.end()
+
+
+@virtual_time
 async def test_with_few_slots_nothing_is_prefetched_and_a_read_may_wait_for_new_orders() -> None:
     process = Process(4)
 
