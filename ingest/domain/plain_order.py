@@ -8,7 +8,6 @@ which also says what is wrong.
 import re
 from datetime import datetime
 from decimal import Decimal
-from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -24,7 +23,7 @@ _PRICE_KEY = b'"unit_price"'
 # NUL, or a letter of that key.
 _ESCAPED = re.compile(rb"\\u00(?:00|[5-7])")
 # Prices repeat. How many are remembered: one that is not takes as long as its `Decimal`.
-_PRICES = 1024
+_MOST_PRICES = 1024
 
 
 class _PlainLine(msgspec.Struct, frozen=True, gc=False):
@@ -96,20 +95,27 @@ class _UnusualPrice(Exception):
     """A price that is perhaps none, or would be written in another way."""
 
 
-@lru_cache(_PRICES)
-def _units(price: str) -> tuple[int, int]:
-    """A price as a multiple of the smallest amount, and how many decimals it has."""
-    match = _PRICE.fullmatch(price)
-    if match is None:
-        raise _UnusualPrice
-    places = len(match[1] or "")
-    return int(price.replace(".", "")) * 10 ** (_MOST_PLACES - places), places
+class _Prices(dict[str, tuple[int, int]]):
+    """Prices, each as a multiple of the smallest amount, and how many decimals it has."""
+
+    def __missing__(self, price: str) -> tuple[int, int]:
+        match = _PRICE.fullmatch(price)
+        if match is None:
+            raise _UnusualPrice
+        places = len(match[1] or "")
+        if len(self) >= _MOST_PRICES:
+            self.clear()
+        found = self[price] = int(price.replace(".", "")) * 10 ** (_MOST_PLACES - places), places
+        return found
+
+
+_prices = _Prices()
 
 
 def _exact_total(lines: list[_PlainLine]) -> str:
     total = most_places = 0
     for line in lines:
-        units, places = _units(line.unit_price)
+        units, places = _prices[line.unit_price]
         total += units * line.quantity
         if places > most_places:  # noqa: PLR1730  `max` takes as long as the rest of the loop
             most_places = places

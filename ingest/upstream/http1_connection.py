@@ -156,7 +156,8 @@ class Http1Connection(asyncio.Protocol):
 
     def _answer(self) -> None:
         """End the request with what the response says."""
-        answered = cast("asyncio.Future[bytes]", self._answered)
+        answered = self._answered
+        assert answered is not None  # noqa: S101  its callers have asked
         parser = self._parser
         if not answered.done():
             try:

@@ -86,14 +86,18 @@ class Origin:
         sent = body or b""
         return f"{method} {target}{self._common[:-2]}Content-Length: {len(sent)}\r\n\r\n".encode("latin-1") + sent
 
+    def known_addresses(self) -> list[aiohappyeyeballs.AddrInfoType] | None:
+        """Return the addresses of the host, if they need not be resolved."""
+        return self._found if asyncio.get_running_loop().time() < self._known_until else None
+
     async def addresses(self) -> list[aiohappyeyeballs.AddrInfoType]:
         """Return the addresses of the host; concurrent calls ask once, and share the answer.
 
         Raises:
             NoResponse: the name cannot be resolved.
         """
-        if asyncio.get_running_loop().time() < self._known_until:
-            return self._found
+        if (known := self.known_addresses()) is not None:
+            return known
         resolving = self._resolving
         if resolving is None:
             resolving = self._resolving = asyncio.get_running_loop().create_future()

@@ -131,20 +131,21 @@ class NativeTransport:
     async def _connected(self, origin: Origin, deadline: float, idle: list[Http1Connection]) -> Http1Connection:
         """Return a new connection, or one of `idle` that has become free before it is this one's turn to be opened."""
         time = self._loop.time
-        until = time() + self._limits.connect
         session: HostSession | None = None
         offered: ssl.SSLSession | None = None
         try:
-            async with asyncio.timeout_at(min(deadline, until)) as limit:
-                addresses = await origin.addresses()
-                # Waiting for its turn is not connecting: it may take longer than a short limit for that.
-                limit.reschedule(deadline)
-                left = until - time()
-                session = self._session_of(origin)
-                await self._turn(session)
-                if (kept := self._kept(idle, time())) is not None:
-                    return kept
-                limit.reschedule(min(deadline, time() + left))
+            left = self._limits.connect
+            if (addresses := origin.known_addresses()) is None:
+                began = time()
+                async with asyncio.timeout_at(min(deadline, began + left)):
+                    addresses = await origin.addresses()
+                left -= time() - began
+            session = self._session_of(origin)
+            # Waiting for its turn is not connecting: it may take longer than a short limit for that.
+            await self._turn(session)
+            if (kept := self._kept(idle, time())) is not None:
+                return kept
+            async with asyncio.timeout_at(min(deadline, time() + left)):
                 offered = session.offered if session is not None else None
                 connected = await self._connect(origin, addresses)
         except (OSError, RuntimeError) as error:

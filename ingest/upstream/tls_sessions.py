@@ -169,7 +169,7 @@ def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
     class Offering(OfferingObject):
         @classmethod
         def _create(cls, *arguments: Any, **options: Any) -> Self:
-            made: Self = cast("Any", super())._create(*arguments, **options)
+            made: Self = cast("Any", super())._create(*arguments, **options)  # noqa: SLF001  what `SSLContext` calls
             made._begin(sessions.of(made.server_hostname or ""))
             return made
 
