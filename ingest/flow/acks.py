@@ -90,14 +90,13 @@ class Acks:
 
     async def _ack(self, written: list[Written]) -> None:
         await self._heartbeats.confirm()
-        for delivery in await until_available("redis", self._send, written):
-            self._in_flight.remove(delivery)
+        self._in_flight.remove(*await until_available("redis", self._send, written))
         for each in written:
             self.free(each.stored)
 
     async def _send(self, written: list[Written]) -> list[Delivery]:
         """Send the ack of what is still ours. Sent again after a failover, it must not finish another entry that has an ID of theirs."""
-        ours = [item.delivery for each in written for item in each.stored if self._in_flight.holds(item.delivery)]
+        ours = [item.delivery for each in written for item in self._in_flight.of_held(each.stored)]
         if not ours:
             return []
         if self._queue.keeps_results:

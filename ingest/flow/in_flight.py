@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.flow.clock import steady
+from ingest.flow.items import Item
 from ingest.flow.task_pool import Processing, TaskPool
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge
@@ -88,6 +89,15 @@ class InFlight:
         held = self._held.get(delivery.entry)
         return held is not None and held.delivery is delivery
 
+    def of_held(self, items: Iterable[Item]) -> list[Item]:
+        """Those of the items whose deliveries are still ours, as far as we know."""
+        held_of = self._held.get  # inlined, as each order is asked for twice
+        return [
+            item
+            for item in items
+            if (held := held_of(item.delivery.entry)) is not None and held.delivery is item.delivery
+        ]
+
     def limit_slots(self, most: Callable[[], int], observer: Callable[[], None]) -> None:
         """Let `start` use at most `most()` slots, and call `observer` whenever a task has ended."""
         self._most_tasks = most
@@ -158,13 +168,14 @@ class InFlight:
         """The entries that are held and not being released."""
         return {entry for entry, held in self._held.items() if not held.is_leaving}
 
-    def remove(self, delivery: Delivery) -> None:
-        """The delivery is settled, or dropped after a bug: hold it no longer."""
-        held = self._held.get(delivery.entry)
-        if held is not None and held.delivery is delivery:
-            del self._held[delivery.entry]
-            if self._fewer is not None:
-                self._fewer.set()
+    def remove(self, *deliveries: Delivery) -> None:
+        """The deliveries are settled, or dropped after a bug: hold them no longer."""
+        for delivery in deliveries:
+            held = self._held.get(delivery.entry)
+            if held is not None and held.delivery is delivery:
+                del self._held[delivery.entry]
+        if self._fewer is not None:
+            self._fewer.set()
 
     def lose(self, entries: Iterable[EntryRef]) -> None:
         """Others have claimed these entries: stop processing them, and settle none of them."""

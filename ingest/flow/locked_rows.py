@@ -69,7 +69,9 @@ class LockedRows:
 
     def expected(self, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
         """Those whose rows were locked before, by this process's knowledge or their retry's, and the others."""
-        return _divided(items, self._is_expected)
+        # What was retried has other fields than its order's ID.
+        may_be = self._known or [item for item in items if len(item.delivery.fields) > 1]
+        return _divided(items, self._is_expected) if may_be else ([], list(items))
 
     def forget(self, stored: Sequence[Item]) -> None:
         """The rows of these are not locked any more."""

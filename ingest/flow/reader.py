@@ -131,8 +131,8 @@ class Reader:
                 or await self._read(count, block)
             )
             is_full = len(taken) == wanted
-            suspected = any(self._may_be_poison(delivery) for delivery in taken)
-            batch = await self._isolate(taken, is_full=is_full) if suspected else Batch(taken, is_full)
+            possible_poison = [delivery for delivery in taken if delivery.count > self._isolate_above]
+            batch = await self._isolate(taken, is_full=is_full) if possible_poison else Batch(taken, is_full)
         except Unavailable:
             self._reply_was_lost(count)
             raise
@@ -155,10 +155,10 @@ class Reader:
         taken = await self._queue.read(count, 0.0 if is_polling else block)
         if is_polling and not taken:
             await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
-        if all(delivery.count == 1 for delivery in taken):
+        again = [delivery for delivery in taken if delivery.count > 1]
+        if not again:
             return taken
-        again = self._reclaimer.redelivered([delivery for delivery in taken if delivery.count > 1], "idle")
-        return [delivery for delivery in taken if delivery.count == 1] + again
+        return [delivery for delivery in taken if delivery.count == 1] + self._reclaimer.redelivered(again, "idle")
 
     def _reply_was_lost(self, count: int) -> None:
         self._may_own_more = True
@@ -168,14 +168,11 @@ class Reader:
 
     # -- isolation ------------------------------------------------------------------------------------------
 
-    def _may_be_poison(self, delivery: Delivery) -> bool:
-        """Whether an entry was delivered often and never settled: it may have killed those who held it."""
-        return delivery.count > self._isolate_above
-
     async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
         """Keep none of those that may be poison, or one of them alone; the others are released, uncounted."""
-        harmless = [delivery for delivery in deliveries if not self._may_be_poison(delivery)]
-        possible_poison = [delivery for delivery in deliveries if self._may_be_poison(delivery)]
+        # An entry that was delivered often and never settled may have killed those who held it.
+        harmless = [delivery for delivery in deliveries if delivery.count <= self._isolate_above]
+        possible_poison = [delivery for delivery in deliveries if delivery.count > self._isolate_above]
         kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
         if left:
             await self._release(left)
