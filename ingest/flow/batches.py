@@ -54,7 +54,8 @@ class Batches:
             for order in outcome.orders
         ]
         self._gathered.append(Item(delivery, rows, outcome.size))
-        self._wake.set()
+        if len(self._gathered) == 1:
+            self._wake.set()
         if len(self._gathered) == _ENOUGH:
             self._is_enough.set()
 

@@ -6,15 +6,15 @@ A worker whose wall clock is wrong would otherwise stamp what it fetches with a 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 # A sample that took much longer than the best is less exact than what we have, as long as the best is not old.
 _GOOD_FOR = 60.0
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def steady() -> float:
-    """Seconds that never jump, and that go on while the machine sleeps, where the system has such a clock."""
-    return time.clock_gettime(_STEADY)
+steady: Callable[[], float] = partial(time.clock_gettime, _STEADY)
+"""Seconds that never jump, and that go on while the machine sleeps, where the system has such a clock."""
 
 
 class SharedClock:

@@ -166,11 +166,9 @@ class OrderStore:
     async def _upsert(
         self, rows: Sequence[OrderRow], fetch: Callable[..., Awaitable[list[asyncpg.Record]]]
     ) -> list[Effect]:
-        newest: dict[str, OrderRow] = {}
-        for row in rows:
-            other = newest.get(row.order_id)
-            if other is None or other.age < row.age:
-                newest[row.order_id] = row
+        newest = {row.order_id: row for row in rows}
+        if has_several := len(newest) < len(rows):
+            newest = _newest(rows)
         records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         suppressed = set()
@@ -178,6 +176,8 @@ class OrderStore:
             suppressed = await self._suppressed([row for key, row in newest.items() if key not in effects])
             effects |= dict.fromkeys(suppressed, Effect.SUPPRESSED)
         unchanged = Effect.UNCHANGED
+        if not has_several:
+            return [effects.get(row.order_id, unchanged) for row in rows]
         return [
             effects.get(row.order_id, unchanged)
             if newest[row.order_id] is row or row.order_id in suppressed
@@ -215,6 +215,16 @@ class OrderStore:
         """
         records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, list(order_ids))
         return {order_id for (order_id,) in records}
+
+
+def _newest(rows: Sequence[OrderRow]) -> dict[str, OrderRow]:
+    """The newest row of each order; of equal ones the first."""
+    newest: dict[str, OrderRow] = {}
+    for row in rows:
+        other = newest.get(row.order_id)
+        if other is None or other.age < row.age:
+            newest[row.order_id] = row
+    return newest
 
 
 async def plan_upsert(connection: asyncpg.Connection) -> None:
