@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.order import InvalidDocument, Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
+from ingest.domain import plain_order
 from ingest.domain.plain_order import PlainOrder, StorableOrder, decode_plain
 from ingest.lab.upstream.samples import sample_orders
 
@@ -178,6 +179,14 @@ def test_texts_that_look_like_a_price_are_stored_as_they_are(text: str) -> None:
     ):
         assert is_same(body)
         assert isinstance(row_or_error(decode_plain, body), OrderRow)
+
+
+def test_prices_are_added_exactly_however_many_different_ones_there_are() -> None:
+    body = document(*(line(f"{number // 100}.{number % 100:02}") for number in range(5_000)))
+
+    for _ in range(2):
+        assert is_same(body)
+    assert len(plain_order._prices) <= plain_order._MOST_PRICES
 
 
 def test_the_total_does_not_depend_on_the_decimal_context() -> None:
