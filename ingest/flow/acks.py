@@ -96,7 +96,7 @@ class Acks:
 
     async def _send(self, written: list[Written]) -> list[Delivery]:
         """Send the ack of what is still ours. Sent again after a failover, it must not finish another entry that has an ID of theirs."""
-        ours = [item.delivery for each in written for item in self._in_flight.of_held(each.stored)]
+        ours = [item.delivery for each in written for item in self._in_flight.still_held(each.stored)]
         if not ours:
             return []
         if self._queue.keeps_results:

@@ -89,7 +89,7 @@ class InFlight:
         held = self._held.get(delivery.entry)
         return held is not None and held.delivery is delivery
 
-    def of_held(self, items: Iterable[Item]) -> list[Item]:
+    def still_held(self, items: Iterable[Item]) -> list[Item]:
         """Those of the items whose deliveries are still ours, as far as we know."""
         held_of = self._held.get  # inlined, as each order is asked for twice
         return [

@@ -194,7 +194,7 @@ class Writer:
     async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
         """One statement with those items that are still ours: others may have claimed some since the last attempt."""
         await self._heartbeats.confirm()
-        ours = self._in_flight.of_held(part.items)
+        ours = self._in_flight.still_held(part.items)
         rows = [row for item in ours for row in item.rows]
         if not rows:
             return ours, []

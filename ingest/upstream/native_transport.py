@@ -134,12 +134,9 @@ class NativeTransport:
         session: HostSession | None = None
         offered: ssl.SSLSession | None = None
         try:
-            left = self._limits.connect
-            if (addresses := origin.known_addresses()) is None:
-                began = time()
-                async with asyncio.timeout_at(min(deadline, began + left)):
-                    addresses = await origin.addresses()
-                left -= time() - began
+            addresses, left = origin.known_addresses(), self._limits.connect
+            if addresses is None:
+                addresses, left = await self._resolved(origin, deadline)
             session = self._session_of(origin)
             # Waiting for its turn is not connecting: it may take longer than a short limit for that.
             await self._turn(session)
@@ -164,10 +161,18 @@ class NativeTransport:
         if session is not None:
             tls = connected.tls()
             connected.on_answered = tls.answered if isinstance(tls, OfferingObject) else None
-            connected.on_dropped = partial(session.connection_failed, offered)
+            if offered is not None:
+                connected.on_dropped = partial(session.connection_failed, offered)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
+
+    async def _resolved(self, origin: Origin, deadline: float) -> tuple[list[aiohappyeyeballs.AddrInfoType], float]:
+        """Return the addresses of the host, and for how many seconds connecting may take after that."""
+        until = self._loop.time() + self._limits.connect
+        async with asyncio.timeout_at(min(deadline, until)):
+            addresses = await origin.addresses()
+        return addresses, until - self._loop.time()
 
     async def _turn(self, session: HostSession | None) -> None:
         """Return when a connection should be opened."""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ingest.domain import plain_order
 from ingest.domain.order import InvalidDocument, Order, OrderLine, decode_order
 from ingest.domain.order_row import OrderRow
-from ingest.domain import plain_order
 from ingest.domain.plain_order import PlainOrder, StorableOrder, decode_plain
 from ingest.lab.upstream.samples import sample_orders
 
