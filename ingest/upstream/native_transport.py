@@ -159,10 +159,7 @@ class NativeTransport:
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
         if session is not None:
-            tls = connected.tls()
-            connected.on_answered = tls.answered if isinstance(tls, OfferingObject) else None
-            if offered is not None:
-                connected.on_dropped = partial(session.connection_failed, offered)
+            _report_first_answer(connected, session, offered)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
@@ -229,6 +226,15 @@ class NativeTransport:
         for connection in [connection for connection in self._connections if connection.is_late(now, read)]:
             connection.fail(NoResponse("while waiting for the response", timed_out=True))
         self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
+
+
+def _report_first_answer(connection: Http1Connection, session: HostSession, offered: ssl.SSLSession | None) -> None:
+    """Let the session know how the first request on a connection ends."""
+    tls = connection.tls()
+    if isinstance(tls, OfferingObject):
+        connection.on_answered = tls.answered
+    if offered is not None:
+        connection.on_dropped = partial(session.connection_failed, offered)
 
 
 def _not_connected(error: OSError | RuntimeError) -> NoResponse:
