@@ -70,7 +70,7 @@ class HostSession:
         return False
 
     def answered(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
-        """The first request on a connection that offered this session was answered: the server can handle offers."""
+        """The first request on a connection that made this offer was answered: the server can handle offers."""
         self._is_tolerated |= offered is not None
         self.look_at(tls, offered, is_last=True)
 
