@@ -139,7 +139,7 @@ class NativeTransport:
                 addresses, left = await self._resolved(origin, deadline)
             session = self._session_of(origin)
             # Waiting for its turn is not connecting: it may take longer than a short limit for that.
-            await self._turn(session)
+            await self._turn(session, deadline)
             if (kept := self._kept(idle, time())) is not None:
                 return kept
             async with asyncio.timeout_at(min(deadline, time() + left)):
@@ -171,11 +171,14 @@ class NativeTransport:
             addresses = await origin.addresses()
         return addresses, until - self._loop.time()
 
-    async def _turn(self, session: HostSession | None) -> None:
+    async def _turn(self, session: HostSession | None, deadline: float) -> None:
         """Return when a connection should be opened."""
-        if session is not None:
-            await session.turn()
-        await self._turns.take()
+        if session is None:
+            await self._turns.take()  # milliseconds: a timer would take longer than anything else here
+        else:
+            async with asyncio.timeout_at(deadline):
+                await session.turn()
+                await self._turns.take()
         if self._closed is not None:
             raise NoResponse(_CLOSED, reached=False)
 

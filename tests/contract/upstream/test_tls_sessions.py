@@ -115,6 +115,22 @@ async def test_waiting_for_a_session_does_not_use_up_the_time_for_connecting(ser
         await fetch_many(transport, f"https://localhost:{port}/")
 
 
+async def test_waiting_for_a_session_ends_with_the_time_for_the_request(server_tls: ssl.SSLContext) -> None:
+    server_tls.num_tickets = 0
+    options = replace(OPTIONS, limits=dataclasses.replace(LIMITS, total=1.0))
+
+    async with serving(noting_together([]), server_tls) as port, opened(options) as transport:
+        assert isinstance(transport, NativeTransport)
+        transport._sessions = TlsSessions(context_of(None), longest_wait=60)
+        requests = [asyncio.create_task(transport.send(f"https://localhost:{port}/", {})) for _ in range(MANY)]
+
+        ended, waiting = await asyncio.wait(requests, timeout=15)
+
+        assert not waiting
+        errors = [task.exception() for task in ended]
+        assert all(isinstance(error, NoResponse) and error.timed_out for error in errors)
+
+
 @pytest.mark.parametrize("kind", ["no tickets", "TLS 1.2"])
 async def test_a_server_without_sessions_to_continue_gets_full_handshakes(
     server_tls: ssl.SSLContext, kind: str
