@@ -22,8 +22,9 @@ _ROUNDING = 1e-4
 _POLICY = '"default"'
 # Seconds by which `now` may be late here: the process was interrupted.
 _LATE = 1.0
-# How often a lock is tried for: its holder usually needs it for as long as one or two tries take.
-_TRIES = 5
+# How often a lock is tried for: its holder usually needs it for as long as one or two tries take, and if it was interrupted, it
+# goes on when those who wait yield their cores.
+_TRIES = 50
 
 
 @dataclass(frozen=True, slots=True)
