@@ -85,8 +85,7 @@ class Acks:
 
     def free(self, items: Iterable[Item]) -> None:
         """Release the buffer space of items that are settled."""
-        for item in items:
-            self._buffer.release(item.size)
+        self._buffer.release(*[item.size for item in items])
 
     async def _ack(self, written: list[Written]) -> None:
         await self._heartbeats.confirm()

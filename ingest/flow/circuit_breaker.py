@@ -77,7 +77,8 @@ class CircuitBreaker(Circuit):
 
     def record_answer(self, started_at: float) -> None:
         """The API has answered a request that began at `started_at`, if only that its order is at fault."""
-        self._latest_answered = max(self._latest_answered, started_at)
+        if started_at > self._latest_answered:  # noqa: PLR1730  `max` takes longer, for each order
+            self._latest_answered = started_at
         self._answered_at = self._clock()
         self._throttled.clear()
         if self.is_open:

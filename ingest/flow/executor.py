@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ingest.domain.delivery import Delivery
-from ingest.domain.outcome import Outcome, Release
+from ingest.domain.outcome import Outcome, Release, Store
 from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.handler import Handler
 from ingest.flow.in_flight import InFlight
@@ -53,8 +53,7 @@ class Executor:
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
         """Process deliveries at the same time, each as soon as a slot is free."""
         process = partial(self._process, decide=partial(self._in_turn, shutdown))
-        for delivery in deliveries:
-            self._in_flight.start(delivery, process, apart=self._runs_user_code)
+        self._in_flight.start(deliveries, process, apart=self._runs_user_code)
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
@@ -69,7 +68,10 @@ class Executor:
         try:
             outcome = await decide(delivery)
             self._in_flight.decided(delivery)
-            await self._settlement.settle(delivery, outcome)
+            if isinstance(outcome, Store):
+                self._settlement.store(delivery, outcome)
+            else:
+                await self._settlement.move(delivery, outcome)
         except Exception:  # noqa: BLE001  the one place for it, see below
             # A bug met by one order must not stop the others. The entry stays pending and is delivered again, until
             # Redis has counted too many deliveries.

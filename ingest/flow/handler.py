@@ -2,8 +2,9 @@
 
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,6 @@ from ingest.flow.ports import Decode, Upstream
 
 # Seconds until an order is tried again that could not be requested, for a reason of our own.
 _CLIENT_DELAY = 5.0
-_IS_OPEN = Release("the circuit is open")
 # Any other exception is a bug.
 _FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, PermanentFault)
 
@@ -87,21 +87,14 @@ class Handler:
         self._draw = draw
         self._clock = clock
 
-    async def handle(self, delivery: Delivery) -> Outcome:
+    def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """The outcome of one delivery. Cancelled or killed there, it has changed nothing."""
-        if self._circuit.is_open:
-            return _IS_OPEN
-        try:
-            return await self._decide(delivery, self._upstream.fetch)
-        except NotSent as stopped:
-            return Release(str(stopped))
+        # Not a coroutine of its own, as each one costs every order time.
+        return _refuse() if self._circuit.is_open else self._decide(delivery, self._upstream.fetch)
 
-    async def probe(self, delivery: Delivery) -> Outcome:
+    def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """As `handle`, with a single request, although the circuit is open."""
-        try:
-            return await self._decide(delivery, self._upstream.fetch_once)
-        except NotSent as stopped:
-            return Release(str(stopped))
+        return self._decide(delivery, self._upstream.fetch_once)
 
     async def _decide(self, delivery: Delivery, fetch: Fetch, together: int = 0) -> Outcome:
         if delivery.order_id is None:
@@ -120,15 +113,10 @@ class Handler:
                 self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
                 self._limit.record_success()
             return await self._read(fetched.body, request, fetched.asked_at)
-        except TruncatedDocument as error:
-            if delivery.document is None:
-                # An answer without an announced length ends where its connection does, wherever that was.
-                return self._after_failure(delivery, RetryReason.TRUNCATED, str(error))
-            return DeadLetter(DeadReason.INVALID_ORDER, str(error))
-        except InvalidDocument as error:
-            return DeadLetter(DeadReason.INVALID_ORDER, str(error))
-        except TransformFailed as error:
-            return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        except (InvalidDocument, TransformFailed) as error:
+            return self._after_unusable(delivery, error)
+        except NotSent as stopped:
+            return Release(str(stopped))
         except _FAULTS as fault:
             return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at))
 
@@ -144,6 +132,14 @@ class Handler:
             self._buffer.release(size)
             raise
 
+    def _after_unusable(self, delivery: Delivery, error: InvalidDocument | TransformFailed) -> Outcome:
+        if isinstance(error, TransformFailed):
+            return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        if isinstance(error, TruncatedDocument) and delivery.document is None:
+            # An answer without an announced length ends where its connection does, wherever that was.
+            return self._after_failure(delivery, RetryReason.TRUNCATED, str(error))
+        return DeadLetter(DeadReason.INVALID_ORDER, str(error))
+
     async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange) -> Outcome:
         is_first = exchange.count()
         if isinstance(fault, PermanentFault | PostponedFault):
@@ -154,7 +150,11 @@ class Handler:
         after = 0.0
         if isinstance(fault, ThrottledFault):
             after = self._limit.record_throttle(fault.after, exchange.started_at)
-        if await self._circuit.classify(exchange, fault) is FaultOf.API:
+        try:
+            fault_of = await self._circuit.classify(exchange, fault)
+        except NotSent as stopped:
+            return Release(str(stopped))
+        if fault_of is FaultOf.API:
             return Release(str(fault))
         if isinstance(fault, ThrottledFault):
             return Retry(after, delivery.attempt, fault.retry_reason, str(fault))
@@ -189,3 +189,7 @@ class Handler:
             return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
         delay = retry_delay(delivery.attempt, self._draw) if after is None else after
         return Retry(delay, delivery.attempt + 1, reason, error)
+
+
+async def _refuse() -> Outcome:
+    return Release("the circuit is open")

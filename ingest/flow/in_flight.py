@@ -103,38 +103,38 @@ class InFlight:
         self._most_tasks = most
         self._slot_observer = observer
 
-    def start(self, delivery: Delivery, process: Process, *, apart: bool = False) -> None:
-        """Hold a delivery, and process it as soon as a slot is free.
+    def start(self, deliveries: Iterable[Delivery], process: Process, *, apart: bool = False) -> None:
+        """Hold deliveries, and process each as soon as a slot is free.
 
         After a failover Redis may hand out another entry under an ID that is held: the older delivery is lost then.
 
         Args:
-            delivery: what was read.
-            process: called when it takes its slot.
-            apart: in a task of its own.
+            deliveries: what was read.
+            process: called with each when it takes its slot.
+            apart: each in a task of its own.
         """
-        held = self._hold(delivery, None)
-        if self._waiting or not self._is_slot_free():
-            self._waiting.append((held, process, apart))
-            self.fill_slots()
-        else:
-            self._begin(held, process, apart=apart)
-            self._gauge.set(len(self.tasks))
+        for delivery in deliveries:
+            self._waiting.append((self._hold(delivery, None), process, apart))
+        self.fill_slots()
 
     def start_apart(self, delivery: Delivery, processing: Processing) -> asyncio.Task[None]:
         """Hold a delivery, and process it at once, whatever waits, in a task that ends when it is processed."""
         task = self._task(processing)
+        self.tasks.add(task)
         self._hold(delivery, task)
         self._gauge.set(len(self.tasks))
         return task
 
     def fill_slots(self) -> None:
         """Start those that wait for a slot, as far as there are free ones."""
-        while self._waiting and self._is_slot_free():
-            held, process, apart = self._waiting.popleft()
+        waiting, tasks, most = self._waiting, self.tasks, self._most_tasks() + self._unused_slots
+        while waiting and len(tasks) < most:
+            held, process, apart = waiting.popleft()
             if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
-                self._begin(held, process, apart=apart)
-        self._gauge.set(len(self.tasks))
+                processing = process(held.delivery)
+                held.task = self._task(processing) if apart else self._pool.start(processing)
+                tasks.add(held.task)
+        self._gauge.set(len(tasks))
 
     def stop_waiting(self, *, min_age: float = 0.0) -> list[Delivery]:
         """Start none of those that were read at least `min_age` seconds ago and wait for a slot; returns them. They are still held."""
@@ -211,22 +211,10 @@ class InFlight:
         held = self._held[delivery.entry] = _Held(delivery, task, self._clock())
         return held
 
-    def _begin(self, held: _Held, process: Process, *, apart: bool) -> None:
-        processing = process(held.delivery)
-        if apart:
-            held.task = self._task(processing)
-        else:
-            held.task = self._pool.start(processing)
-            self.tasks.add(held.task)
-
     def _task(self, processing: Processing) -> asyncio.Task[None]:
         task = asyncio.create_task(processing)
         task.add_done_callback(self._freed)
-        self.tasks.add(task)
         return task
-
-    def _is_slot_free(self) -> bool:
-        return len(self.tasks) - self._unused_slots < self._most_tasks()
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import assert_never
 
 from ingest.domain.delivery import Delivery
-from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.acks import Acks
 from ingest.flow.batches import Batches
 from ingest.flow.buffer_limit import BufferLimit
@@ -22,7 +22,7 @@ from ingest.telemetry.metrics import WorkerMetrics
 
 
 class Settlement:
-    """Settles deliveries; `run` must be running while `settle` is called.
+    """Settles deliveries; `run` must be running while `store` is called.
 
     Args:
         queue: where entries are finished and moved.
@@ -54,11 +54,18 @@ class Settlement:
         refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
         self._batches = Batches(writer, acks, refused, in_flight)
 
-    async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        """Apply an outcome; orders to store are stored, and their entry is acked, with their batch."""
+    def store(self, delivery: Delivery, outcome: Store) -> None:
+        """Store the orders of a delivery, and ack its entry, with the next batch."""
+        try:
+            self._batches.add(delivery, outcome)
+        except BaseException:
+            # No row can be made of it, so no commit will release its space.
+            self._buffer.release(outcome.size)
+            raise
+
+    async def move(self, delivery: Delivery, outcome: Retry | DeadLetter | Release) -> None:
+        """Apply an outcome that moves the entry instead of storing something."""
         match outcome:
-            case Store():
-                self._add(delivery, outcome)
             case Retry():
                 await self._moves.retry(delivery, outcome)
             case DeadLetter():
@@ -67,14 +74,6 @@ class Settlement:
                 await self._moves.release([delivery])
             case _:
                 assert_never(outcome)
-
-    def _add(self, delivery: Delivery, outcome: Store) -> None:
-        try:
-            self._batches.add(delivery, outcome)
-        except BaseException:
-            # No row can be made of it, so no commit will release its space.
-            self._buffer.release(outcome.size)
-            raise
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Apply a `Release` to several deliveries at once."""

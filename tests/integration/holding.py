@@ -58,7 +58,7 @@ class Holder:
         settlement = Settlement(self.consumer, store, self.in_flight, self.heartbeats, _metrics(), self.buffer)
         for delivery, order in zip(deliveries, orders, strict=True):
             await self.buffer.acquire(1)
-            await settlement.settle(delivery, Store((order,), datetime.now(UTC), 1))
+            settlement.store(delivery, Store((order,), datetime.now(UTC), 1))
         settlement.finish()
         await settlement.run()
 

@@ -45,7 +45,7 @@ class Process:
         self.group.add(*(f"order-{number}" for number in range(count)))
         deliveries = await self.queue.read(count, 0)
         for delivery in deliveries:
-            self.in_flight.start(delivery, lambda _: asyncio.sleep(0))
+            self.in_flight.start([delivery], lambda _: asyncio.sleep(0))
         return deliveries
 
     async def settle(self, delivery: Delivery) -> None:
@@ -53,7 +53,7 @@ class Process:
         await self.buffer.acquire(1)
         name = str(delivery.order_id)
         self.in_flight.decided(delivery)
-        await self.settlement.settle(delivery, Store((decode_order(document(name), name),), AT, 1))
+        self.settlement.store(delivery, Store((decode_order(document(name), name),), AT, 1))
 
     async def store_some(self, count: int) -> None:
         """Deliver orders, and store them together."""
@@ -240,13 +240,13 @@ async def test_an_ack_that_is_sent_again_after_a_failover_finishes_no_other_entr
         process.group.refused[call] = 1_000
         before = process.group.add_entry({b"order_id": b"before"}, "5-1")
         [stored] = await process.queue.read(1, 0)
-        process.in_flight.start(stored, lambda _: asyncio.sleep(0))
+        process.in_flight.start([stored], lambda _: asyncio.sleep(0))
         await process.settle(stored)
         await until(lambda: process.group.calls[call] > 0)
         process.group.lose(before)
         after = process.group.add_entry({b"order_id": b"after"}, "5-1")
         [processed] = await process.queue.read(1, 0)
-        process.in_flight.start(processed, lambda _: asyncio.sleep(60))
+        process.in_flight.start([processed], lambda _: asyncio.sleep(60))
         process.group.refused[call] = 0
 
         await until(lambda: process.buffer._rows_taken == 0)

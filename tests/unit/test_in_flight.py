@@ -91,7 +91,7 @@ async def test_what_has_no_slot_waits_for_one_in_its_turn_unless_it_is_lost_mean
 
     deliveries = [delivery(number) for number in range(1, 7)]
     for each in deliveries[:5]:
-        in_flight.start(each, process)
+        in_flight.start([each], process)
     at_once = in_flight.start_apart(deliveries[5], process(deliveries[5]))
     await some_turns()
     first, waiting = list(begun), in_flight.waiting
@@ -122,7 +122,7 @@ async def test_what_is_to_be_processed_alone_leaves_its_slot_to_what_it_waits_fo
         await process(each)
 
     for number in range(1, 5):
-        in_flight.start(delivery(number), process)
+        in_flight.start([delivery(number)], process)
     alone = in_flight.start_apart(delivery(5), process_alone(delivery(5)))
     limit = 1
     await asyncio.sleep(10)
@@ -144,7 +144,7 @@ def test_what_waits_is_not_started_any_more_and_still_held(end: Callable[[InFlig
             await asyncio.sleep(1)
 
         for number in range(1, 4):
-            in_flight.start(delivery(number), process)
+            in_flight.start([delivery(number)], process)
         end(in_flight)
         await asyncio.sleep(10)
 

@@ -69,7 +69,10 @@ class Process:
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
         self.in_flight.decided(delivery)
-        await self.settlement.settle(delivery, outcome)
+        if isinstance(outcome, Store):
+            self.settlement.store(delivery, outcome)
+        else:
+            await self.settlement.move(delivery, outcome)
 
     async def store_orders(self, delivery: Delivery, *order_ids: str) -> None:
         """Settle a delivery whose document has these orders."""
@@ -675,7 +678,7 @@ async def test_an_order_of_which_no_row_can_be_made_keeps_no_buffer_space() -> N
     assert process.buffer.try_acquire(10)
 
     with pytest.raises(TypeError):
-        await settlement.settle(delivery, Store((order,), AT, 10))
+        settlement.store(delivery, Store((order,), AT, 10))
 
     assert process.buffer.try_acquire(10)
 

@@ -45,7 +45,7 @@ class Process:
     def start(self, count: int, seconds: float) -> None:
         """Start as many deliveries as the worker does that has read them: those without a slot wait."""
         for _ in range(count):
-            self.in_flight.start(self._next(), lambda _: asyncio.sleep(seconds))
+            self.in_flight.start([self._next()], lambda _: asyncio.sleep(seconds))
 
     async def with_a_backlog(self, rounds: int, seconds: float) -> int:
         """Work on a backlog of orders that take this long; returns how many deliveries were held at most."""
@@ -305,7 +305,7 @@ class Orders(Process):
             self.unread -= taken
             for _ in range(taken):
                 self.read.append(delivery := self._next())
-                self.in_flight.start(delivery, self._process)
+                self.in_flight.start([delivery], self._process)
 
     def do(self, step: str, count: int) -> None:
         match step:
