@@ -52,7 +52,7 @@ def test_a_run_gives_each_stage_its_share(cli: Cli, client: str) -> None:
         (["ingest.domain.plain_order:_exact_total", "ingest.domain.plain_order:decode_plain"], "decode"),
         (["ingest.domain.order:Order.total", "ingest.domain.order_row:OrderRow.of"], "row"),
         (["ingest.domain.plain_order:PlainOrder.lines_json", "ingest.domain.order_row:OrderRow.of"], "row"),
-        (["ingest.flow.settlement:Settlement.settle", "ingest.flow.executor:Executor._process"], "batch"),
+        (["ingest.flow.settlement:Settlement.store", "ingest.flow.executor:Executor._process"], "batch"),
         (["asyncpg.connection:Connection.fetch", "ingest.flow.writing:Writer._attempt"], "upsert"),
         (["ingest.flow.clock:steady", "ingest.flow.acks:Acks.finish"], "ack"),
         (["ingest.queue.direct_connection:DirectConnection.call", "ingest.queue.liveness:LiveMember.renew"], "bookkeeping"),
