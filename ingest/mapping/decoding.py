@@ -43,9 +43,9 @@ def decode_json(body: bytes, decode: Callable[[bytes], Any] = _decode) -> Any:
         TruncatedDocument: it is truncated.
         InvalidDocument: it is not JSON.
     """
+    # One: another is no JSON.
+    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         return decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if body.startswith(_BYTE_ORDER_MARK):
-            return decode_json(body[len(_BYTE_ORDER_MARK) :], decode)
         raise undecodable(body, error) from error

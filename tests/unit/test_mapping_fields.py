@@ -242,6 +242,17 @@ def test_numbers_that_no_decimal_can_hold_are_refused_where_they_are_used() -> N
         mapping.decode(used, "a")
 
 
+def test_one_byte_order_mark_is_ignored_and_a_document_with_many_is_no_json() -> None:
+    mapping = compile_mapping(MAPPING.format(order="", lines=LINES, attributes=""))
+    mark, body = b"\xef\xbb\xbf", json.dumps(DOCUMENT).encode()
+
+    assert mapping.decode(mark + body, "a").id == "a"
+    for marks in (2, 5_000):
+        with pytest.raises(InvalidDocument, match=r"JSON is malformed: invalid character \(byte 0\)"):
+            mapping.decode(mark * marks + body, "a")
+        assert mapping.identify(mark * marks + body) is None
+
+
 def test_the_first_value_there_is() -> None:
     several = '{ first = ["v", { path = "w", values = { one = "1" } }, "z"], none = ["", 0], default = "?" }'
 
