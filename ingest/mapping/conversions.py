@@ -23,7 +23,8 @@ MAX_MAGNITUDE = 60
 JSON_SAFE = 2**53
 """Up to here a double holds every integer."""
 _MAX_DEPTH = 100
-_DIVIDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
+# Not the context of the thread, which user code may have changed.
+_ROUNDING = Context(prec=60, traps=[InvalidOperation, DivisionByZero, Overflow])
 
 
 def to_text(value: Any) -> str:
@@ -143,7 +144,7 @@ def iso_timestamp(zone: tzinfo | None) -> Convert:
 
 def unix_timestamp(unit: str) -> Convert:
     """Moments as a number of seconds, or milliseconds, since 1970; `unit` is the argument of `timedelta`."""
-    microseconds = timedelta(**{unit: 1}) // timedelta(microseconds=1)
+    microseconds = Decimal(timedelta(**{unit: 1}) // timedelta(microseconds=1))
 
     def convert(value: Any) -> datetime:
         if value.__class__ is datetime:
@@ -152,7 +153,7 @@ def unix_timestamp(unit: str) -> Convert:
         if abs(number.adjusted()) > MAX_MAGNITUDE:
             raise Mismatch("a timestamp out of range")
         try:
-            return _EPOCH + timedelta(microseconds=int(number * microseconds))
+            return _EPOCH + timedelta(microseconds=int(_ROUNDING.multiply(number, microseconds)))
         except OverflowError:
             raise Mismatch("a timestamp out of range") from None
 
@@ -165,10 +166,9 @@ def shifted(number: Decimal, digits: int) -> Decimal:
     Raises:
         Mismatch: it is too large or too small for any amount.
     """
-    if abs(number.adjusted()) > MAX_MAGNITUDE:
+    if not number.is_finite() or abs(number.adjusted()) > MAX_MAGNITUDE:
         raise Mismatch("an amount out of range")
     sign, figures, exponent = number.as_tuple()
-    # A decimal that JSON can contain is finite.
     return Decimal((sign, figures, int(exponent) - digits))
 
 
@@ -188,10 +188,10 @@ def divided(number: Decimal, divisor: Decimal, digits: int) -> Decimal:
     if not divisor:
         raise Mismatch("a division by zero")
     try:
-        quotient = _DIVIDING.divide(number, divisor)
+        quotient = _ROUNDING.divide(number, divisor)
         exponent = quotient.as_tuple().exponent
         if isinstance(exponent, int) and exponent < -digits:
-            quotient = quotient.quantize(Decimal((0, (1,), -digits)), context=_DIVIDING)
+            quotient = quotient.quantize(Decimal((0, (1,), -digits)), context=_ROUNDING)
     except ArithmeticError:
         raise Mismatch("an amount out of range") from None
     return quotient

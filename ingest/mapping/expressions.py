@@ -4,7 +4,7 @@ The package knows floats alone: its functions are given to understand `Decimal`,
 """
 
 import math
-from decimal import Decimal
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from typing import Any
 
 import jmespath
@@ -12,6 +12,7 @@ import msgspec
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
 
+from ingest.domain.order import EXACT
 from ingest.mapping.conversions import MAX_MAGNITUDE, to_decimal
 from ingest.mapping.errors import MappingError, Mismatch
 from ingest.mapping.paths import Read
@@ -19,6 +20,8 @@ from ingest.mapping.paths import Read
 # What functions raise that are given values of unexpected types or sizes.
 _FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
 _FLOAT, _DECIMAL = "float", "Decimal"
+# Digits of an average, which may have no end.
+_DIVIDING = Context(prec=28, traps=[InvalidOperation, DivisionByZero, Overflow])
 _numbers = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -59,9 +62,22 @@ class ExactFunctions(Functions):
     def _func_floor(self, value: Any) -> Any:
         return math.floor(_writable(value))
 
+    @signature({"types": ["number"]})
+    def _func_abs(self, value: Any) -> Any:
+        return value.copy_abs() if value.__class__ is Decimal else abs(value)
+
+    @signature({"types": ["array-number"]})
+    def _func_sum(self, values: Any) -> Any:
+        with localcontext(EXACT):
+            return sum(values)
+
     @signature({"types": ["array-number"]})
     def _func_avg(self, values: Any) -> Any:
-        return sum(values, Decimal(0)) / len(values) if values else None
+        if not values:
+            return None
+        with localcontext(EXACT):
+            total = sum(values, Decimal(0))
+        return _DIVIDING.divide(total, Decimal(len(values)))
 
 
 def _writable(number: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -240,6 +240,43 @@ def test_numbers_that_no_decimal_can_hold_are_refused_where_they_are_used() -> N
     assert mapping.decode(unused, "a").id == "a"
     with pytest.raises(InvalidDocument, match=r"a number out of range - at `\$\.x`"):
         mapping.decode(used, "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "value", "expected"),
+    [
+        ("timestamp", 'path = "v", format = "unix"', 1467331200, datetime(2016, 7, 1, tzinfo=UTC)),
+        ("timestamp", 'path = "v", format = "unix_ms"', 1467331200001, datetime(2016, 7, 1, 0, 0, 0, 1000, tzinfo=UTC)),
+        ("decimal", 'path = "v", minor_units = 2', 123456789, Decimal("1234567.89")),
+        ("decimal", 'jmespath = "sum([v, v])"', "123456789.01", Decimal("246913578.02")),
+        ("decimal", 'jmespath = "avg([v, v])"', "123456789.01", Decimal("123456789.01")),
+        ("decimal", 'jmespath = "abs(v)"', "-123456789.01", Decimal("123456789.01")),
+    ],
+)
+def test_the_decimal_context_that_user_code_has_set_changes_no_value(
+    kind: str, source: str, value: object, expected: object
+) -> None:
+    mapping = compile_mapping(
+        MAPPING.format(order="", lines=LINES, attributes=f'x = {{ {source}, type = "{kind}" }}')
+    )
+    body = json.dumps(DOCUMENT | {"v": "V"}).replace('"V"', str(value)).encode()
+
+    with localcontext(prec=3):
+        order = mapping.decode(body, "a")
+
+    assert order.attributes["x"] == expected
+
+
+def test_jmespath_adds_exactly_or_not_at_all() -> None:
+    mapping = compile_mapping(MAPPING.format(order="", lines=LINES, attributes='x = { jmespath = "sum([v, `1`])" }'))
+    exact, endless = [
+        json.dumps(DOCUMENT | {"v": "N"}).replace('"N"', number).encode()
+        for number in ("12345678901234567890.123456789012345", "1e-61")
+    ]
+
+    assert mapping.decode(exact, "a").attributes["x"] == Decimal("12345678901234567891.123456789012345")
+    with pytest.raises(InvalidDocument, match=r"expression of attributes\.x cannot be applied"):
+        mapping.decode(endless, "a")
 
 
 def test_one_byte_order_mark_is_ignored_and_a_document_with_many_is_no_json() -> None:
