@@ -4,6 +4,7 @@ Amounts never pass through a binary float: the decoder keeps the digits of JSON 
 expression can produce) is refused.
 """
 
+import html
 import math
 import re
 from collections.abc import Callable
@@ -72,6 +73,18 @@ def _decimal_of(text: str) -> Decimal:
         if _DECIMAL_TEXT.fullmatch(text):
             return number
     raise Mismatch(_is_not("a decimal", text))
+
+
+def unescaped(text: str) -> str:
+    """A text with HTML's character references replaced.
+
+    Raises:
+        Mismatch: a reference is a number of thousands of digits, which Python refuses to read.
+    """
+    try:
+        return html.unescape(text)
+    except ValueError:
+        raise Mismatch("a character reference out of range") from None
 
 
 def to_quantity(value: Any) -> int | Decimal:

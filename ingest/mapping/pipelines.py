@@ -1,6 +1,5 @@
 """Puts the conversions of a field together, in the order in which docs/reference/mapping.md lists them."""
 
-import html
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, timedelta, timezone, tzinfo
@@ -111,7 +110,7 @@ def _text_steps(field: Field, keys: Keys) -> list[conversions.Convert]:
     if prefix := field.remove_prefix:
         steps.append(lambda text: text.removeprefix(prefix))
     if field.html:
-        steps.append(html.unescape)
+        steps.append(conversions.unescaped)
     if field.change_case is not None:
         steps.append(str.upper if field.change_case == "upper" else str.lower)
     return steps

@@ -167,6 +167,7 @@ def test_a_value_is_converted(kind: str, options: str, value: object, expected: 
         ("text", "", True, "expected `str` or `int`, got `bool`"),
         ("text", "", 1.5, "expected `str` or `int`, got `float`"),
         ("text", 'values = { paid = "placed" }', "secret", "a value that is not among those of the mapping"),
+        ("text", "html = true", "&#" + "9" * 5_000 + ";", "a character reference out of range"),
         ("integer", "", 3.5, "expected an integer, got `float`"),
         ("integer", "", "3.0", "got a `str` that is not an integer"),
         ("decimal", "", "1_000", "got a `str` that is not a decimal"),
