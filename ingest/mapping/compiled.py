@@ -40,9 +40,9 @@ class CompiledMapping:
             raise MappingError("needs at least one [[lines]]", ("lines",))
         lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
         self._lines = [with_places for with_places, _ in lines]
-        listing = Scope(currency=self._currency, may_be_list=True)
+        scope = Scope(currency=self._currency, is_attribute=True)
         attributes = {
-            name: compile_with_code(field, "json", ("attributes", name), listing)
+            name: compile_with_code(field, "json", ("attributes", name), scope)
             for name, field in file.attributes.items()
         }
         self._attributes = [(name, field.read) for name, field in attributes.items()]

@@ -17,6 +17,9 @@ from ingest.mapping.reads import Without, read_any, read_each, read_in_context, 
 
 Keys = tuple[str | int, ...]
 
+# The types that values may have instead of that of their field.
+_INSTEAD: dict[Type, tuple[Type, ...]] = {"quantity": ("decimal", "integer")}
+
 
 def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> Read:
     """Compile a field to a closure that returns its converted value.
@@ -32,6 +35,8 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
         MappingError: it cannot be used.
     """
     field = Field(path=declared) if isinstance(declared, str) else declared
+    if field.type not in {None, kind, *_INSTEAD.get(kind, ())} and not scope.is_attribute:
+        raise MappingError(f"`type` is for attributes: this is `{kind}`", (*keys, "type"))
     kind = field.type or (_implied_kind(field) if kind == "json" else kind)
     _check_options(field, kind, keys)
     default = _constant(field.default, kind, (*keys, "default"))
@@ -73,7 +78,7 @@ def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
         raise _needs_one_source(given, keys)
     below = (*keys, given[0])
     if field.path is not None:
-        is_single = kind != "json" and not scope.may_be_list
+        is_single = kind != "json" and not scope.is_attribute
         return compile_path((single_path if is_single else checked_path)(field.path, below))
     if field.jmespath is not None:
         try:
@@ -178,7 +183,8 @@ def _cases(outer: Field, kind: Type, keys: Keys, scope: Scope, needed: str) -> R
 def _text_or_child(declared: Declared, keys: Keys, scope: Scope) -> Read:
     if isinstance(declared, str):
         return lambda _value, _order: declared
-    return compile_field(declared, "text", keys, scope)
+    # Each is one text, also in an attribute.
+    return compile_field(declared, "text", keys, Scope(scope.currency))
 
 
 def _concat(each: list[Read]) -> Read:

@@ -25,11 +25,11 @@ class Scope:
 
     Attributes:
         currency: reads the order's currency; None where there is none yet.
-        may_be_list: whether a path may lead to a list of values.
+        is_attribute: whether the field may have any type, and its path may lead to a list of values.
     """
 
     currency: Read | None = None
-    may_be_list: bool = False
+    is_attribute: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,22 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             "line 4, order.status.zone: `zone` is for the type `timestamp`, and",
         ),
         ('"status"', '{ path = "a", type = "txt" }', "line 4, order.status.type: Invalid enum value 'txt'"),
+        ('"status"', '{ path = "a", type = "integer" }', "line 4, order.status.type: `type` is for attributes: this is"),
+        (
+            '"status"',
+            '{ concat = [{ path = "a", type = "integer" }] }',
+            "line 4, order.status.concat[0].type: `type` is for attributes: this is `text`",
+        ),
+        (
+            '"note"',
+            '{ concat = [{ path = "notes[].text" }] }',
+            "line 21, attributes.note.concat[0].path: a path with [] leads to a list of values, and one value is needed",
+        ),
+        (
+            '"price"\n\n[att',
+            '{ path = "p", type = "text" }\n[att',
+            "line 18, lines[1].unit_price.type: `type` is for attributes: this is `decimal`",
+        ),
         (
             '"status"',
             "{ requested = true }",
@@ -134,6 +150,14 @@ def test_a_mistake_is_told_with_its_line_and_field(tmp_path: Path, old: str, new
 def test_a_file_without_lines_is_refused() -> None:
     with pytest.raises(MappingError, match="needs at least one"):
         compile_mapping("lines = []\n" + SOUND[: SOUND.index("[[lines]]")])
+
+
+@pytest.mark.parametrize("name", ["integer", "decimal"])
+def test_a_quantity_may_be_converted_like_another_number(name: str) -> None:
+    mapping = compile_mapping(SOUND.replace('"quantity"', f'{{ path = "q", type = "{name}" }}', 1))
+    body = b'{"id": "a", "status": "b", "at": "2024-05-06", "currency": "EUR", "items": [{"sku": "c", "q": 2, "price": 3}],'
+
+    assert mapping.decode(body + b'"shipping": []}', "a").lines[0].quantity == 2
 
 
 @pytest.mark.parametrize(
