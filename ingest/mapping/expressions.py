@@ -22,6 +22,7 @@ _FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError,
 _FLOAT, _DECIMAL = "float", "Decimal"
 # Digits of an average, which may have no end.
 _DIVIDING = Context(prec=28, traps=[InvalidOperation, DivisionByZero, Overflow])
+_TAKE_REFERENCES = ("map", "max_by", "min_by", "sort_by")
 _numbers = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -100,7 +101,7 @@ def compile_expression(text: str, name: str) -> Read:
     try:
         compiled = jmespath.compile(text)
         # Functions are looked up when they run: an unknown one would be found with the first order.
-        _require_known_functions(compiled.parsed)
+        _check(compiled.parsed)
     except (JMESPathError, RecursionError) as error:
         raise MappingError(f"not a JMESPath expression: {' '.join(str(error).split())}") from None
     options = jmespath.Options(custom_functions=ExactFunctions())
@@ -117,9 +118,13 @@ def compile_expression(text: str, name: str) -> Read:
     return read
 
 
-def _require_known_functions(node: Any) -> None:
-    if node["type"] == "function_expression" and node["value"] not in ExactFunctions.FUNCTION_TABLE:
-        raise MappingError(f"unknown JMESPath function {node['value']}()")
+def _check(node: Any, *, may_be_reference: bool = False) -> None:
+    """Refuse unknown functions, and references to expressions (`&key`) where they would be the result: they are no data."""
+    if node["type"] == "expref" and not may_be_reference:
+        raise MappingError("& is for the functions " + ", ".join(f"{name}()" for name in _TAKE_REFERENCES))
+    name = node["value"] if node["type"] == "function_expression" else ""
+    if name and name not in ExactFunctions.FUNCTION_TABLE:
+        raise MappingError(f"unknown JMESPath function {name}()")
     for child in node["children"]:
         if isinstance(child, dict):
-            _require_known_functions(child)
+            _check(child, may_be_reference=name in _TAKE_REFERENCES)

@@ -49,9 +49,12 @@ def compile_mapping(text: str) -> CompiledMapping:
     """
     try:
         data = tomllib.loads(text, parse_float=Decimal)
-    except (tomllib.TOMLDecodeError, DecimalException, RecursionError) as error:
+    except (ValueError, DecimalException, RecursionError) as error:  # ValueError also for thousands of digits
         raise MappingError(f"not TOML: {error}") from None
-    _refuse_nul(data, ())
+    try:
+        _refuse_unstorable(data, ())
+    except RecursionError:
+        raise MappingError("nested too deeply") from None
     for table, kind in (("attributes", Declared), ("parts", Part)):
         # One by one: msgspec's errors leave out the keys of dictionaries.
         entries = data.get(table)
@@ -88,17 +91,19 @@ def _text_of(name: str) -> tuple[str, str]:
         raise ConfigError(f"INGEST_MAPPING: {name} is not UTF-8 text") from error
 
 
-def _refuse_nul(value: Any, keys: Keys) -> None:
-    """Refuse texts that no column can store; a document's own are checked where it is decoded."""
+def _refuse_unstorable(value: Any, keys: Keys) -> None:
+    """Refuse texts that no column can store, and TOML's `inf` and `nan`; a document's own are checked where it is decoded."""
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise MappingError("a number that is not finite", keys)
     if isinstance(value, str) and ("\0" in value or "\\u0000" in value):
         raise MappingError("a text contains a NUL character", keys)
     if isinstance(value, dict):
         for key, inner in value.items():
-            _refuse_nul(key, keys)
-            _refuse_nul(inner, (*keys, key))
+            _refuse_unstorable(key, keys)
+            _refuse_unstorable(inner, (*keys, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            _refuse_nul(inner, (*keys, index))
+            _refuse_unstorable(inner, (*keys, index))
 
 
 def _known_keys(keys: Keys) -> Sequence[str]:

@@ -128,6 +128,11 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             "line 6, order.currency.jmespath: unknown JMESPath function sums()",
         ),
         ('"currency"', '"a\\u0000b"', "line 6, order.currency: a text contains a NUL character"),
+        ('"currency"', '{ jmespath = "not_null(a, &b)" }', "line 6, order.currency.jmespath: & is for the functions map(), "),
+        ('"note"', '{ jmespath = "[map(&a, b), &c]" }', "line 21, attributes.note.jmespath: & is for the functions map(),"),
+        ("{ value = 1 }", "{ value = inf }", "line 17, lines[1].quantity.value: a number that is not finite"),
+        ('"note"', '{ path = "note", none = [nan] }', "line 21, attributes.note.none[0]: a number that is not finite"),
+        ("{ value = 1 }", f"{{ value = {'1' * 5_000} }}", "not TOML: Exceeds the limit (4300 digits) for integer string"),
         ('from = "items"', 'from = "items"\njmespath = "items"', "line 8, lines[0]: has both `from` and `jmespath`"),
         ('sku = "sku"', 'sky = "sku"', "line 10, lines[0].sky: unknown key `sky`; did you mean `sku`?"),
         ("{ value = 1 }", "{ value = true }", "line 17, lines[1].quantity.value: expected a decimal, got `bool`"),
@@ -150,6 +155,11 @@ def test_a_mistake_is_told_with_its_line_and_field(tmp_path: Path, old: str, new
 def test_a_file_without_lines_is_refused() -> None:
     with pytest.raises(MappingError, match="needs at least one"):
         compile_mapping("lines = []\n" + SOUND[: SOUND.index("[[lines]]")])
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(MappingError, match="nested too deeply"):
+        compile_mapping(f"{SOUND}x.value.{'.'.join(['y'] * 3_000)} = 1\n")
 
 
 @pytest.mark.parametrize("name", ["integer", "decimal"])
