@@ -114,7 +114,7 @@ class CompiledMapping:
     def _unwrapped(self, document: Any, envelope: tuple[str | int, ...]) -> tuple[Any, tuple[str | int, ...]]:
         inner = walk(document, envelope)
         if inner is not None:
-            if self.parts and isinstance(inner, dict):
+            if self.parts and isinstance(inner, dict) and isinstance(document, dict):
                 inner[KEY] = document.get(KEY)
             return inner, envelope
         if not self._is_optional:

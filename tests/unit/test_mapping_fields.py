@@ -257,9 +257,7 @@ def test_numbers_that_no_decimal_can_hold_are_refused_where_they_are_used() -> N
 def test_the_decimal_context_that_user_code_has_set_changes_no_value(
     kind: str, source: str, value: object, expected: object
 ) -> None:
-    mapping = compile_mapping(
-        MAPPING.format(order="", lines=LINES, attributes=f'x = {{ {source}, type = "{kind}" }}')
-    )
+    mapping = compile_mapping(MAPPING.format(order="", lines=LINES, attributes=f'x = {{ {source}, type = "{kind}" }}'))
     body = json.dumps(DOCUMENT | {"v": "V"}).replace('"V"', str(value)).encode()
 
     with localcontext(prec=3):
@@ -278,6 +276,13 @@ def test_jmespath_adds_exactly_or_not_at_all() -> None:
     assert mapping.decode(exact, "a").attributes["x"] == Decimal("12345678901234567891.123456789012345")
     with pytest.raises(InvalidDocument, match=r"expression of attributes\.x cannot be applied"):
         mapping.decode(endless, "a")
+
+
+def test_a_document_that_is_a_list_has_no_parts() -> None:
+    parts = '[parts.items]\nurl = "/orders/{order_id}/items"\nitems = "items"\n'
+    text = 'envelope = "[0]"\n' + parts + MAPPING.format(order="", lines=LINES, attributes="")
+
+    assert compile_mapping(text).decode(json.dumps([DOCUMENT]).encode(), "a").id == "a"
 
 
 def test_one_byte_order_mark_is_ignored_and_a_document_with_many_is_no_json() -> None:
