@@ -6,7 +6,6 @@ is only data to the worker.
 
 import pickle
 import struct
-from typing import Any
 
 import msgspec
 
@@ -37,13 +36,13 @@ class Task(msgspec.Struct, frozen=True):
     """One call of the function.
 
     Attributes:
-        order: its first argument, but for the attributes.
-        attributes: those of the order, pickled: MessagePack has no decimals.
+        order: its first argument, but for its times' offsets and the attributes.
+        rest: its times and attributes, pickled: MessagePack has neither time zones nor decimals.
         body: its second argument.
     """
 
     order: Order
-    attributes: bytes
+    rest: bytes
     body: bytes
 
     @classmethod
@@ -53,21 +52,17 @@ class Task(msgspec.Struct, frozen=True):
         Raises:
             TransformFailed: its attributes have hundreds of levels.
         """
-        if not order.attributes:
-            return cls(order, b"", body)
         try:
-            pickled = pickle.dumps(order.attributes)
+            rest = pickle.dumps((order.placed_at, order.updated_at, order.attributes))
         except RecursionError:
             raise TransformFailed("the attributes of the order are nested too deeply") from None
-        return cls(msgspec.structs.replace(order, attributes={}), pickled, body)
+        return cls(msgspec.structs.replace(order, attributes={}) if order.attributes else order, rest, body)
 
     def whole_order(self) -> Order:
         """The order as it was given."""
-        if not self.attributes:
-            return self.order
         # Written by `of`, in the worker that has started this process.
-        attributes: dict[str, Any] = pickle.loads(self.attributes)  # noqa: S301
-        return msgspec.structs.replace(self.order, attributes=attributes)
+        placed_at, updated_at, attributes = pickle.loads(self.rest)  # noqa: S301
+        return msgspec.structs.replace(self.order, placed_at=placed_at, updated_at=updated_at, attributes=attributes)
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -87,6 +87,16 @@ async def test_attributes_keep_their_types() -> None:
     assert decode_order(returned.body, "a1").attributes == {"type": "Decimal"}
 
 
+async def test_times_keep_the_offset_of_the_document() -> None:
+    body = document("a1").replace(
+        b'"2010-12-01T08:26:00Z"', b'"2024-12-31T23:30:00-05:00","updated_at":"2025-01-01T08:00:00+09:00"'
+    )
+    async with opened("local_times") as transform:
+        [order] = await transform.decode(body, FetchRequest("a1"))
+
+    assert order.attributes == {"times": ["2024-12-31 23:30:00-05:00", "2025-01-01 08:00:00+09:00"]}
+
+
 @pytest.mark.parametrize(
     ("order_id", "problem"),
     [
