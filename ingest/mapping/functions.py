@@ -20,6 +20,8 @@ from ingest.domain.order import InvalidDocument, InvalidOrderId, Order, decode_o
 
 # Orders that one call may return: all are stored in one transaction.
 MOST_ORDERS = 1_000
+# Bytes of them as JSON, for the same reason: PostgreSQL takes more than a second for that many.
+MOST_BYTES = 32 * 1024 * 1024
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENOMEM})
 # Errors that were raised because of each other, of which the first may be the reason.
@@ -86,11 +88,16 @@ def returned_orders(given: Order, value: object) -> list[Returned]:
     """What the function returned for an order, ready to be checked by `checked_order`.
 
     Raises:
-        TransformFailed: it is neither an order, nor several, nor nothing.
+        TransformFailed: it is neither an order, nor several, nor nothing; or too much.
     """
-    orders = _as_list(value)
-    # An order cannot be changed, but its attributes can.
-    returned = [Returned(each.id, b"" if each is given and not each.attributes else _encoded(each)) for each in orders]
+    returned: list[Returned] = []
+    size = 0
+    for each in _as_list(value):
+        # An order cannot be changed, but its attributes can.
+        returned.append(Returned(each.id, b"" if each is given and not each.attributes else _encoded(each)))
+        size += len(returned[-1].body)
+        if size > MOST_BYTES:
+            raise TransformFailed(f"returned more than {MOST_BYTES:,} bytes")
     if len({each.order_id for each in returned}) < len(returned):
         raise TransformFailed("returned two orders with the same ID")
     return returned

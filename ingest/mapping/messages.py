@@ -11,11 +11,10 @@ import msgspec
 
 from ingest.domain.errors import TransformFailed
 from ingest.domain.order import Order
-from ingest.mapping.functions import Returned
+from ingest.mapping.functions import MOST_BYTES, Returned
 
 HEADER = struct.Struct(">I")
-# More than a thousand orders of usual size, or one made of the largest document.
-LARGEST_REPLY = 64 * 1024 * 1024
+LARGEST_REPLY = 2 * MOST_BYTES
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.mapping.functions import Function, described, is_exhausted, load_function, returned_orders
-from ingest.mapping.messages import HEADER, LARGEST_REPLY, Reply, Start, Task, decode_start, decode_task, frame
+from ingest.mapping.messages import HEADER, Reply, Start, Task, decode_start, decode_task, frame
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,15 +39,12 @@ class _Calls:
             value = self._function(order, task.body)
             if inspect.isawaitable(value):
                 value = self._awaited(value)
-            returned = returned_orders(order, value)
+            return Reply(returned_orders(order, value))
         except TransformFailed as error:
             return Reply(error=str(error))
         except BaseException as error:  # noqa: BLE001  sys.exit() in it must not end the process either
             # A process that has used up what it may have is of no use to the next order.
             return Reply(error=described(error, self._function), ends=is_exhausted(error))
-        if sum(len(each.body) for each in returned) > LARGEST_REPLY // 2:
-            return Reply(error=f"returned more than {LARGEST_REPLY // 2:,} bytes")
-        return Reply(returned)
 
     def _awaited(self, value: Any) -> Any:
         import asyncio  # noqa: PLC0415  most functions need none

@@ -17,7 +17,7 @@ from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, Order, decode_order
 from ingest.flow.decoding import OrderDecoder
-from ingest.mapping.functions import MOST_ORDERS, Function, load_function
+from ingest.mapping.functions import MOST_BYTES, MOST_ORDERS, Function, load_function
 from ingest.mapping.transform import InLoop, Transform
 
 BODY = document("a1")
@@ -162,6 +162,14 @@ async def test_endless_orders_are_refused() -> None:
             yield order
 
     assert await failure_of(endless) == f"returned more than {MOST_ORDERS:,} orders"
+
+
+async def test_orders_that_are_too_large_together_are_refused() -> None:
+    note = {"note": "x" * 4_000_000}
+
+    told = await failure_of(lambda order, _: [replace(order, id=f"a1-{n}", attributes=note) for n in range(9)])
+
+    assert told == f"returned more than {MOST_BYTES:,} bytes"
 
 
 # -- how it fails -----------------------------------------------------------------------------------------------
