@@ -82,6 +82,7 @@ _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
     "start": _start_program,
     "skip": lambda *_: None,
     "split": lambda order, _: [order, replace(order, id=f"{order.id}-2")],
+    "shatter": lambda order, _: [replace(order, id=f"{order.id}-{number}") for number in range(1_000)],
     "wrong": lambda order, _: replace(order, status=7),
     "huge": lambda order, _: replace(order, attributes={"all": "x" * 40_000_000}),
     "same": lambda order, _: order,

@@ -127,7 +127,8 @@ class Handler:
             await self._buffer.acquire(size)
         try:
             orders = await self._decode.decode(body, request)
-            return Store(orders, at, size, self._keep.of(body, request) if self._keep is not None and orders else None)
+            kept = self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
+            return Store(orders, at, size, kept)
         except BaseException:
             self._buffer.release(size)
             raise

@@ -6,6 +6,8 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("documents")
+# Bytes of the copies of one document that is kept with several orders: all are in one statement, and PostgreSQL takes some 50 ms for each MB.
+_MOST = 32 * 1024 * 1024
 
 
 class KeptDocuments:
@@ -18,9 +20,9 @@ class KeptDocuments:
     def __init__(self, not_kept: Counter) -> None:
         self._not_kept = not_kept
 
-    def of(self, body: bytes, request: FetchRequest) -> bytes | None:
-        """What is stored with the orders of a document."""
-        kept = storable_document(body)
+    def of(self, body: bytes, request: FetchRequest, orders: int) -> bytes | None:
+        """What is stored with each of the orders of a document."""
+        kept = storable_document(body) if orders == 1 or orders * len(body) <= _MOST else None
         if kept is None:
             self._not_kept.inc()
             _log.warning("document_not_kept", order_id=request.order_id)

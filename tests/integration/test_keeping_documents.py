@@ -62,3 +62,17 @@ async def test_an_order_whose_document_cannot_be_kept_is_stored_without_it(scene
     assert await scene.dead() == []
     assert len(kept) == 6
     assert [order_id for order_id, found in kept.items() if found is not None] == ["good"]
+
+
+async def test_orders_that_together_are_too_many_for_their_document_are_stored_without_it(scene: Scene) -> None:
+    large = document("shatter-1").removesuffix(b"}") + b',"note":"' + b"x" * 1_000_000 + b'"}'
+    await scene.add(order_id="shatter-1", document=large)
+    await scene.add(order_id="order-1", document=large.replace(b"shatter-1", b"order-1"))
+
+    async with scene.worker(keep_document="on", transform="own_code:hostile") as worker:
+        await scene.finished()
+
+        assert worker.metric("ingest_documents_not_kept_total") == 1
+    kept = await documents(scene)
+    assert len(kept) == 1_001
+    assert [order_id for order_id, found in kept.items() if found is not None] == ["order-1"]
