@@ -22,6 +22,7 @@ from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.decoding import OrderDecoder
+from ingest.flow.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.executor import Executor
 from ingest.flow.fleet_pause import SHORTEST, FleetPause
 from ingest.flow.handler import AttemptLimits, Handler
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 _ISOLATE_ABOVE = 3
 # Bytes from which on a document is mapped in a thread: it takes several times as long as decoding our own.
 _LARGE_TO_MAP = 256 * 1024
+# Documents for each transform process, one in it and the others waiting: for it, or for buffer space for what it has returned.
+_TURNS = 4
 
 
 class Queue(Source, Settling, Liveness, Maintenance, Protocol):
@@ -133,8 +136,12 @@ def build_worker(
     )
     attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
     keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
-    handler = Handler(ports.upstream, ports.decode, attempts, circuit, limit, buffer, keep=keep, clock=clock)
-    executor = Executor(handler, settlement, in_flight, circuit, pacing, runs_user_code=settings.transform is not None)
+    runs_user_code = settings.transform is not None
+    documents = DocumentReader(ports.decode, buffer, keep)
+    if runs_user_code:
+        documents = GrowingDocumentReader(ports.decode, buffer, keep, turns=_TURNS * settings.transform_processes)
+    handler = Handler(ports.upstream, documents, attempts, circuit, limit, clock=clock)
+    executor = Executor(handler, settlement, in_flight, circuit, pacing, runs_user_code=runs_user_code)
     reader = Reader(
         queue,
         Reclaimer(queue, in_flight, metrics.redeliveries, clock=clock),

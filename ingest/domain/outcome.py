@@ -14,7 +14,7 @@ class Store(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         orders: none, one or several; all are committed together.
         fetched_at: when the document was requested, or pushed.
-        size: bytes of the document; buffer space for them has been acquired.
+        size: bytes of the document, or of what user code has made of it; buffer space for them has been acquired.
         document: the document, if it is to be kept.
     """
 

@@ -3,7 +3,6 @@
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -21,13 +20,12 @@ from ingest.domain.errors import (
 )
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, TruncatedDocument
-from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry
 from ingest.domain.schedule import retry_delay
-from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
-from ingest.flow.kept_documents import KeptDocuments
+from ingest.flow.document_reader import DocumentReader
 from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.ports import Decode, Upstream
+from ingest.flow.ports import Upstream
 
 # Seconds until an order is tried again that could not be requested, for a reason of our own.
 _CLIENT_DELAY = 5.0
@@ -54,12 +52,10 @@ class Handler:
 
     Args:
         upstream: where orders come from.
-        decode: from a document to orders.
+        documents: reads them, fetched or pushed.
         limits: how often an order may fail.
         circuit: tells whether a fault is the order's or the API's.
         limit: learns how many requests the API accepts.
-        buffer: space is acquired for a document before it is decoded; an order to store keeps it.
-        keep: says what of a document is stored with its orders; None: nothing.
         draw: a uniform random number between its arguments, for the retry schedule.
         clock: monotonic seconds, the circuit's.
     """
@@ -67,23 +63,19 @@ class Handler:
     def __init__(
         self,
         upstream: Upstream,
-        decode: Decode,
+        documents: DocumentReader,
         limits: AttemptLimits,
         circuit: CircuitBreaker,
         limit: ConcurrencyLimit,
-        buffer: BufferLimit,
         *,
-        keep: KeptDocuments | None = None,
         draw: Callable[[float, float], float] = random.uniform,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upstream = upstream
-        self._decode = decode
+        self._documents = documents
         self._limits = limits
         self._circuit = circuit
         self._limit = limit
-        self._buffer = buffer
-        self._keep = keep
         self._draw = draw
         self._clock = clock
 
@@ -106,32 +98,19 @@ class Handler:
         started_at = self._clock()
         try:
             if delivery.document is not None:
-                return await self._read(delivery.document, request, delivery.pushed_at())
+                return await self._documents.read(delivery.document, request, delivery.pushed_at())
             fetched = await fetch(request)
             exchange = fetched.exchange
             if exchange is None or exchange.count():
                 self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
                 self._limit.record_success()
-            return await self._read(fetched.body, request, fetched.asked_at)
+            return await self._documents.read(fetched.body, request, fetched.asked_at)
         except (InvalidDocument, TransformFailed) as error:
             return self._after_unusable(delivery, error)
         except NotSent as stopped:
             return Release(str(stopped))
         except _FAULTS as fault:
             return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at))
-
-    async def _read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
-        """Decode a document when there is buffer space for it; until then it waits as it came."""
-        size = len(body)
-        if not self._buffer.try_acquire(size):
-            await self._buffer.acquire(size)
-        try:
-            orders = await self._decode.decode(body, request)
-            kept = self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
-            return Store(orders, at, size, kept)
-        except BaseException:
-            self._buffer.release(size)
-            raise
 
     def _after_unusable(self, delivery: Delivery, error: InvalidDocument | TransformFailed) -> Outcome:
         if isinstance(error, TransformFailed):

@@ -16,7 +16,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         rows: none, one or several.
-        size: bytes of its document, for which buffer space is acquired.
+        size: bytes for which buffer space is acquired: of its document, or of what user code has made of it.
     """
 
     delivery: Delivery

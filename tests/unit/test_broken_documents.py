@@ -16,6 +16,7 @@ from ingest.domain.outcome import DeadLetter, Outcome, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.decoding import OrderDecoder
+from ingest.flow.document_reader import DocumentReader
 from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.pacing import Pacing
@@ -43,11 +44,10 @@ async def outcome_of(mapping: str, document: bytes, *, large: int = 1 << 20) -> 
     upstream, metrics = Sending(document), WorkerMetrics.on(worker_shared_metrics(1), 0)
     handler = Handler(
         upstream,
-        OrderDecoder(MAPPINGS[mapping].decode, large),
+        DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), BufferLimit(10, 1_000_000)),
         AttemptLimits(attempts=3, deliveries=5),
         CircuitBreaker(upstream.fetch_once, metrics.circuit_open, 100),
         ConcurrencyLimit(100, metrics.concurrency_limit, Pacing()),
-        BufferLimit(10, 1_000_000),
     )
     return await handler.handle(Delivery(EntryRef("stream", "1-1"), "1001", 0.0, 1, 1, None, {}))
 

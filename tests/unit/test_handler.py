@@ -21,11 +21,12 @@ from ingest.domain.errors import (
     TransportFault,
 )
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.order import decode_order
+from ingest.domain.order import Order, decode_order
 from ingest.domain.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
 from ingest.flow.decoding import OrderDecoder
+from ingest.flow.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.pacing import Pacing
@@ -78,11 +79,10 @@ def handler(
 ) -> Handler:
     return Handler(
         upstream,
-        OrderDecoder(decode_order),
+        DocumentReader(OrderDecoder(decode_order), buffer or BufferLimit(10, 10_000)),
         AttemptLimits(attempts=3, deliveries=5),
         circuit or a_circuit(),
         limit or a_limit(),
-        buffer or BufferLimit(10, 10_000),
         draw=lambda low, high: (low + high) / 2,
     )
 
@@ -406,3 +406,67 @@ async def test_being_throttled_lowers_the_limit_and_nothing_else_does() -> None:
     await handler(Answering(ThrottledFault("HTTP 429")), limit=limit).handle(DELIVERY)
 
     assert limit.value == 4
+
+
+class Growing:
+    """A decoder that makes orders of 1 KB of each document, as user code may."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        self.calls += 1
+        await asyncio.sleep(0)
+        return (replace(decode_order(body, request.order_id), attributes={"note": "x" * 1_000}),)
+
+
+def growing(decoder: Growing, buffer: BufferLimit, turns: int) -> Handler:
+    documents = GrowingDocumentReader(decoder, buffer, turns=turns)
+    return Handler(Answering(DOCUMENT), documents, AttemptLimits(attempts=3, deliveries=5), a_circuit(), a_limit())
+
+
+async def test_what_user_code_makes_of_documents_waits_for_room() -> None:
+    decoder, buffer = Growing(), BufferLimit(100, 2_500)
+    handler = growing(decoder, buffer, turns=3)
+    tasks = [asyncio.create_task(handler.handle(DELIVERY)) for _ in range(20)]
+
+    for done in range(2, 21):
+        for _ in range(100):
+            await asyncio.sleep(0)
+        ended = [outcome for task in tasks if task.done() if isinstance(outcome := task.result(), Store)]
+        assert len(ended) == done
+        assert decoder.calls <= done + 3
+        assert ended[0].size > 1_000
+        buffer.release(ended[0].size)
+
+
+async def test_what_user_code_makes_that_is_larger_than_all_the_room_has_it_alone() -> None:
+    decoder, buffer = Growing(), BufferLimit(100, 500)
+    handler = growing(decoder, buffer, turns=2)
+    tasks = [asyncio.create_task(handler.handle(DELIVERY)) for _ in range(5)]
+
+    for _ in range(5):
+        async with asyncio.timeout(5):
+            done, _waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        [task] = done
+        tasks.remove(task)
+        outcome = task.result()
+        assert isinstance(outcome, Store)
+        buffer.release(outcome.size)
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_what_user_code_makes_leaves_its_room_to_others_when_it_is_cancelled(turns: int) -> None:
+    buffer = BufferLimit(1, 10_000)
+    await buffer.acquire(1)
+    handler = growing(Growing(), buffer, turns)
+    waiting = asyncio.create_task(handler.handle(DELIVERY))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    buffer.release(1)
+
+    async with asyncio.timeout(5):
+        assert isinstance(await handler.handle(DELIVERY), Store)

@@ -25,6 +25,7 @@ from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.decoding import OrderDecoder
+from ingest.flow.document_reader import DocumentReader
 from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.pacing import Pacing
@@ -68,7 +69,11 @@ async def outcomes(
     options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
     async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
         handler = Handler(
-            bulk, OrderDecoder(decode_order), AttemptLimits(attempts, 5), breaker, limit, BufferLimit(100, 100_000)
+            bulk,
+            DocumentReader(OrderDecoder(decode_order), BufferLimit(100, 100_000)),
+            AttemptLimits(attempts, 5),
+            breaker,
+            limit,
         )
         decided = await asyncio.gather(*(handler.handle(delivery(order_id)) for order_id in ORDERS))
     return dict(zip(ORDERS, decided, strict=True))
