@@ -49,8 +49,9 @@ class Batches:
 
     def add(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery with the next batch, and ack it then."""
+        document = None if outcome.document is None else outcome.document.decode()
         rows = [
-            OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, outcome.document)
+            OrderRow.of(order, outcome.fetched_at, delivery.attempt, delivery.enqueued_at, document)
             for order in outcome.orders
         ]
         self._gathered.append(Item(delivery, rows, outcome.size))

@@ -5,9 +5,9 @@ and stays. When the process dies here, the pages before are done, and doing them
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ingest.domain.delivery import DeadReason, Effect
 from ingest.domain.errors import RowsRefused, RowSuppressed, TransformFailed
@@ -20,6 +20,9 @@ from ingest.store.documents import Documents, DocumentSelection, Remapped, Store
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 
 MAX_EXAMPLES = 20
+# Bytes and rows that are sent, or decoded, at once.
+_PORTION = 4 * 1024 * 1024
+_MOST = 1_000
 _UNNAMED = "the document does not say of which order it is, and the transform returns orders with other IDs"
 
 
@@ -28,6 +31,9 @@ class Decoder(Protocol):
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
         """The orders in a document."""
+
+
+_Some = TypeVar("_Some")
 
 
 Identify = Callable[[bytes], str | None]
@@ -114,8 +120,10 @@ async def remap(
         total = await documents.count(report.last or "")
         run = _Run(documents, decoder, identify, report, dry_run=dry_run)
         while page := await documents.page(report.last or ""):
-            await run.remap_page(page)
-            on_progress(report.examined, total)
+            # PostgreSQL compresses documents: those of a page may be large together.
+            for portion in _portions(page, lambda stored: len(stored.document)):
+                await run.remap_page(portion)
+                on_progress(report.examined, total)
 
 
 class _Run:
@@ -144,7 +152,13 @@ class _Run:
         await self._replace(own)
         # What was erased meanwhile does not come back under another ID.
         present = await self._documents.present([order_id for order_id, rows in others.items() if rows])
-        await self._insert([row for order_id in present for row in others[order_id]])
+        newest: dict[str, OrderRow] = {}
+        for row in (row for order_id in present for row in others[order_id]):
+            # Each part of a split order yields all the others.
+            if row.order_id not in newest or newest[row.order_id].age < row.age:
+                newest[row.order_id] = row
+        for portion in _portions(list(newest.values()), _size_of):
+            await self._insert(portion)
         self._report.examined += len(page)
         self._report.last = page[-1].order_id
 
@@ -159,9 +173,9 @@ class _Run:
         if announced is None and any(order.id != stored.order_id for order in orders):
             # This row may be a part itself, and the order of its ID one that never was.
             return Failure(stored.order_id, DeadReason.TRANSFORM_FAILED.value, _UNNAMED)
+        document = stored.document.decode()
         return [
-            OrderRow.of(order, stored.fetched_at, stored.attempts, stored.enqueued_at, stored.document)
-            for order in orders
+            OrderRow.of(order, stored.fetched_at, stored.attempts, stored.enqueued_at, document) for order in orders
         ]
 
     async def _replace(self, rows: Sequence[OrderRow]) -> None:
@@ -203,3 +217,19 @@ class _Run:
     def _add_suppressed(self, rows: Iterable[OrderRow]) -> None:
         for order_id in dict.fromkeys(row.order_id for row in rows):
             self._report.add_failure(Failure(order_id, DeadReason.UNSTORABLE.value, str(RowSuppressed())))
+
+
+def _portions(all_of_them: Sequence[_Some], size_of: Callable[[_Some], int]) -> Iterator[Sequence[_Some]]:
+    """Split them where they would have more than `_PORTION` bytes together, or more than `_MOST` are in one."""
+    start = size = 0
+    for index, each in enumerate(all_of_them):
+        size += size_of(each)
+        if index > start and (size > _PORTION or index - start == _MOST):
+            yield all_of_them[start:index]
+            start, size = index, size_of(each)
+    if start < len(all_of_them):
+        yield all_of_them[start:]
+
+
+def _size_of(row: OrderRow) -> int:
+    return len(row.lines) + len(row.attributes or "") + len(row.document or "")

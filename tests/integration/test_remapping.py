@@ -1,5 +1,6 @@
 """`remap` makes orders of stored documents again; what is newer, or erased, stays."""
 
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -179,6 +180,22 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
 
     assert (report.examined, report.changed, report.inserted) == (2, 2, 0)
     assert {row["status"] for row in (await rows(dsn)).values()} == {"better part"}
+
+
+async def test_many_parts_of_one_document_are_made_again_in_bounded_memory(dsn: str) -> None:
+    body = document("a").removesuffix(b"}") + b',"note":"' + b"x" * 20_000 + b'"}'
+    async with OrderStore.open(dsn) as orders:
+        await orders.upsert([OrderRow.of(decode_order(body, "a"), AT, 2, 7.0, body)])
+
+    tracemalloc.start()
+    try:
+        report = await run(dsn, lambda order, _: [order, *(replace(order, id=f"a-{n:03}") for n in range(199))])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert (report.examined, report.inserted, report.unchanged, report.failed) == (200, 199, 200, 0)
+    assert peak < 200_000_000
 
 
 async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str) -> None:
