@@ -47,9 +47,9 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         fetched_at: datetime,
         attempts: int,
         enqueued_at: float,
-        document: str | bytes | None = None,
+        document: str | None = None,
     ) -> Self:
-        """Return the row of an order; rows of one document share its text, if it is given as such."""
+        """Return the row of an order; the rows of one document share its text."""
         return cls(
             order.id,
             order.status,
@@ -64,7 +64,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
             attempts,
             enqueued_at,
             order.attributes_json().decode() if order.attributes else None,
-            document.decode() if isinstance(document, bytes) else document,
+            document,
         )
 
     @property

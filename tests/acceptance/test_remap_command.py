@@ -33,7 +33,7 @@ async def own_code(dsn: str, tmp_path: Path) -> dict[str, str]:
     async with OrderStore.open(dsn) as orders:
         await orders.upsert(
             [
-                OrderRow.of(decode_order(body, order_id), datetime.now(UTC), 1, 0.0, body)
+                OrderRow.of(decode_order(body, order_id), datetime.now(UTC), 1, 0.0, body.decode())
                 for order_id, body in bodies.items()
             ]
         )
@@ -112,7 +112,10 @@ async def test_an_interrupted_run_says_where_to_go_on(
         copies = [replace(first, id=f"order-{number:04}") for number in range(250)]
         bodies = [body.replace(b"order-0000", order.id.encode()) for order in copies]
         await orders.upsert(
-            [OrderRow.of(order, datetime.now(UTC), 1, 0.0, kept) for order, kept in zip(copies, bodies, strict=True)]
+            [
+                OrderRow.of(order, datetime.now(UTC), 1, 0.0, kept.decode())
+                for order, kept in zip(copies, bodies, strict=True)
+            ]
         )
     (tmp_path / "waiting_code.py").write_text(WAITS, encoding="utf-8")
     env = {"PYTHONPATH": str(tmp_path), "INGEST_TRANSFORM": "waiting_code:transform", "INGEST_TRANSFORM_TIMEOUT": "600"}
@@ -158,7 +161,7 @@ async def test_a_better_mapping_is_applied(cli: Cli, dsn: str, tmp_path: Path) -
     )
     async with OrderStore.open(dsn) as orders:
         old = replace(decode_order(document("m1"), "m1"), status="new", country=None)
-        await orders.upsert([OrderRow.of(old, datetime.now(UTC), 1, 0.0, body.encode())])
+        await orders.upsert([OrderRow.of(old, datetime.now(UTC), 1, 0.0, body)])
     (tmp_path / "mapping.toml").write_text(MAPPING.format(country="land"), encoding="utf-8")
 
     done = cli.run("remap", env={"INGEST_MAPPING": str(tmp_path / "mapping.toml")})

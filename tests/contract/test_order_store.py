@@ -145,7 +145,7 @@ async def test_every_column_is_filled(store: OrderStore, sql: Any) -> None:
     before = await sql.fetchval("SELECT clock_timestamp()")
     order = msgspec.structs.replace(order_of(updated=5, lines=2), attributes={"gift": True})
     given_row = OrderRow.of(
-        order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp(), document=b'{"id":"a"}'
+        order, at(7), attempts=3, enqueued_at=(T0 - timedelta(1)).timestamp(), document='{"id":"a"}'
     )
 
     await store.upsert([given_row])

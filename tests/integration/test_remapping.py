@@ -27,7 +27,10 @@ async def store(dsn: str, *order_ids: str, at: datetime = AT, kept: bool = True,
     bodies = {order_id: document(order_id, status=status) for order_id in order_ids}
     async with OrderStore.open(dsn) as orders:
         await orders.upsert(
-            [OrderRow.of(decode_order(body, name), at, 2, 7.0, body if kept else None) for name, body in bodies.items()]
+            [
+                OrderRow.of(decode_order(body, name), at, 2, 7.0, body.decode() if kept else None)
+                for name, body in bodies.items()
+            ]
         )
 
 
@@ -174,7 +177,7 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
     body = document("a")
     async with OrderStore.open(dsn) as orders:
         parts = split(decode_order(body, "a"), b"")
-        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body) for part in parts])
+        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in parts])
 
     report = await run(dsn, lambda order, body: [better(each, b"") for each in split(order, body)])
 
@@ -185,7 +188,7 @@ async def test_the_parts_of_an_order_are_made_again_each(dsn: str) -> None:
 async def test_many_parts_of_one_document_are_made_again_in_bounded_memory(dsn: str) -> None:
     body = document("a").removesuffix(b"}") + b',"note":"' + b"x" * 20_000 + b'"}'
     async with OrderStore.open(dsn) as orders:
-        await orders.upsert([OrderRow.of(decode_order(body, "a"), AT, 2, 7.0, body)])
+        await orders.upsert([OrderRow.of(decode_order(body, "a"), AT, 2, 7.0, body.decode())])
 
     tracemalloc.start()
     try:
@@ -207,7 +210,7 @@ async def test_parts_of_an_order_that_their_document_does_not_name_stay(dsn: str
     body = document("a")
     async with OrderStore.open(dsn) as orders:
         parts = split(decode_order(body, "a"), b"")
-        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body) for part in parts])
+        await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in parts])
     before = await rows(dsn)
 
     report = RemapReport()
