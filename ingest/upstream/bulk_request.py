@@ -30,28 +30,30 @@ class Answer:
         self._limit = limit
         self._is_single = len(exchange.requests) == 1
         self._has_any = any(request.order_id in listed.documents for request in exchange.requests)
+        # A single document without a readable ID may be the single one that was requested.
+        is_alone = self._is_single and not listed.documents and len(listed.nameless) == 1
+        self._alone = listed.nameless[0] if is_alone else None
+        self._is_unrelated = bool(listed.documents or listed.nameless) and not self._has_any
 
     def of(self, order_id: str) -> Outcome:
         """What became of an order; None if it should be requested again without those that the answer had.
 
         An answer may have been cut to a page, so what is missing need not be what does not exist.
         """
-        document = self._documents.get(order_id)
-        if document is None and self._is_single and len(self._nameless) == 1:
-            # It is for the decoder to say what is wrong with it.
-            document = self._nameless[0]
+        # It is for the decoder to say what is wrong with one that has no readable ID.
+        document = self._documents.get(order_id, self._alone)
         if document is not None:
             return self._checked(document)
-        if self._nameless and not self._is_single:
+        if self._is_unrelated:
+            unrelated = TransientFault(f"{UNRELATED}: {CHECK}")
+            unrelated.is_shared = not self._is_single
+            return self._in_exchange(unrelated)
+        if self._nameless:
             fault = PermanentFault(DeadReason.INVALID_ORDER, "a document of the answer has no readable ID")
             fault.is_shared = True
             return self._in_exchange(fault)
         if self._has_any:
             return None
-        if self._documents:
-            unrelated = TransientFault(f"{UNRELATED}: {CHECK}")
-            unrelated.is_shared = not self._is_single
-            return self._in_exchange(unrelated)
         return self._in_exchange(
             PermanentFault(DeadReason.NOT_FOUND, "the answer of the list endpoint does not have it")
         )

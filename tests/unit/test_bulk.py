@@ -392,6 +392,27 @@ async def test_an_answer_with_other_orders_only_says_nothing_of_those_requested(
 
 
 @virtual_time
+@pytest.mark.parametrize(
+    ("requested", "answer"),
+    [
+        (["a"], b'[{"id":"x"},{"status":7}]'),
+        (["a"], b'[{"number":"x"},{"number":"y"}]'),
+        (["a", "b"], b'[{"id":"x"},{"status":7}]'),
+        (["a", "b"], b'[{"number":"x"},{"number":"y"}]'),
+    ],
+)
+async def test_documents_without_a_readable_id_are_other_orders_as_well(requested: list[str], answer: bytes) -> None:
+    api = ListApi()
+    api.answer = lambda _: answer
+    async with opened(api) as bulk:
+        faults = [await fault_of(task) for task in fetching(bulk, *requested)]
+
+    assert [type(fault) for fault in faults] == [TransientFault] * len(requested)
+    assert all("INGEST_UPSTREAM_BULK_ID" in str(fault) for fault in faults)
+    assert {fault.is_shared for fault in faults} == {len(requested) > 1}
+
+
+@virtual_time
 async def test_a_document_over_the_limit_is_the_fault_of_its_order() -> None:
     api = ListApi()
     large = b'{"id":"a","x":"%s"}' % (b"x" * 1_000)
