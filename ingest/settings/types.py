@@ -8,7 +8,7 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 """A duration."""
 Positive = Annotated[int, Field(gt=0)]
 """A number of something that there has to be."""
-MemberPath = Annotated[str, Field(pattern=r"^[^.\s\x00-\x1f]{1,64}(\.[^.\s\x00-\x1f]{1,64}){0,7}$")]
+MemberPath = Annotated[str, Field(pattern=r"^[^.\s\x00-\x1f\"\\]{1,64}(\.[^.\s\x00-\x1f\"\\]{1,64}){0,7}$")]
 """Names of members of a JSON object, separated by dots."""
 KeyPart = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 """What becomes a part of a key in Redis."""

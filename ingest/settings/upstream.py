@@ -147,8 +147,8 @@ class UpstreamSettings(Topic):
     @classmethod
     def _upstream_bulk_template(cls, value: str) -> str:
         example = "https://shop.example/orders?ids={order_ids}"
-        if value and BULK_PLACEHOLDER not in value:
-            raise ValueError(f"must contain {{order_ids}} exactly once, such as {example}")
+        if value and (BULK_PLACEHOLDER not in value or PLACEHOLDER in value):
+            raise ValueError(f"must contain {{order_ids}} exactly once, and no {{order_id}}, such as {example}")
         if value:
             require_template(value, BULK_PLACEHOLDER, example)
         return value
