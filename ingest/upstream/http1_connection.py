@@ -150,6 +150,7 @@ class Http1Connection(asyncio.Protocol):
                 if self.on_dropped is not None and not (self._is_reused or self._parser.has_begun):
                     self.on_dropped()
                 self.fail(self._lost(exc))
+        self._parser.forget()
         self._on_end(self)
 
     # ----

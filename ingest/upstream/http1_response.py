@@ -100,6 +100,10 @@ class ResponseParser:
             self.is_complete = True
         return self.is_complete
 
+    def forget(self) -> None:
+        """Let go of what has arrived: the connection is closed. The parser refers to itself, and would be freed late."""
+        self._body = []
+
     def document(self) -> bytes:
         """Return the body of a complete response.
 

@@ -1,11 +1,13 @@
 """Servers that break HTTP, by mistake or on purpose: an ambiguous response is a fault, and never a document."""
 
 import asyncio
+import gc
 import gzip
+import tracemalloc
 import zlib
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -255,6 +257,38 @@ async def test_a_document_that_is_small_only_while_compressed_is_too_large(kind:
     ):
         with pytest.raises(TooLarge):
             await transport.send(url, {})
+
+
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [(CHUNKED, 3_000_000), ("Content-Length: 2000000", 1_900_000), ("X-End: that of the connection", 1_900_000)],
+    ids=["too large", "incomplete", "complete"],
+)
+async def test_of_a_connection_that_is_closed_no_body_is_kept(kind: Kind, head: str, size: int) -> None:
+    body = b" " * size
+    answer = http(b"%x\r\n%b\r\n" % (size, body) if head == CHUNKED else body, head)
+    limits = replace(LIMITS, body=2_000_000)
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(write) as port, transport_opener(kind)(Options(limits, False, None)) as transport:
+            tracemalloc.start()
+            for _ in range(10):
+                with suppress(NoResponse, TooLarge):
+                    await transport.send(f"http://127.0.0.1:{port}/", {})
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+    assert kept < 10_000_000, "ten bodies are twenty million bytes"
 
 
 async def test_a_body_may_end_with_the_connection(kind: Kind) -> None:
