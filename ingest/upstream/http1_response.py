@@ -101,7 +101,7 @@ class ResponseParser:
         return self.is_complete
 
     def forget(self) -> None:
-        """Let go of what has arrived: the connection is closed. The parser refers to itself, and would be freed late."""
+        """Drop what has arrived: the connection is closed. The parser refers to itself, and would be freed late."""
         self._body = []
 
     def document(self) -> bytes:
