@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ingest.bulk_requests import answer_limit, requested_url
 from ingest.domain.errors import ConfigError
+from ingest.domain.masking import PLACEHOLDER
 from ingest.domain.request_headers import check_secret, check_token, parse_headers
 from ingest.domain.status_overrides import parse_status_overrides
 from ingest.settings.prefix import PREFIX
@@ -56,6 +57,11 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     """
     if settings.upstream_body is not None and settings.upstream_method != "POST":
         raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
+    if settings.upstream_bulk_url and PLACEHOLDER in (settings.upstream_body or ""):
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_BODY contains {PLACEHOLDER}, and a bulk request has its IDs in {PREFIX}UPSTREAM_BULK_URL:"
+            " remove one of the two"
+        )
     return Endpoint(
         url=requested_url(settings),
         method=settings.upstream_method,

@@ -112,6 +112,10 @@ def without(name: str) -> dict[str, str]:
         ({"TOKEN": SECRET, "AUTH": "header", "HEADERS": "x-api-key: 1"}, "UPSTREAM_HEADERS: x-api-key is set by"),
         ({"URL": f"https://u:{SECRET}@x/{{order_id}}", "TOKEN": "t"}, "UPSTREAM_URL: contains a user"),
         ({"BODY": "{order_id}"}, "UPSTREAM_BODY has no effect: set INGEST_UPSTREAM_METHOD=POST, or remove it"),
+        (
+            {"BODY": "{order_id}", "METHOD": "POST", "BULK_URL": "https://x/?ids={order_ids}"},
+            "UPSTREAM_BODY contains {order_id}, and a bulk request has its IDs in INGEST_UPSTREAM_BULK_URL",
+        ),
         ({"CA_FILE": "ca.pem"}, "UPSTREAM_CA_FILE is set, but INGEST_UPSTREAM_URL does not start with https://"),
         ({"KEY_FILE": "key.pem"}, "UPSTREAM_KEY_FILE is set without INGEST_UPSTREAM_CERT_FILE"),
         ({"URL": "https://x/{order_id}", "CA_FILE": "no.pem"}, "UPSTREAM_CA_FILE: cannot read no.pem: No such file"),
