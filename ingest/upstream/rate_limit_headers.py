@@ -18,8 +18,9 @@ import msgspec
 # A quota for a longer time says nothing about the next minutes.
 LONGEST = 31 * 86_400.0
 _NUMBER = re.compile(r"[0-9]{1,15}")
+# A space belongs to one part only: if it could belong to several, a text that does not match would be tried in each way there is.
 _ITEM = re.compile(
-    r'\s*(?P<name>"[^"\\]*"|[A-Za-z*][\w.:/*-]*)(?P<parameters>(\s*;\s*[a-z*][a-z0-9_.*-]*(=[^;,]*)?)*)\s*'
+    r'\s*(?P<name>"[^"\\]*"|[A-Za-z*][\w.:/*-]*)\s*(?P<parameters>(;\s*[a-z*][a-z0-9_.*-]*(=[^;,]*|\s*))*)'
 )
 _PARAMETER = re.compile(r"\s*([a-z*][a-z0-9_.*-]*)=([^;,]*)")
 # Larger values of a reset are a time, not a duration.

@@ -32,6 +32,14 @@ def test_each_form_is_read(headers: dict[str, str]) -> None:
     assert remaining_of(CIMultiDict(headers), NOW) == Remaining(50, 30.0)
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["RateLimit", "RateLimit-Policy"])
+def test_a_header_of_many_spaces_does_not_keep_us_busy(name: str) -> None:
+    headers = {"RateLimit": '"default";r=50;t=30', name: "a" + ";w=     " * 37 + ";!"}
+
+    assert remaining_of(CIMultiDict(headers), NOW) == (None if name == "RateLimit" else Remaining(50, 30.0))
+
+
 def test_of_several_quotas_an_exhausted_one_counts_and_for_the_longest_time() -> None:
     headers = CIMultiDict({"RateLimit": '"a";r=0;t=10, "b";r=0;t=600, "c";r=1;t=3600'})
 
