@@ -125,8 +125,8 @@ class Http1Connection(asyncio.Protocol):
         except Malformed as error:
             self.fail(NoResponse(str(error)))
             return
-        except TooLarge as error:
-            self.fail(error)
+        except TooLarge:
+            self.fail(TooLarge())  # that one refers to what has arrived, see `_answer`
             return
         if parser.is_complete:
             if self._answered is not None:
@@ -166,7 +166,8 @@ class Http1Connection(asyncio.Protocol):
                 if self._on_headers is not None:
                     self._on_headers(parser.named_headers())
             except (NoDocument, TooLarge, NoResponse) as error:
-                answered.set_exception(error)
+                # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
+                answered.set_exception(error.with_traceback(None))
             else:
                 answered.set_result(document)
         self._answered = None

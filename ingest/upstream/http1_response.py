@@ -85,8 +85,7 @@ class ResponseParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            raise cause if isinstance(cause, (Malformed, TooLarge)) else error from None
+            raise _cause_of(error) from None
         except httptools.HttpParserUpgrade:
             raise Malformed("the server switches to another protocol") from None
         except httptools.HttpParserError:
@@ -196,3 +195,9 @@ class ResponseParser:
         version = self._parser.get_http_version()
         if version not in ("1.1", "1.0") or (version == "1.0" and self._is_chunked):
             raise Malformed("the response is not valid HTTP/1.1")
+
+
+def _cause_of(error: Exception) -> BaseException:
+    """Return what a callback has raised. A variable of `feed` for it would keep what has arrived, in a reference cycle."""
+    cause = error.__context__
+    return cause if isinstance(cause, (Malformed, TooLarge)) else error

@@ -141,6 +141,7 @@ class ApiSession:
             raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
         else:
             error = f"the document is truncated after {len(document)} bytes"
+            del document  # the fault refers to this call, and lives longer
             raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
         finally:
             self._seconds[code].observe(time.monotonic() - started)

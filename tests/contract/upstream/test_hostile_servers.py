@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
-from raw_http import LIMITS, http, serving
+from raw_http import LIMITS, Connect, http, serving
 
+from ingest.domain.errors import Fault
+from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import transport_opener
 from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport
 
@@ -289,6 +291,43 @@ async def test_of_a_connection_that_is_closed_no_body_is_kept(kind: Kind, head: 
         gc.enable()
 
     assert kept < 10_000_000, "ten bodies are twenty million bytes"
+
+
+@pytest.mark.parametrize(
+    ("body", "heads"),
+    [
+        (gzip.compress(b" " * 2_100_000), ["Content-Encoding: gzip"]),
+        (b" " * 1_900_000, ["Content-Encoding: br"]),
+        (b"{" + b"0" * 1_900_000, []),
+        (b"%x\r\n%b" % (3_000_000, b" " * 3_000_000), [CHUNKED]),
+    ],
+    ids=["too large when decompressed", "coding that is not supported", "truncated", "too large"],
+)
+async def test_of_an_answer_that_is_refused_no_body_is_kept(connect: Connect, body: bytes, heads: list[str]) -> None:
+    """The fault of an order may be kept, in a reference cycle, until a garbage collection."""
+    answer = http(body, *heads, *([f"Content-Length: {len(body)}"] if CHUNKED not in heads else []))
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with (
+            serving(write) as port,
+            connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, body=2_000_000, tries=1)) as client,
+        ):
+            tracemalloc.start()
+            for _ in range(30):
+                with suppress(Fault):
+                    await client.fetch(FetchRequest("a"))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+    assert kept < 5_000_000, "what is read at a time has up to 256 KB"
 
 
 async def test_a_body_may_end_with_the_connection(kind: Kind) -> None:
