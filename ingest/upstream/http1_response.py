@@ -15,6 +15,9 @@ from ingest.upstream.transport import NoDocument, TooLarge, has_document, keeps_
 HEAD_LIMIT = 64 * 1024
 """Bytes of the head, and of the trailers, of a response."""
 _MOST_INTERIM = 10
+# This number of parts of a body are joined if they are small on average: a chunk of two bytes takes fifty.
+_MANY_PARTS = 4096
+_SMALL_PART = 1024
 _NOTHING = b""
 _USUAL_START = b"HTTP/1.1 "
 
@@ -90,8 +93,8 @@ class ResponseParser:
             raise Malformed("the server switches to another protocol") from None
         except httptools.HttpParserError:
             raise Malformed("the response is not valid HTTP") from None
-        if (not self.is_complete and self._size == size) or len(data) > HEAD_LIMIT:
-            self._limit_overhead(len(data) if self._size == size else 0)
+        if not self.is_complete or len(data) > HEAD_LIMIT:
+            self._bound(len(data), is_body=self._size > size)
 
     def end_of_file(self) -> bool:
         """Return whether the connection's end is the response's, as for a body without a length."""
@@ -183,6 +186,14 @@ class ResponseParser:
             raise Malformed("there are too many interim responses")
         self._is_usual = False
         self.headers, self._length, self._coding, self._is_chunked = [], None, _NOTHING, False
+
+    def _bound(self, size: int, *, is_body: bool) -> None:
+        """Bound the memory that something of this size takes, which has arrived and is not all of a usual response."""
+        if not is_body or size > HEAD_LIMIT:
+            self._limit_overhead(0 if is_body else size)
+        parts = len(self._body)
+        if parts > _MANY_PARTS and parts * _SMALL_PART > self._size:
+            self._body = [b"".join(self._body)]
 
     def _limit_overhead(self, size: int) -> None:
         """Limit what is no part of a body: nothing else does for a head, a chunk's head or trailers that do not end."""

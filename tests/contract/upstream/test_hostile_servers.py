@@ -330,6 +330,26 @@ async def test_of_an_answer_that_is_refused_no_body_is_kept(connect: Connect, bo
     assert kept < 5_000_000, "what is read at a time has up to 256 KB"
 
 
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
+async def test_a_document_in_many_small_chunks_takes_little_more_memory_than_its_size(kind: Kind) -> None:
+    answer = http(b"2\r\n{}\r\n" * 500_000 + b"0\r\n\r\n", CHUNKED)
+
+    async def write(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+
+    async with serving(write) as port, transport_opener(kind)(Options(LIMITS, False, None)) as transport:
+        tracemalloc.start()
+        try:
+            document = await transport.send(f"http://127.0.0.1:{port}/", {})
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert document == b"{}" * 500_000
+    assert peak < 12_000_000, "the answer itself has 3.5 million bytes, half a million small objects 17 million"
+
+
 async def test_a_body_may_end_with_the_connection(kind: Kind) -> None:
     async with answered(kind, http(b"{}")) as (transport, url, _):
         assert await transport.send(url, {}) == b"{}"
