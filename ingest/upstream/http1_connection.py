@@ -26,6 +26,7 @@ class Http1Connection(asyncio.Protocol):
     Args:
         body_limit: most bytes of a decompressed body.
         idle: where the connection puts itself when the next request may be sent.
+        waiting: where it puts itself while it waits for the rest of an error's body.
         on_end: called when the connection has been closed.
 
     Attributes:
@@ -46,6 +47,7 @@ class Http1Connection(asyncio.Protocol):
         "_parser",
         "_transport",
         "_unread",
+        "_waiting",
         "deadline",
         "heard_at",
         "is_open",
@@ -54,11 +56,16 @@ class Http1Connection(asyncio.Protocol):
     )
 
     def __init__(
-        self, body_limit: int, idle: list["Http1Connection"], on_end: Callable[["Http1Connection"], None]
+        self,
+        body_limit: int,
+        idle: list["Http1Connection"],
+        waiting: dict["Http1Connection", None],
+        on_end: Callable[["Http1Connection"], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._parser = ResponseParser(body_limit)
         self._idle = idle
+        self._waiting = waiting
         self._on_end = on_end
         self._on_headers: OnHeaders | None = None
         self._transport: Any = None
@@ -151,6 +158,7 @@ class Http1Connection(asyncio.Protocol):
                     self.on_dropped()
                 self.fail(self._lost(exc))
         self._parser.forget()
+        self._waiting.pop(self, None)
         self._on_end(self)
 
     # ----
@@ -179,7 +187,9 @@ class Http1Connection(asyncio.Protocol):
         """Wait for the next request, if there may be one."""
         # With something unsent, it was answered before the whole request had been sent.
         if self.is_open and self._parser.can_continue and not self._transport.get_write_buffer_size():
-            self._unread = 0
+            if self._unread:
+                self._unread = 0
+                self._waiting.pop(self, None)
             self._is_reused = True
             self._parser.expect()
             self._idle.append(self)
@@ -191,6 +201,7 @@ class Http1Connection(asyncio.Protocol):
         if self._answered is not None:
             self._answer()
             self._unread = _LONGEST_UNREAD
+            self._waiting[self] = None
         self._unread -= size
         if self._unread <= 0:
             self._unread = 0

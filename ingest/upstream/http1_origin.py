@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _PORTS = {"http": 80, "https": 443}
 _ACCEPTED = (("Accept", "*/*"), ("Accept-Encoding", "gzip, deflate"), ("User-Agent", "order-ingest"))
 
+# A server may announce a body that it does not send, and refuse many requests meanwhile.
+_MOST_WAITING = 64
+
 
 class Origin:
     """A scheme, host and port.
@@ -28,6 +31,7 @@ class Origin:
     Attributes:
         root: the prefix with the slash that begins a path: another host's name may begin as this one's.
         idle: connections that wait for a request, the one used last at the end.
+        waiting: connections that wait for the rest of an error's body, in the order in which that began.
     """
 
     def __init__(self, prefix: str, host: str, port: int, *, is_tls: bool, fixed: tuple[tuple[str, str], ...]) -> None:
@@ -36,6 +40,7 @@ class Origin:
         self.port = port
         self.is_tls = is_tls
         self.idle: list[Http1Connection] = []
+        self.waiting: dict[Http1Connection, None] = {}
         self._fixed = fixed
         self._path_at = len(prefix)
         # The headers given last, and what follows the target of a GET with them: requests share a mapping.
@@ -119,6 +124,14 @@ class Origin:
         idle = self.idle
         while idle and (not idle[0].is_open or idle[0].heard_at < since):
             idle.pop(0).abort()
+
+    def close_waiting(self) -> None:
+        """Close those of the connections that wait for the rest of an error's body that are too many, before one more is opened."""
+        waiting = self.waiting
+        while len(waiting) > _MOST_WAITING:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.abort()
 
     async def _resolve(self, resolving: "asyncio.Future[str | None]") -> None:
         """Ask for the addresses; the future is told why there are none."""

@@ -142,6 +142,7 @@ class NativeTransport:
             await self._turn(session, deadline)
             if (kept := self._kept(idle, time())) is not None:
                 return kept
+            origin.close_waiting()
             async with asyncio.timeout_at(min(deadline, time() + left)):
                 offered = session.offered if session is not None else None
                 connected = await self._connect(origin, addresses)
@@ -204,7 +205,7 @@ class NativeTransport:
         return protocol
 
     def _new(self, origin: Origin) -> Http1Connection:
-        return Http1Connection(self._limits.body, origin.idle, self._ended)
+        return Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
 
     def _session_of(self, origin: Origin) -> HostSession | None:
         return self._sessions.of(origin.host.rstrip(".")) if self._sessions is not None and origin.is_tls else None

@@ -110,6 +110,29 @@ async def test_after_an_error_with_a_body_the_connection_is_used_again(kind: Kin
     assert len(set(writers)) == 1
 
 
+async def test_errors_whose_bodies_do_not_arrive_keep_a_limited_number_of_connections(kind: Kind) -> None:
+    """A server that answers as to HEAD: with the length of a body, and without the body."""
+    opened_ones: set[StreamWriter] = set()
+    most = 0
+
+    async def write(_: bytes, reader: StreamReader, writer: StreamWriter) -> None:
+        nonlocal most
+        opened_ones.add(writer)
+        most = max(most, len(opened_ones))
+        writer.write(http(b"", "Content-Length: 100", status="404 No"))
+        with suppress(ConnectionError):
+            await reader.read()
+        opened_ones.discard(writer)
+        writer.close()
+
+    async with serving(write) as port, opened(kind) as transport:
+        for _ in range(200):
+            with pytest.raises(NoDocument):
+                await transport.send(f"http://127.0.0.1:{port}/", {})
+
+    assert most < 100
+
+
 @pytest.mark.parametrize(
     "status", ["204 No Content", "205 Reset Content", "304 Not Modified"], ids=lambda status: status[:3]
 )
