@@ -105,6 +105,7 @@ class ResponseParser:
     def forget(self) -> None:
         """Drop what has arrived: the connection is closed. The parser refers to itself, and would be freed late."""
         self._body = []
+        self.headers = []
 
     def document(self) -> bytes:
         """Return the body of a complete response.
