@@ -1,8 +1,10 @@
 """What the operating system says of a connection that cannot be made, without the forms of asyncio and redis-py."""
 
+import errno
 import os
 import re
 
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _NO_REASON = "Connect call failed"
 # asyncio's text names the address as a tuple, and not the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
 _ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^)]*\)")
@@ -17,6 +19,11 @@ def plain(text: str) -> str:
         return f"cannot connect to {address}: {os.strerror(int(number)) if reason.startswith(_NO_REASON) else reason}"
     text = text.removeprefix("Multiple exceptions: ") if _ASYNCIO.search(text) else text
     return _ASYNCIO.sub(_address_and_reason, text)
+
+
+def is_exhaustion(error: BaseException | None) -> bool:
+    """Whether this process or its host has no file descriptors or no memory left: no server is the cause."""
+    return isinstance(error, OSError) and error.errno in _EXHAUSTED
 
 
 def reason_of(error: OSError) -> str:

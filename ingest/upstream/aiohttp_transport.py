@@ -10,13 +10,14 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict
 from yarl import URL
 
-from ingest.domain.os_errors import reason_of
+from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.tls import context_of
 from ingest.upstream.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
     Method,
     NoDocument,
+    NoResources,
     NoResponse,
     OnHeaders,
     Options,
@@ -94,7 +95,7 @@ class AiohttpTransport:
                 raise NoDocument(407, error.headers or {}) from error
             raise NoResponse(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
         except aiohttp.ClientConnectorError as error:
-            raise NoResponse(_connect_error(error), reached=False) from error
+            raise _not_connected(error) from error
         except TimeoutError as error:
             not_connected = isinstance(error, aiohttp.ConnectionTimeoutError)
             text = "while connecting" if not_connected else "while waiting for the response"
@@ -121,6 +122,11 @@ class AiohttpTransport:
             if len(body) > self._body_limit:
                 raise TooLarge
         return bytes(body)
+
+
+def _not_connected(error: aiohttp.ClientConnectorError) -> NoResponse:
+    text = _connect_error(error)
+    return NoResources(text) if is_exhaustion(error.os_error) else NoResponse(text, reached=False)
 
 
 def _connect_error(error: aiohttp.ClientConnectorError) -> str:

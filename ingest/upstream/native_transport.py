@@ -14,12 +14,12 @@ from typing import Any
 
 import aiohappyeyeballs
 
-from ingest.domain.os_errors import reason_of
+from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
 from ingest.upstream.tls_sessions import HostSession, OfferingObject, TlsSessions
-from ingest.upstream.transport import KEEP_ALIVE, Method, NoResponse, OnHeaders, Options, Transport
+from ingest.upstream.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
 from ingest.upstream.turns import Turns
 
 _HAPPY_EYEBALLS_DELAY = 0.25
@@ -199,8 +199,9 @@ class NativeTransport:
                 _, protocol = await loop.create_connection(partial(self._new, origin), sock=connected, **tls)
         except ssl.SSLError:
             raise
-        except OSError:
-            origin.forget_addresses()
+        except OSError as error:
+            if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
+                origin.forget_addresses()
             raise
         return protocol
 
@@ -249,6 +250,8 @@ def _not_connected(error: OSError | RuntimeError) -> NoResponse:
             return NoResponse(f"the certificate is not accepted: {reason}", reached=False)
         case ssl.SSLError():
             reason = (error.reason or "TLS failure").replace("_", " ").lower()
+        case OSError() if is_exhaustion(error):
+            return NoResources(f"cannot connect: {reason_of(error)}")
         case OSError():
             reason = reason_of(error)
         case _:

@@ -66,7 +66,7 @@ class ReplaceableTransport:
 
     async def replace(self, failed: Send, error: Exception) -> None:
         """Replace the transport to which `failed` belongs, if it is still in use and was not opened just now."""
-        self._log_failure(error)
+        self.report(error)
         if self.send is not failed or self._clock() < self._opened_at + _SETTLING:
             return
         try:
@@ -102,7 +102,8 @@ class ReplaceableTransport:
             except Exception as error:  # noqa: BLE001  it has failed already; failing to close adds nothing
                 _log.debug("transport_not_closed", error=str(error))
 
-    def _log_failure(self, error: Exception) -> None:
+    def report(self, error: Exception) -> None:
+        """Log a failure of ours, unless one was logged lately."""
         now = self._clock()
         if self._logged_at is not None and now < self._logged_at + _LOG_EVERY:
             self._suppressed += 1

@@ -19,7 +19,7 @@ from ingest.upstream.credential import Credential, FixedCredential
 from ingest.upstream.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.replacement import ReplaceableTransport
 from ingest.upstream.responses import NO_OVERRIDES, code_of, fault_of, is_truncated
-from ingest.upstream.transport import Method, NoDocument, NoResponse, TooLarge
+from ingest.upstream.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
 
 if TYPE_CHECKING:
     from ingest.upstream.quota import FleetQuota
@@ -135,7 +135,7 @@ class ApiSession:
             raise _in(requests, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
         except NoResponse as reason:
             code = "timeout" if reason.timed_out else "error"
-            raise _in(requests, started, _fault_without_response(reason)) from reason
+            raise _in(requests, started, self._without_response(reason)) from reason
         except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
             await self._transport.replace(send, bug)
             raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
@@ -177,6 +177,14 @@ class ApiSession:
             raise _in(sent.requests, sent.started, TransientFault(f"more than {MAX_REDIRECTS} redirects"))
         return target
 
+    def _without_response(self, reason: NoResponse) -> TransientFault:
+        if isinstance(reason, NoResources):
+            self._transport.report(reason)
+            return TransportFault(f"our HTTP client failed: {reason}")
+        text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
+        retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
+        return TransientFault(text, reached=reason.reached, reason=retry)
+
     async def _obtain(self, requests: Requests) -> Mapping[str, str]:
         started = time.monotonic()
         try:
@@ -189,12 +197,6 @@ class ApiSession:
             return await self._credential.renew(sent.headers)
         except Fault as fault:
             raise _in(sent.requests, sent.started, fault) from None
-
-
-def _fault_without_response(reason: NoResponse) -> TransientFault:
-    text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
-    retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
-    return TransientFault(text, reached=reason.reached, reason=retry)
 
 
 def _in(requests: Requests, started: float, fault: Fault) -> Fault:

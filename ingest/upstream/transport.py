@@ -85,6 +85,13 @@ class NoResponse(Exception):
         self.reached = reached
 
 
+class NoResources(NoResponse):
+    """No connection could be opened, as we have no file descriptors or memory left. The transport may be used again."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error, reached=False)
+
+
 class TransportFailed(Exception):
     """The transport itself has failed, not the external API or an order. It is not used again."""
 
@@ -116,6 +123,7 @@ class Transport(Protocol):
             NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
             TooLarge: the body is over the limit.
             NoResponse: no complete response was received.
+            NoResources: there was nothing left to open a connection with.
             TransportFailed: the transport has failed; any other exception means the same.
         """
 

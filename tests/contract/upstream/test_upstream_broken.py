@@ -1,12 +1,13 @@
 """A transport that fails by itself is replaced, and neither an order nor the external API is blamed for it."""
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
-from raw_http import DOCUMENT, LIMITS, ORDER, QUICK
+from raw_http import DOCUMENT, LIMITS, ORDER, QUICK, Connect
 from structlog.testing import capture_logs
 
 from ingest.domain.errors import TransientFault, TransportFault
@@ -102,6 +103,25 @@ async def test_if_every_transport_fails_few_are_opened_and_it_is_logged_once(
     assert not fault.value.reached
     assert fault.value.exchange is not None
     assert broken.opened == len(broken.closed) == 1
+    assert [entry["event"] for entry in logs] == ["transport_failed"]
+
+
+async def test_without_file_descriptors_no_order_is_blamed_and_the_transport_stays_in_use(
+    api: SimulatedApi, connect: Connect
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async with connect(api.url_template) as client:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with capture_logs() as logs, pytest.raises(TransportFault, match="Too many open files") as fault:
+                await client.fetch_once(FetchRequest(ORDER))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        fetched = await client.fetch_once(FetchRequest(ORDER))
+
+    assert fetched.body
+    assert not fault.value.uses_attempt
     assert [entry["event"] for entry in logs] == ["transport_failed"]
 
 
