@@ -160,6 +160,8 @@ class Http1Connection(asyncio.Protocol):
         self._parser.forget()
         self._waiting.pop(self, None)
         self._on_end(self)
+        # Below it TLS has buffers of half a megabyte, and this connection is freed late, as its parser.
+        self._transport = self.on_answered = self.on_dropped = None
 
     # ----
 

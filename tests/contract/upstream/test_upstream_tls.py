@@ -1,17 +1,22 @@
 """TLS: whom the client trusts."""
 
 import asyncio
+import gc
 import socket
 import ssl
 from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import trustme
+import uvloop
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
-from ingest.domain.errors import TransientFault
+from ingest.domain.errors import Fault, TransientFault
 from ingest.domain.fetching import FetchRequest
+from ingest.upstream.tls_sessions import OfferingObject
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -62,6 +67,36 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
             await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
+
+
+@pytest.mark.parametrize("kind", ["native"], indirect=True)
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_of_a_connection_that_is_closed_no_part_of_tls_is_kept(
+    connect: Connect, server_tls: ssl.SSLContext, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def send_too_much(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(b" " * 200_000))
+        await writer.drain()
+
+    async def fetch() -> list[object]:
+        async with (
+            serving(send_too_much, server_tls) as port,
+            connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, body=100_000)) as client,
+        ):
+            for _ in range(10):
+                with suppress(Fault):
+                    await client.fetch(FetchRequest(ORDER))
+        return [found for found in gc.get_objects() if isinstance(found, OfferingObject)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            kept = runner.run(fetch())
+    finally:
+        gc.enable()
+
+    assert len(kept) <= 1, "one may have been closed just now"
 
 
 @pytest.mark.parametrize("kind", ["native"], indirect=True)
