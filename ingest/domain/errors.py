@@ -54,7 +54,7 @@ class TransientFault(Fault):
 
 
 class TransportFault(TransientFault):
-    """Our own client of the external API failed: a bug, or want of memory or file descriptors.
+    """Our own client of the external API failed: a bug, or no memory or file descriptors left.
 
     No order is to blame, and the external API is not either; no attempt is used up.
     """
