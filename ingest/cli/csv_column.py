@@ -60,6 +60,8 @@ def _header(feed: "_Feed", rows: Iterator[list[str]], column: str, name: str) ->
         header = [title.strip() for title in next(rows, [])]
     except csv.Error as error:
         raise feed.unclosed() if feed.opened else UnreadableSource(f"line {feed.line} of {name}: {error}") from error
+    if feed.problem:
+        raise UnreadableSource(f"line {feed.line} of {name}: {feed.problem}")
     if column not in header:
         raise UnreadableSource(f"{name} has no column {column!r}; it has: {_listed(header)}")
     return header

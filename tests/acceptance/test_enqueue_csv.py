@@ -42,9 +42,9 @@ def ids(first: int, last: int) -> list[str]:
     return [f"o-{number}" for number in range(first, last + 1)]
 
 
-def run(cli: Cli, tmp_path: Path, text: str, *options: str) -> tuple[int, str, str]:
+def run(cli: Cli, tmp_path: Path, text: str | bytes, *options: str) -> tuple[int, str, str]:
     path = tmp_path / "orders.csv"
-    path.write_text(text, encoding="utf-8", newline="")
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     done = cli.run("enqueue", "--file", str(path), "--column", "id", *options)
     return done.returncode, done.stdout, done.stderr
 
@@ -139,12 +139,14 @@ def test_an_id_with_a_nul_or_a_line_end_is_reported_with_the_line_where_it_ends(
         (",".join(f"column-{number}" for number in range(20_000)) + "\na,b\n", "no column 'id'"),
         ('"id,note\na,b\n', "line 1 of"),
         ("id,note\ra,b\rc,d\r", "line 1 of"),
+        (b"id,gr\xf6\xdfe\na,b\n", "orders.csv: not UTF-8 text"),
+        ("id,note\na,b\n".encode("utf-16"), "orders.csv: not UTF-8 text"),
         ("x" * 2_000_000 + "\na,b\n", "is longer than"),
     ],
-    ids=["one large name", "many names", "a quote", "line ends of old", "a line without end"],
+    ids=["one large name", "many names", "a quote", "line ends of old", "Latin-1", "UTF-16", "a line without end"],
 )
 def test_an_unusable_header_is_one_short_line(
-    cli: Cli, queued: Queued, tmp_path: Path, text: str, expected: str
+    cli: Cli, queued: Queued, tmp_path: Path, text: str | bytes, expected: str
 ) -> None:
     code, stdout, stderr = run(cli, tmp_path, text)
 
