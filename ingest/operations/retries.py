@@ -50,10 +50,16 @@ async def find(
     return Found(entries, has_more=False)
 
 
-async def survey(backends: Backends, selection: RetrySelection) -> Mapping[str, int]:
+async def survey(
+    backends: Backends,
+    selection: RetrySelection,
+    *,
+    on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
+) -> Mapping[str, int]:
     """Count the retries that match, by reason."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
-        return await retries.survey(selection)
+        total = await retries.count()
+        return await retries.survey(selection, on_progress=lambda examined: on_progress(examined, total))
 
 
 async def run_now(

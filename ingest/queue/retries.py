@@ -101,11 +101,16 @@ class Retries:
             yield page
             position = page.next
 
-    async def survey(self, selection: RetrySelection) -> Mapping[str, int]:
-        """Count the retries that match, by reason."""
+    async def survey(
+        self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> Mapping[str, int]:
+        """Count the retries that match, by reason; `on_progress` is called with how many were looked at so far."""
         reasons: Counter[str] = Counter()
+        examined = 0
         async for page in self.pages():
             reasons.update(entry.reason for entry in page.entries if selection.matches(entry))
+            examined += len(page.entries)
+            on_progress(examined)
         return reasons
 
     async def run_now(self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None) -> int:
@@ -135,7 +140,10 @@ class Retries:
         on_progress: Callable[[int], None],
     ) -> int:
         # All are read before any is changed: what runs now would come again at its new place.
-        names = [entry.name async for page in self.pages() for entry in page.entries if selection.matches(entry)]
+        names: list[bytes] = []
+        async for page in self.pages():
+            names += [entry.name for entry in page.entries if selection.matches(entry)]
+            on_progress(0)
         done = 0
         for start in range(0, len(names), PAGE):
             with translated():

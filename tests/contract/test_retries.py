@@ -135,6 +135,21 @@ async def test_what_cannot_be_read_is_listed_without_an_order_and_dead_lettered_
     assert (fields[b"reason"], fields[b"content"]) == (b"invalid_message", b"no entry")
 
 
+async def test_progress_is_told_while_retries_are_searched(retries: Retries, redis: Redis, keys: Keys) -> None:
+    packed = msgspec.msgpack.encode(["order_id", "a"])
+    names = [f"{number}-0" for number in range(250)]
+    await redis.hset(keys.retry_entries, mapping=dict.fromkeys(names, packed))
+    await redis.zadd(keys.retry, dict.fromkeys(names, 4_000_000_000_000))
+    counted: list[int] = []
+    changed: list[int] = []
+
+    await retries.survey(EVERYTHING, on_progress=counted.append)
+    await retries.run_now(EVERYTHING, on_progress=changed.append)
+
+    assert counted == [100, 200, 250]
+    assert changed == [0, 0, 0, 100, 200, 250]
+
+
 async def test_retries_whose_names_are_not_text_are_changed_like_any_other(
     retries: Retries, redis: Redis, keys: Keys
 ) -> None:

@@ -335,6 +335,16 @@ async def test_every_lost_order_is_named_however_many_there_are(scene: Scene) ->
     assert max(looked) == (4500, 4500)
 
 
+async def test_progress_is_told_while_the_queue_is_read(scene: Scene) -> None:
+    await scene.enqueue(*ids(2500))
+    looked: list[tuple[int, int]] = []
+
+    await reconciled(scene, ids(1), partial=True, on_progress=lambda done, total: looked.append((done, total)))
+
+    # Once at the beginning, and once for each page of a thousand entries.
+    assert looked.count((0, 1)) >= 4
+
+
 async def test_an_id_that_cannot_have_been_accepted_is_refused(scene: Scene) -> None:
     with pytest.raises(InvalidOrderId):
         await reconciled(scene, ["a\n"])

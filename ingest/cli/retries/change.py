@@ -38,7 +38,7 @@ def carry_out(
     Raises:
         ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
     """
-    reasons = asyncio.run(survey(backends, selection))
+    reasons = asyncio.run(_survey(backends, selection))
     matched, done = sum(reasons.values()), 0
     if matched and not dry_run:
         if matched > 1 and not yes and not _is_confirmed(action, reasons):
@@ -52,6 +52,11 @@ def carry_out(
     else:
         typer.echo(_intention(action, reasons) if dry_run else _result(action, matched, done))
     return 0
+
+
+async def _survey(backends: Backends, selection: RetrySelection) -> Mapping[str, int]:
+    with ProgressDisplay("searching") as display:
+        return await survey(backends, selection, on_progress=display.update)
 
 
 async def _apply(backends: Backends, action: Action, selection: RetrySelection, total: int) -> int:

@@ -52,9 +52,11 @@ class Scan:
         async for page in self._scanner.queued():
             self.entries.update(found.place for found in page)
             self._ledger.mark((found.order_id for found in page if found.order_id), Seen.QUEUED)
+            self._on_progress(done, total)
         async for page in self._scanner.dead():
             self.dead_letters.update(found.reason for found in page)
             self._ledger.mark_dead((found.order_id, found.reason) for found in page if found.order_id)
+            self._on_progress(done, total)
         for known in self._ledger.to_look_up():
             await self._look_up(known)
             done += len(known)
