@@ -212,12 +212,12 @@ def _end(run: Callable[[], int]) -> NoReturn:
     try:
         code = _run(run)
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("stopped", err=True)
-        with suppress(OSError, UserError):
-            sys.stdout.flush()
-        # Everything is closed by now. Python itself would be killed by the signal if it came during certain imports, and would
-        # print an error for another Ctrl-C during its exit.
-        os._exit(130)
+        _stop()
+    except RuntimeError as error:
+        # Python 3.11 raises this for a Ctrl-C while it imports a dataclass.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        _stop()
     except BrokenPipeError:
         # The reader of our output has closed the pipe: `ingest status | head`.
         discard_output()
@@ -229,6 +229,15 @@ def _end(run: Callable[[], int]) -> NoReturn:
     # time.
     gc.freeze()
     sys.exit(code)
+
+
+def _stop() -> NoReturn:
+    typer.echo("stopped", err=True)
+    with suppress(OSError, UserError):
+        sys.stdout.flush()
+    # Everything is closed by now. Python itself would be killed by the signal if it came during certain imports, and would
+    # print an error for another Ctrl-C during its exit.
+    os._exit(130)
 
 
 def _command_line(work: Work) -> int:

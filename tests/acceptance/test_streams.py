@@ -260,6 +260,33 @@ def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
     assert (process.wait(30), rest) == (130, ["stopped"])
 
 
+def test_ctrl_c_while_a_command_imports_a_dataclass_is_one_line(cli: Cli) -> None:
+    # A descriptor is told its name where the class is made, as the fields of a dataclass are.
+    program = """
+import sys
+
+class Interrupted:
+    def __set_name__(self, owner, name):
+        raise KeyboardInterrupt
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ingest.api_process":
+            type("Made", (), {"member": Interrupted()})
+
+sys.meta_path.insert(0, Finder())
+sys.argv = ["ingest", "api"]
+from ingest.cli import main
+main()
+"""
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=cli.env, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
 def test_a_background_job_of_a_script_continues_after_ctrl_c(cli: Cli, queue: Queue) -> None:
     # A shell without job control starts it with SIGINT ignored.
     done = subprocess.run(
