@@ -64,10 +64,10 @@ def run_api(settings: Settings) -> int:
     # One socket for all: a process that has died, or cannot start, keeps nobody waiting. Sockets of their own (SO_REUSEPORT)
     # would divide connections more evenly (of 200, four processes have 110, 56, 21 and 13 this way), but those that the
     # system gives to a dead process would wait for it.
-    listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_PORT")
+    listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
     metrics_listener = None
     if settings.api_metrics_port:
-        advice = "set INGEST_API_METRICS_PORT (0: none)"
+        advice = "set INGEST_METRICS_HOST or INGEST_API_METRICS_PORT (0: none)"
         metrics_listener = listen("/metrics", settings.metrics_host, settings.api_metrics_port, advice)
     allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
     series = series_of(settings, webhooks)

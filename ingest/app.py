@@ -53,7 +53,7 @@ def run_worker(settings: "Settings") -> int:
         asyncio.run(check_function(settings.transform, settings.transform_memory))
     listener = None
     if settings.metrics_port:
-        advice = "set INGEST_METRICS_PORT (0: none)"
+        advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
         # Before the fork: an import changes megabytes that the processes share until then.
         import ingest.exposition  # noqa: F401, PLC0415  without /metrics nobody needs it

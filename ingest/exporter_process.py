@@ -22,7 +22,7 @@ def run_exporter(settings: Settings) -> int:
     """`ingest exporter`: serve until SIGTERM or Ctrl-C; returns the exit code."""
     if not settings.metrics_port:
         raise ConfigError("INGEST_METRICS_PORT: must not be 0, as the exporter does nothing but listen there")
-    advice = "set INGEST_METRICS_PORT"
+    advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT"
     listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
     return run_to_the_end(partial(_serve, settings, listener))
 

@@ -34,7 +34,7 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         what: is served there, for messages.
         host: the address.
         port: the port.
-        advice: what to do if it is taken.
+        advice: what to do if it cannot be used.
 
     Raises:
         AddressTaken: if the address cannot be used.
@@ -43,7 +43,8 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
     except OSError as error:
-        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        # Its number is no errno if a name cannot be resolved, and `create_server` adds the address to the text.
+        reason = (error.strerror or type(error).__name__).partition(" (while attempting")[0]
         raise AddressTaken(f"{what} cannot listen on {host}:{port}: {reason}; {advice}") from error
 
 

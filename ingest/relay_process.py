@@ -39,7 +39,7 @@ def run_relay(settings: Settings) -> int:
     dsn = outbox_dsn(settings)
     listener = None
     if settings.relay_metrics_port:
-        advice = "set INGEST_RELAY_METRICS_PORT (0: none)"
+        advice = "set INGEST_METRICS_HOST or INGEST_RELAY_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
     if settings.durability is not Durability.MEMORY:
         asyncio.run(_check_durability(settings))

@@ -3,7 +3,9 @@
 import resource
 from pathlib import Path
 
-from ingest.processes import OTHER_FILES, reserve_connections
+import pytest
+
+from ingest.processes import OTHER_FILES, AddressTaken, listen, reserve_connections
 
 
 def files_with_room() -> int:
@@ -29,3 +31,14 @@ def test_room_for_more_files_than_are_allowed_is_not_asked_for() -> None:
     reserve_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 
     assert files_with_room() == before
+
+
+def test_an_address_that_cannot_be_used_is_an_error_with_its_reason() -> None:
+    with pytest.raises(AddressTaken) as unresolved:
+        listen("/metrics", "a..b", 1, "set it")
+    with pytest.raises(AddressTaken) as elsewhere:
+        listen("/metrics", "192.0.2.1", 0, "set it")
+
+    assert str(unresolved.value).startswith("/metrics cannot listen on a..b:1: ")
+    assert "Unknown error" not in str(unresolved.value)
+    assert str(elsewhere.value) == "/metrics cannot listen on 192.0.2.1:0: Cannot assign requested address; set it"
