@@ -1,5 +1,6 @@
 """Asks a worker over HTTP whether its processes are alive."""
 
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 
 from ingest.domain.errors import UserError
@@ -24,15 +25,15 @@ def check_worker(host: str, port: int, *, timeout: float) -> str:
         Unhealthy: the message says why.
     """
     target = "127.0.0.1" if host in _ALL_ADDRESSES else host
-    connection = HTTPConnection(target, port, timeout=timeout)
     try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        text = answer.read(1000).decode(errors="replace").strip()
+        with closing(HTTPConnection(target, port, timeout=timeout)) as connection:
+            connection.request("GET", "/healthz")
+            answer = connection.getresponse()
+            text = answer.read(1000).decode(errors="replace").strip()
+    except UnicodeError as error:
+        raise Unhealthy(f"no answer at {target}:{port}: the host is not a name or an address") from error
     except (OSError, HTTPException) as error:
         raise Unhealthy(f"no answer at {target}:{port}: {str(error) or type(error).__name__}") from error
-    finally:
-        connection.close()
     if answer.status != 200:
         raise Unhealthy(f"{text} (HTTP {answer.status})")
     return text

@@ -205,6 +205,14 @@ def test_a_timeout_beyond_what_sockets_take_is_wrong_use(cli: Cli) -> None:
     assert "--timeout" in done.stderr
 
 
+@pytest.mark.parametrize("host", ["a..b", "x y", "a" * 70])
+def test_the_health_of_a_host_that_cannot_be_one_is_one_line(cli: Cli, host: str) -> None:
+    done = cli.run("health", env={"INGEST_METRICS_HOST": host, "INGEST_METRICS_PORT": "1"})
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert done.stderr.startswith(f"ingest: no answer at {host}:1: ")
+
+
 @pytest.mark.parametrize(("where", "force"), [(".", []), (".", ["--force"]), ("/", ["--force"]), ("", []), ("..", [])])
 def test_export_refuses_to_write_to_a_folder(cli: Cli, tmp_path: Path, where: str, force: list[str]) -> None:
     done = subprocess.run(
