@@ -86,6 +86,10 @@ class StoreRefused(UserError, StoreUnavailable):
     """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
 
 
+class UnusableDsn(StoreRefused):
+    """The DSN cannot be understood, or a file that it needs cannot be used."""
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Turn asyncpg's exceptions into `StoreUnavailable`, `RowsRefused` or `StoreRefused`.
@@ -150,7 +154,7 @@ async def connect(dsn: str, *, setting: str = "INGEST_POSTGRES_DSN") -> AsyncIte
     try:
         with translated():
             connection = await _open(dsn, command_timeout=COMMAND_TIMEOUT, statement_cache_size=0)
-    except (RowsRefused, ValueError) as error:
+    except UnusableDsn as error:
         raise ConfigError(f"{setting}: {error}") from error
     try:
         yield connection
@@ -165,19 +169,34 @@ async def _open(dsn: str, **options: Any) -> asyncpg.Connection:
     """
     hosts = single_hosts(dsn)
     if len(hosts) == 1:
-        return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
+        return await _open_one(dsn, **options)
     if _SESSION_ATTRS not in dsn and "PGTARGETSESSIONATTRS" not in os.environ:
         options[_SESSION_ATTRS] = "read-write"
     failed = []
     for host, one in hosts:
         try:
             with translated():
-                return await asyncpg.connect(one, timeout=CONNECT_TIMEOUT, **options)
+                return await _open_one(one, **options)
         except StoreRefused:
             raise
         except StoreUnavailable as error:
             failed.append(f"{host}: {error}")
     raise StoreUnavailable("; ".join(failed))
+
+
+async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
+    """Connect to one host. What prevents it is no row's fault, although errors of the same kinds may be."""
+    try:
+        return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
+    except OSError:
+        raise  # also a certificate that is not accepted, which is a ValueError as well
+    except ValueError as error:
+        raise UnusableDsn(str(error.args[0]) if isinstance(error, asyncpg.InterfaceError) else str(error)) from error
+    except asyncpg.PostgresError as error:
+        # What a trigger on login raises, or a parameter of the DSN that has an invalid value.
+        if not _is_refusal(error, _sqlstate(error)):
+            raise
+        raise StoreRefused(f"PostgreSQL refuses: {error.args[0]} ({_sqlstate(error)})") from error
 
 
 async def is_behind_pooler(dsn: str) -> bool:

@@ -65,6 +65,21 @@ async def test_a_server_that_is_down_a_wrong_password_and_a_missing_database_are
     assert not any(word in text for word in ("s3cr3t", "wr0ng") for text in (down, refused, missing))
 
 
+async def test_a_login_that_a_trigger_refuses_is_a_fault(set_up: SetUp, dsn: str) -> None:
+    """Its error looks like one about a row (P0001)."""
+    async with role(dsn) as limited:
+        name = limited.partition("://")[2].partition(":")[0]
+        refusing = f"BEGIN IF session_user = '{name}' THEN RAISE EXCEPTION 'in maintenance'; END IF; END"
+        await execute(
+            dsn,
+            f"CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $${refusing}$$",
+            "CREATE EVENT TRIGGER refusing ON login EXECUTE FUNCTION refuse()",
+        )
+        (refused,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited)
+
+    assert "PostgreSQL refuses: in maintenance" in refused
+
+
 async def test_a_database_without_tables_or_of_a_newer_release_is_a_fault(set_up: SetUp, dsn: str) -> None:
     await execute(dsn, "INSERT INTO schema_migrations (version, name) VALUES (9999, 'later')")
     (newer,) = await set_up.faults(Area.POSTGRES)

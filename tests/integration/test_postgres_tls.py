@@ -1,20 +1,24 @@
 """PostgreSQL over TLS, as `sslmode=verify-full` with a private authority and a client certificate: on a server and on a pooler."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import shutil
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from integration.scene import Scene, ids
-from integration.watching import all_stored_at_the_first_attempt
+from integration.watching import all_stored_at_the_first_attempt, nothing_is_blamed
+from proxy import Proxy
 from servers import debian_postgres, pgbouncer
 from servers.debian_postgres import DebianPostgres
 from servers.pgbouncer import PgBouncer
-from support import Cli, connected
+from structlog.testing import capture_logs
+from support import Cli, connected, eventually
 from tls import Certificates
 
 from ingest.lab.servers import PostgresServer
@@ -83,6 +87,46 @@ async def test_a_worker_stores_orders(site: Site, scene: Scene) -> None:
         await scene.enqueue(*order_ids)
 
         await all_stored_at_the_first_attempt(scene, order_ids)
+
+
+async def test_the_users_file_of_the_authority_may_be_missing_for_a_while(
+    site: Site, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read for each connection: that there is none for now is no row's fault."""
+    authority = tmp_path / ".postgresql" / "root.crt"
+    authority.parent.mkdir()
+    shutil.copy(site.certificates.ca, authority)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    port = urlsplit(site.plain).port
+    assert port is not None
+
+    with Proxy(port) as between:
+        dsn = site.dsn(sslrootcert=None).replace(f":{port}/", f":{between.port}/")
+        waiting = await _loses_its_authority_for_a_while(scene, dsn, between, authority)
+
+    assert waiting["log_level"] == "error"  # only a person can correct it
+    assert str(authority) in waiting["error"]
+
+
+async def _loses_its_authority_for_a_while(
+    scene: Scene, dsn: str, between: Proxy, authority: Path
+) -> MutableMapping[str, Any]:
+    async with scene.worker(postgres_dsn=dsn):
+        await scene.enqueue(*ids(5, "before"))
+        await scene.stored_at_least(5)
+        kept = await asyncio.to_thread(authority.rename, authority.with_name("kept"))
+        between.cut()
+        with capture_logs() as logs:
+            await scene.enqueue(*ids(5, "meanwhile"))
+            waiting = await eventually(lambda: _has_logged(logs, "unavailable"))
+        await nothing_is_blamed(scene)
+        await asyncio.to_thread(kept.rename, authority)
+        await all_stored_at_the_first_attempt(scene, [*ids(5, "before"), *ids(5, "meanwhile")])
+    return waiting
+
+
+async def _has_logged(logs: list[MutableMapping[str, Any]], event: str) -> MutableMapping[str, Any] | None:
+    return next((entry for entry in logs if entry["event"] == event), None)
 
 
 async def test_the_connection_is_encrypted(site: Site) -> None:
