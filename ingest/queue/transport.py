@@ -6,16 +6,18 @@ its name looked up again. And what was connected to has to show that it is a Red
 """
 
 import socket
+import ssl
 import struct
 from asyncio import StreamWriter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from redis import DriverInfo
 from redis import exceptions as redis_errors
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.asyncio.connection import Connection, RedisSSLContext, SSLConnection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -113,7 +115,43 @@ def _is_connected_to_itself(writer: StreamWriter) -> bool:
 
 
 class _CheckingTls(_CheckingTcp, SSLConnection):
-    pass
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        # redis-py keeps what it has read first: a file that was rotated, or was wrong for a moment, would never be read again.
+        given = self.ssl_context
+        if given.context is None or given.ca_certs or given.ca_path or given.certfile:
+            given.context = _tls_context(given)
+        return super()._connection_arguments()
+
+
+def _tls_context(given: RedisSSLContext) -> ssl.SSLContext:
+    """As redis-py makes it, but the authorities that are given take the place of the system's, instead of joining them."""
+    with _file_named("ssl_ca_certs"):
+        context = ssl.create_default_context(cafile=given.ca_certs, capath=given.ca_path, cadata=given.ca_data)
+    context.check_hostname = given.check_hostname
+    context.verify_mode = given.cert_reqs
+    for flag in given.include_verify_flags or ():
+        context.verify_flags |= flag
+    for flag in given.exclude_verify_flags or ():
+        context.verify_flags &= ~flag
+    if given.certfile or given.keyfile:
+        with _file_named("ssl_certfile or ssl_keyfile"):
+            # Without a password, OpenSSL would ask for it on the terminal.
+            context.load_cert_chain(given.certfile or "", given.keyfile, given.password or (lambda: b""))
+    if given.min_version is not None:
+        context.minimum_version = given.min_version
+    if given.ciphers is not None:
+        context.set_ciphers(given.ciphers)
+    return context
+
+
+@contextmanager
+def _file_named(options: str) -> Iterator[None]:
+    """Say of which option a file is that cannot be used: the error itself names none."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        raise redis_errors.ConnectionError(f"the file in {options} cannot be used: {reason}") from error
 
 
 class _CheckingUnix(CheckedConnection, UnixDomainSocketConnection):

@@ -1,6 +1,7 @@
 """The service works over each kind of connection to Redis, on each server: TLS with a client certificate, a unix socket."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from urllib.parse import quote
 import pytest
 from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt
+from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 from support import Cli
 from tls import Certificates, behind_tls
 
+from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
+from ingest.queue.connection import close_idle, control_client, translated
 from ingest.queue.producer import Producer
 
 
@@ -119,3 +123,57 @@ async def test_what_is_not_as_agreed_is_refused_in_one_line(
     assert wrong == "no client certificate" or "certificate verify failed" in done.stdout
     assert "Traceback" not in done.stderr
     assert over_tls.password not in done.stdout + done.stderr
+
+
+async def _answers(client: Redis) -> bool:
+    with translated():
+        return bool(await client.ping())
+
+
+async def test_a_file_that_was_wrong_for_a_moment_is_read_again(over_tls: Site, tmp_path: Path) -> None:
+    assert over_tls.certificates is not None
+    right, another = over_tls.certificates, Certificates(tmp_path / "another")
+    used, key = tmp_path / "ca.pem", tmp_path / "client.key"
+    url = f"{over_tls.url}?ssl_ca_certs={used}&ssl_certfile={right.client}&ssl_keyfile={key}"
+    shutil.copy(another.ca, used)
+    shutil.copy(right.client_key, key)
+
+    async with control_client(url, connections=1) as client:
+        with pytest.raises(QueueUnavailable, match="certificate verify failed"):
+            await _answers(client)
+        shutil.copy(right.ca, used)
+        shutil.copy(another.client_key, key)
+        with pytest.raises(QueueUnavailable, match="the file in ssl_certfile or ssl_keyfile cannot be used"):
+            await _answers(client)
+        shutil.copy(right.client_key, key)
+
+        assert await _answers(client)
+
+
+async def test_a_renewed_certificate_is_used_for_the_next_connection(over_tls: Site, tmp_path: Path) -> None:
+    assert over_tls.certificates is not None
+    right, another = over_tls.certificates, Certificates(tmp_path / "another")
+    used = tmp_path / "ca.pem"
+    url = f"{over_tls.url}?ssl_ca_certs={used}&ssl_certfile={right.client}&ssl_keyfile={right.client_key}"
+    shutil.copy(right.ca, used)
+
+    async with control_client(url, connections=1) as client:
+        assert await _answers(client)
+        shutil.copy(another.ca, used)
+        await close_idle(client)
+
+        with pytest.raises(QueueUnavailable, match="certificate verify failed"):
+            await _answers(client)
+
+
+async def test_the_given_authorities_take_the_place_of_the_systems(
+    over_tls: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert over_tls.certificates is not None
+    right, another = over_tls.certificates, Certificates(tmp_path / "another")
+    monkeypatch.setenv("SSL_CERT_FILE", str(right.ca))  # as if the system trusted the server
+    url = f"{over_tls.url}?ssl_ca_certs={another.ca}&ssl_certfile={right.client}&ssl_keyfile={right.client_key}"
+
+    async with control_client(url, connections=1) as client:
+        with pytest.raises(QueueUnavailable, match="certificate verify failed"):
+            await _answers(client)
