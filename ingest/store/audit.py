@@ -7,6 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from ingest.domain.errors import RowsRefused
+from ingest.store.connection import StoreRefused
 from ingest.store.pool import Pool
 
 INSERT = (
@@ -35,6 +37,16 @@ class AuditLog:
     async def add(
         self, operation: UUID, phase: Phase, actor: str, action: str, selection: Mapping[str, Any], count: int | None
     ) -> None:
-        """Add a row, committed on return."""
+        """Add a row, committed on return.
+
+        Raises:
+            StoreRefused: if the table takes no such row.
+            RowsRefused: if the selection has a text that the database cannot hold.
+        """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
-        await self._pool.fetch(INSERT, *arguments)
+        try:
+            await self._pool.fetch(INSERT, *arguments)
+        except RowsRefused as error:
+            if error.is_certain:
+                raise
+            raise StoreRefused(f"PostgreSQL refuses: {error}") from error

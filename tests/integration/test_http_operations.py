@@ -202,6 +202,22 @@ async def test_a_change_that_cannot_be_recorded_is_not_made(scene: Scene) -> Non
     assert len(await scene.dead()) == 1
 
 
+@pytest.mark.parametrize(("phase", "answered", "left"), [("begun", 503, 1), ("done", 200, 0)])
+async def test_an_audit_log_that_refuses_rows_is_no_fault_of_the_request(
+    scene: Scene, api: Api, phase: str, answered: int, left: int
+) -> None:
+    await dead_letter(scene, "a")
+    await scene.sql("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'full'; END $$")
+    await scene.sql(
+        "CREATE TRIGGER refuses BEFORE INSERT ON audit_log FOR EACH ROW"
+        f" WHEN (NEW.phase = '{phase}') EXECUTE FUNCTION refuse()"
+    )
+
+    status, _ = await api.post("/v1/dead-letters/drop", json={"everything": True})
+
+    assert (status, len(await scene.dead())) == (answered, left)
+
+
 async def test_without_redis_every_answer_is_503_and_the_audit_log_says_what_failed(scene: Scene) -> None:
     async with running_api("redis://127.0.0.1:1/0", scene.dsn, scene.queue, Key()) as api:
         answers = [
