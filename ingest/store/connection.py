@@ -64,6 +64,10 @@ _NO_TABLE = "42P01"
 # In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
 _OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
 _SESSION_ATTRS = "target_session_attrs"
+# Whatever the usual one of the database or the role is: a statement that has waited for a table sees what was committed meanwhile.
+# With a snapshot from before, an order could be stored that was erased meanwhile.
+_ISOLATION = "read committed"
+_USUAL_ISOLATION = "default_transaction_isolation"
 # Orders of more than 2 KB are compressed by the statement that stores them, which takes a third less of the server's CPU time with
 # LZ4. Not every server was built with it, and a setting that somebody has chosen stays.
 _PREFER_LZ4 = """
@@ -302,7 +306,7 @@ class Reconnecting:
             return await _fetch(connection, statement, arguments)
         # A transaction keeps prepare and execute on one server process, and the settings with them.
         settings = "; ".join(f"SET LOCAL {name} = {value}" for name, value in self._settings.items())
-        await connection.execute(f"BEGIN; {settings}")
+        await connection.execute(f"BEGIN ISOLATION LEVEL {_ISOLATION}; {settings}")
         try:
             if tables is not None:
                 await _wait_for(connection, tables)
@@ -321,7 +325,7 @@ class Reconnecting:
                     self._dsn,
                     command_timeout=self._timeout,
                     statement_cache_size=0 if self._pooled else 100,
-                    server_settings=None if self._pooled else self._settings,
+                    server_settings=None if self._pooled else {**self._settings, _USUAL_ISOLATION: _ISOLATION},
                 )
             except (asyncpg.PostgresError, StoreUnavailable) as error:
                 # One that was put in between while we were connected.

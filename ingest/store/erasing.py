@@ -56,7 +56,7 @@ async def _erase(dsn: str, order_ids: Sequence[str], operation: UUID, actor: str
     ids = sorted(set(order_ids))
     async with connect(dsn) as connection:
         with translated():
-            async with connection.transaction():
+            async with connection.transaction(isolation="read_committed"):
                 # Where policies could hide an order, the statements fail.
                 await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; SET LOCAL row_security = off")
                 await connection.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")

@@ -109,7 +109,8 @@ async def migrate(
     """
     async with connect(dsn) as connection:
         with translated():
-            async with connection.transaction():
+            # Whatever the usual isolation level is: once it has waited for another migration, this one sees what that has done.
+            async with connection.transaction(isolation="read_committed"):
                 # Waiting for another migration may take longer than any command should.
                 await connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})", timeout=3600)
                 await _prepare_record(connection)

@@ -1,18 +1,25 @@
 """Rows are erased from a real database for good, or it is said that they are not."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from set_ups import role
-from support import INSERT_ORDER, connected
+from support import INSERT_ORDER, connected, eventually
 
-from ingest.store.connection import StoreRefused
+from ingest.domain.delivery import Effect
+from ingest.domain.order import decode_order
+from ingest.domain.order_row import OrderRow
+from ingest.store.connection import Reconnecting, StoreRefused
 from ingest.store.erasing import erase_rows
+from ingest.store.orders import OrderStore
 from ingest.store.schema import migrate, migrations
 
+DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 # What somebody may have done to the database so that rows are not erased, and what of it is told.
 PREVENTED = {
     "another table refers to the order": (
@@ -83,3 +90,30 @@ async def test_an_erasure_that_the_database_prevents_is_refused_and_changes_noth
         "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM erased_orders), (SELECT count(*) FROM audit_log)"
     )
     assert tuple(await sql.fetchrow(counts)) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+async def test_a_batch_that_has_waited_for_an_erasure_finds_it_whatever_the_usual_isolation_level_is(
+    sql: asyncpg.Connection, dsn: str, isolation: str, *, pooled: bool
+) -> None:
+    await sql.execute(f"ALTER DATABASE {dsn.rpartition('/')[2]} SET default_transaction_isolation = '{isolation}'")
+    connection = Reconnecting(dsn, pooled=pooled)
+    store = OrderStore(connection)
+    await store.upsert([])
+    now = datetime.now(UTC)
+    row = OrderRow.of(decode_order(DOCUMENT, "a"), now, attempts=1, enqueued_at=now.timestamp())
+    transaction = sql.transaction()
+    await transaction.start()
+    await sql.execute("LOCK TABLE orders IN SHARE ROW EXCLUSIVE MODE")
+
+    storing = asyncio.create_task(store.upsert([row]))
+    async with connected(dsn) as other:
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'orders'::regclass AND NOT granted)"
+        await eventually(lambda: other.fetchval(waiting))
+    await sql.execute("INSERT INTO erased_orders VALUES ('a'); DELETE FROM orders")
+    await transaction.commit()
+
+    assert await storing == [Effect.ERASED]
+    connection.close()
+    assert await sql.fetchval("SELECT count(*) FROM orders") == 0

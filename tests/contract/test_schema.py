@@ -15,7 +15,7 @@ from uuid import uuid4
 import asyncpg
 import msgspec
 import pytest
-from support import connected
+from support import connected, eventually
 
 from ingest.domain.comparison import StoredOrder
 from ingest.domain.delivery import Effect
@@ -116,6 +116,24 @@ def test_processes_that_migrate_at_once_apply_each_migration_once(empty_dsn: str
 
     assert applied == [0, 0, 0, len(KNOWN)]
     assert asyncio.run(migrate(empty_dsn, KNOWN)) == []
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_a_migration_that_has_waited_for_another_sees_what_that_one_has_done(
+    empty_dsn: str, isolation: str
+) -> None:
+    async with connected(empty_dsn) as sql:
+        await sql.execute(
+            f"ALTER DATABASE {empty_dsn.rpartition('/')[2]} SET default_transaction_isolation = '{isolation}'"
+        )
+        await sql.execute("SELECT pg_advisory_lock(x'696E67657374'::bigint)")
+        first, second = (asyncio.create_task(migrate(empty_dsn, KNOWN)) for _ in range(2))
+        waiting = "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        await eventually(lambda: sql.fetchval(waiting))
+
+        await sql.execute("SELECT pg_advisory_unlock_all()")
+
+        assert sorted(map(len, await asyncio.gather(first, second))) == [0, len(KNOWN)]
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(dsn: str) -> None:
