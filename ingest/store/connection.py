@@ -50,6 +50,9 @@ _UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
 _REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
+# A data exception quotes the value: in English `invalid input syntax for type integer: "17850"`, with other quotes in other languages.
+_DATA_EXCEPTION = "22"
+_QUOTED = re.compile(r"[\"'«»„“”「」『』].*[\"'«»„“”「」『』]", re.DOTALL)
 _CANCELLED = "57014"
 # A lock was not available within `lock_timeout`.
 _LOCKED = "55P03"
@@ -124,6 +127,11 @@ def _translate_reply(error: asyncpg.PostgresError) -> Exception:
     sqlstate = _sqlstate(error)
     # The message alone: the detail quotes the row, which holds customer data.
     message = str(error.args[0]) if error.args else type(error).__name__
+    if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
+        # asyncpg's own, which quotes the arguments, and is nothing that PostgreSQL has said.
+        return RowsRefused("a value cannot be encoded for PostgreSQL", is_certain=True)
+    if sqlstate.startswith(_DATA_EXCEPTION) and sqlstate not in _TEXT_ERRORS:
+        message = _QUOTED.sub("…", message)
     if _is_refusal(error, sqlstate):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:

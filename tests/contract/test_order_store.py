@@ -634,6 +634,34 @@ async def test_what_a_trigger_raises_is_a_refusal_of_the_row(store: OrderStore, 
     assert await store.upsert([row("a")]) == [INSERTED]
 
 
+# What quotes a value: a cast in a trigger, in an index or in a generated column; the same in another language.
+QUOTING = {
+    "invalid input syntax for type integer: … (22P02)": "new.line_count := new.country",
+    "value … is out of range for type integer (22003)": "new.line_count := '99999999999'",
+    "ungültige Eingabesyntax für Typ integer: … (22P02)": (
+        "RAISE EXCEPTION 'ungültige Eingabesyntax für Typ integer: »%«', new.country USING ERRCODE = '22P02'"
+    ),
+}
+
+
+@pytest.mark.parametrize("told", QUOTING)
+async def test_what_is_told_of_a_refused_row_quotes_no_value_of_it(store: OrderStore, sql: Any, told: str) -> None:
+    await trigger(sql, QUOTING[told])
+
+    with pytest.raises(RowsRefused) as refused:
+        await store.upsert([msgspec.structs.replace(row(status="bad"), country='Anna "A." Nilsen')])
+
+    assert str(refused.value) == told
+
+
+async def test_a_text_that_cannot_be_sent_is_told_without_the_values_of_the_batch(store: OrderStore) -> None:
+    with pytest.raises(RowsRefused) as refused:
+        await store.upsert([row("a"), msgspec.structs.replace(row("b"), customer_id="\ud800")])
+
+    assert "17850" not in str(refused.value)
+    assert refused.value.is_certain
+
+
 @pytest.mark.parametrize("sqlstate", ["40001", "57P03", "53300", "55000"])
 async def test_a_trigger_that_says_that_something_is_unavailable_refuses_no_row(
     store: OrderStore, sql: Any, sqlstate: str
