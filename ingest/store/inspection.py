@@ -17,6 +17,9 @@ from ingest.store.orders import plan_upsert
 from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema, migrations
 
 _CLOCKS = 3
+_NEEDED = [table for _, table in RUNTIME_PRIVILEGES]
+# The rest may be a view.
+_STORED = ("orders", "erased_orders")
 _SETTINGS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync')::boolean AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
@@ -37,6 +40,13 @@ SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass('orders') AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
   AND attidentity = '' AND attgenerated = '' AND attname <> ALL ($1::text[])
 """
+# What is wrong with the tables themselves, which the planner does not mind. A partitioned table does not tell inserted rows from updated
+# ones, and row-level security hides rows from some roles only.
+_TABLES = """
+SELECT name, relkind = 'r' AS is_plain, relpersistence = 'p' AS is_logged,
+       coalesce(row_security_active(pg_class.oid), false) AS is_secured
+FROM unnest($1::text[]) AS name LEFT JOIN pg_class ON pg_class.oid = to_regclass(name)
+"""
 # The greatest ID, found by the primary key: of growing numbers of one length, the newest.
 _SOME_ORDER = "SELECT order_id FROM orders ORDER BY order_id DESC LIMIT 1"
 
@@ -53,6 +63,10 @@ class PostgresFacts:
         most_connections: that our role may open in this database.
         used_connections: of all roles, in all databases.
         mismatch: what is wrong with the schema's version, and what to do.
+        absent: tables and views that our role does not find.
+        not_plain: tables that are something else, such as a view or a partitioned table.
+        unlogged: tables that a crash empties.
+        secured: tables with row-level security that applies to our role.
         missing: privileges that our role lacks, as `INSERT on orders`.
         required: columns of `orders` that are not ours and need a value.
         not_planned: why the statement that stores orders cannot be run, if neither of these says so.
@@ -74,6 +88,10 @@ class PostgresFacts:
     most_connections: int
     used_connections: int
     mismatch: str = ""
+    absent: Sequence[str] = ()
+    not_plain: Sequence[str] = ()
+    unlogged: Sequence[str] = ()
+    secured: Sequence[str] = ()
     missing: Sequence[str] = ()
     required: Sequence[str] = ()
     not_planned: str = ""
@@ -141,15 +159,22 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
     """What our role may do with the tables, and whether the statement of a batch can be run."""
     with translated():
         async with connection.transaction(readonly=True):
+            tables = await connection.fetch(_TABLES, _NEEDED)
+            facts.absent = [table["name"] for table in tables if table["is_plain"] is None]
+            facts.not_plain = [
+                table["name"] for table in tables if table["is_plain"] is False and table["name"] in _STORED
+            ]
+            facts.unlogged = [table["name"] for table in tables if table["is_logged"] is False]
+            facts.secured = [table["name"] for table in tables if table["is_secured"]]
             facts.missing = [
                 f"{privilege} on {table}"
                 for privileges, table in RUNTIME_PRIVILEGES
                 for privilege in privileges.split(", ")
-                if not await _may(connection, table, privilege)
+                if table not in facts.absent and not await _may(connection, table, privilege)
             ]
             ours = [column.name for column in COLUMNS]
             facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
-    if facts.missing:
+    if facts.missing or facts.absent:
         return
     try:
         with translated():

@@ -121,6 +121,52 @@ async def test_what_somebody_has_changed_in_the_table_is_named(
     assert named in fault
 
 
+@pytest.mark.parametrize("change", ["ALTER TABLE {} RENAME TO hidden", "ALTER TABLE {} SET SCHEMA elsewhere"])
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_a_table_that_the_role_does_not_find_is_named(set_up: SetUp, dsn: str, change: str, table: str) -> None:
+    await execute(dsn, "CREATE SCHEMA elsewhere", change.format(table))
+
+    (fault,) = await set_up.faults(Area.POSTGRES)
+
+    assert fault == f"the role ingest does not find {table}"
+
+
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_a_table_that_a_crash_empties_is_a_fault(set_up: SetUp, dsn: str, table: str) -> None:
+    await execute(dsn, f"ALTER TABLE {table} SET UNLOGGED")
+
+    (fault,) = await set_up.faults(Area.POSTGRES)
+
+    assert fault == f"{table} is unlogged: a crash of PostgreSQL empties it"
+
+
+@pytest.mark.parametrize(
+    "as_what", ["TABLE orders (LIKE others) PARTITION BY HASH (order_id)", "VIEW orders AS TABLE others"]
+)
+async def test_what_is_no_ordinary_table_is_a_fault(set_up: SetUp, dsn: str, as_what: str) -> None:
+    await execute(dsn, "ALTER TABLE orders RENAME TO others", f"CREATE {as_what}")
+    if as_what.startswith("TABLE"):
+        await execute(dsn, "ALTER TABLE orders ADD PRIMARY KEY (order_id)")
+
+    faults = await set_up.faults(Area.POSTGRES)
+
+    assert faults[0].startswith("orders is not an ordinary table")
+
+
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_row_level_security_that_applies_to_the_role_is_a_warning(set_up: SetUp, dsn: str, table: str) -> None:
+    async with role(dsn) as limited:
+        name = limited.partition("://")[2].partition(":")[0]
+        await migrate(dsn, migrations(), runtime_role=name)
+        await execute(dsn, f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        (warning,) = await set_up.warnings(Area.POSTGRES, postgres_dsn=limited)
+        await execute(dsn, f"ALTER ROLE {name} BYPASSRLS")
+        without = await set_up.warnings(Area.POSTGRES, postgres_dsn=limited)
+
+    assert warning.startswith(f"row-level security on {table} applies to the role {name}")
+    assert without == []
+
+
 async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: str) -> None:
     await execute(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET default_transaction_read_only = on")
 

@@ -110,6 +110,7 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
         what, colon, advice = facts.mismatch.rpartition(": ")
         yield _OF.fault(what if colon else advice, advice if colon else "run `ingest migrate` of this release")
         return
+    yield from _tables(facts)
     if facts.missing:
         yield _OF.fault(
             f"the role {facts.role} lacks {', '.join(facts.missing)}",
@@ -125,5 +126,29 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             f"orders cannot be stored: {facts.not_planned}",
             "undo what was changed in the tables, or restore them; ingest migrate makes them from nothing",
         )
-    elif not facts.missing and not facts.required:
+    elif not (facts.absent or facts.not_plain or facts.missing or facts.required):
         yield _OF.good("the schema is this release's, and the role may store orders")
+
+
+def _tables(facts: PostgresFacts) -> Iterator[Finding]:
+    if facts.absent:
+        yield _OF.fault(
+            f"the role {facts.role} does not find {', '.join(facts.absent)}",
+            "restore what was dropped or renamed, or correct search_path and the rights on the schema: "
+            f"ingest migrate --runtime-role {facts.role}",
+        )
+    for table in facts.not_plain:
+        yield _OF.fault(
+            f"{table} is not an ordinary table, but partitioned, a view or foreign: orders cannot be stored with it",
+            "replace it with a table as ingest migrate creates it",
+        )
+    for table in facts.unlogged:
+        yield _OF.fault(
+            f"{table} is unlogged: a crash of PostgreSQL empties it", f"run: ALTER TABLE {table} SET LOGGED"
+        )
+    if facts.secured:
+        yield _OF.warning(
+            f"row-level security on {', '.join(facts.secured)} applies to the role {facts.role}: rows that its policies"
+            " hide are not found, and others may be refused",
+            f"run: ALTER ROLE {facts.role} BYPASSRLS",
+        )
