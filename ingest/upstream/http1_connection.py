@@ -5,7 +5,6 @@ ends its connection.
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -91,11 +90,6 @@ class Http1Connection(asyncio.Protocol):
         self._transport.write(sent)
         return answered
 
-    def tls(self) -> ssl.SSLObject | None:
-        """Return its TLS part, if it has one."""
-        tls: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
-        return tls
-
     def cancel(self, answered: "asyncio.Future[bytes]") -> None:
         """Close at once if this request is running; by now the connection may have another one."""
         if self._answered is answered:
@@ -148,10 +142,10 @@ class Http1Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed, by either side."""
+        """Closed, by either side; without an error if the server has ended the connection."""
         self.is_open = False
         if self._answered is not None:
-            if exc is None and self._parser.end_of_file() and self._is_end_authentic():
+            if exc is None and self._parser.end_of_file():
                 self._answer()
             else:
                 if self.on_dropped is not None and not (self._is_reused or self._parser.has_begun):
@@ -213,18 +207,6 @@ class Http1Connection(asyncio.Protocol):
         self.is_open = False
         if self._transport is not None:
             self._transport.abort()
-
-    def _is_end_authentic(self) -> bool:
-        """Whether TLS says that the server has ended the connection: somebody else can end it below TLS."""
-        tls = self.tls()
-        if tls is None:
-            return True
-        try:
-            return not tls.read(1)
-        except ssl.SSLZeroReturnError:
-            return True
-        except (ssl.SSLError, OSError, ValueError):
-            return False
 
     def _lost(self, error: Exception | None) -> NoResponse:
         if not self._parser.has_begun:

@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
 
 import aiohappyeyeballs
 
@@ -18,7 +17,8 @@ from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
 from ingest.upstream.tls import context_of
-from ingest.upstream.tls_sessions import HostSession, OfferingObject, TlsSessions
+from ingest.upstream.tls_connection import TlsConnection
+from ingest.upstream.tls_sessions import HostSession, TlsSessions
 from ingest.upstream.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
 from ingest.upstream.turns import Turns
 
@@ -53,7 +53,7 @@ class NativeTransport:
         limits = self._limits = options.limits
         self._total = limits.total
         self._tls = context_of(options.tls) if options.is_tls else None
-        self._sessions = TlsSessions(self._tls) if self._tls is not None else None
+        self._sessions = TlsSessions()
         # By the prefix of their URLs; the one that was used last.
         self._origins: dict[str, Origin] = {}
         self._origin: Origin | None = None
@@ -145,7 +145,7 @@ class NativeTransport:
             origin.close_waiting()
             async with asyncio.timeout_at(min(deadline, time() + left)):
                 offered = session.offered if session is not None else None
-                connected = await self._connect(origin, addresses)
+                connected = await self._connect(origin, addresses, session)
         except (OSError, RuntimeError) as error:
             # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
             if isinstance(error, RuntimeError) and "closed" not in str(error):
@@ -159,8 +159,6 @@ class NativeTransport:
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         self._connections.add(connected)
-        if session is not None:
-            _report_first_answer(connected, session, offered)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)
         return connected
@@ -183,33 +181,38 @@ class NativeTransport:
         if self._closed is not None:
             raise NoResponse(_CLOSED, reached=False)
 
-    async def _connect(self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
-        loop = self._loop
-        tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": origin.host.rstrip(".")} if origin.is_tls else {}
+    async def _connect(
+        self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType], session: HostSession | None
+    ) -> Http1Connection:
+        loop, new = self._loop, partial(self._new, origin, session)
         try:
             if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
                 # Nothing to choose from: the loop alone connects in a third of the time.
                 host, port = addresses[0][4][:2]
-                _, protocol = await loop.create_connection(partial(self._new, origin), host, port, **tls)
+                _, protocol = await loop.create_connection(new, host, port)
             else:
                 connected = await aiohappyeyeballs.start_connection(
                     addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
                 )
                 # From here on the loop closes the socket, also if it fails.
-                _, protocol = await loop.create_connection(partial(self._new, origin), sock=connected, **tls)
+                _, protocol = await loop.create_connection(new, sock=connected)
         except ssl.SSLError:
             raise
         except OSError as error:
             if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
                 origin.forget_addresses()
             raise
-        return protocol
+        return await protocol.secured() if isinstance(protocol, TlsConnection) else protocol
 
-    def _new(self, origin: Origin) -> Http1Connection:
-        return Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
+    def _new(self, origin: Origin, session: HostSession | None) -> Http1Connection | TlsConnection:
+        connection = Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
+        if session is None:
+            return connection
+        assert self._tls is not None  # noqa: S101  there is a session
+        return TlsConnection(connection, self._tls, _name_of(origin), session)
 
     def _session_of(self, origin: Origin) -> HostSession | None:
-        return self._sessions.of(origin.host.rstrip(".")) if self._sessions is not None and origin.is_tls else None
+        return self._sessions.of(_name_of(origin)) if self._tls is not None and origin.is_tls else None
 
     def _origin_of(self, url: str) -> Origin:
         origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)
@@ -233,13 +236,9 @@ class NativeTransport:
         self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
 
 
-def _report_first_answer(connection: Http1Connection, session: HostSession, offered: ssl.SSLSession | None) -> None:
-    """Let the session know how the first request on a connection ends."""
-    tls = connection.tls()
-    if isinstance(tls, OfferingObject):
-        connection.on_answered = tls.answered
-    if offered is not None:
-        connection.on_dropped = partial(session.connection_failed, offered)
+def _name_of(origin: Origin) -> str:
+    """Return the name that the origin's certificate has to be valid for."""
+    return origin.host.rstrip(".")
 
 
 def _not_connected(error: OSError | RuntimeError) -> NoResponse:

@@ -3,14 +3,10 @@
 That takes about two thirds of the client's CPU time for a full handshake, and less of the server's. A resumed handshake agrees
 on new keys as a full one does (TLS 1.3 only), and proves that the server is the one whose certificate was verified; the
 certificate itself is verified again after `_LONGEST_USE` seconds at the latest.
-
-Event loops have no argument for a session, but they take the class of a connection's TLS part from the context. That part also
-passes what is sent and received to OpenSSL without Python code in between.
 """
 
 import asyncio
 import ssl
-from typing import Any, Self, cast
 
 _LONGEST_USE = 600
 # Of many connections to a host at once, this many are opened without a session; the others wait for theirs, but not for long.
@@ -101,19 +97,15 @@ class TlsSessions:
     """The sessions of all hosts that one client has connections to.
 
     Args:
-        context: the client's; its connections offer sessions from now on.
         longest_use: seconds after which certificates are verified again.
         longest_wait: seconds for which connections wait for a session.
     """
 
-    def __init__(
-        self, context: ssl.SSLContext, longest_use: float = _LONGEST_USE, longest_wait: float = _LONGEST_WAIT
-    ) -> None:
+    def __init__(self, longest_use: float = _LONGEST_USE, longest_wait: float = _LONGEST_WAIT) -> None:
         self._longest_use = longest_use
         self._longest_wait = longest_wait
         self._hosts: dict[str, HostSession] = {}
         self._loop = asyncio.get_running_loop()
-        context.sslobject_class = _offering(self)
 
     def of(self, host: str) -> HostSession:
         """Return the session of a host, by the name that its certificate is verified for."""
@@ -121,56 +113,3 @@ class TlsSessions:
         if known is None or self._loop.time() >= known.until:
             known = self._hosts[host] = HostSession(self._longest_use, self._longest_wait)
         return known
-
-
-class OfferingObject(ssl.SSLObject):
-    """The TLS part of a connection that offers the session of its host, and takes the one that it is given."""
-
-    _host: HostSession
-    _offered: ssl.SSLSession | None
-    _is_watched: bool
-    _sslobj: Any  # typeshed does not have it; Python has, since 3.5
-
-    def answered(self) -> None:
-        """The first request was answered."""
-        self._host.answered(self, self._offered)
-
-    def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002  the name in ssl.SSLObject
-        """As `ssl.SSLObject.read`; looks for a session, which the server sends before its first data, but ssl does not say when."""
-        read = self._sslobj.read
-        arguments = (len,) if buffer is None else (len, buffer)
-        if not self._is_watched:
-            return read(*arguments)
-        try:
-            data = read(*arguments)
-        except ssl.SSLWantReadError:
-            self._is_watched = self._host.look_at(self, self._offered, is_last=False)
-            raise
-        self._is_watched = False
-        self._host.look_at(self, self._offered, is_last=True)
-        return data
-
-    def _begin(self, host: HostSession) -> None:
-        self._host = host
-        self._offered = host.offer()
-        if self._offered is not None:
-            self.session = self._offered
-        # What an event loop calls for each request. The methods of `ssl.SSLObject` do no more than call these.
-        own: dict[str, Any] = {"write": self._sslobj.write, "pending": self._sslobj.pending}
-        self._is_watched = host.is_sought
-        if not self._is_watched:
-            own["read"] = self._sslobj.read
-        vars(self).update(own)
-
-
-def _offering(sessions: TlsSessions) -> type[ssl.SSLObject]:
-    """Return the class of connections that offer these sessions."""
-
-    class Offering(OfferingObject):
-        @classmethod
-        def _create(cls, *arguments: Any, **options: Any) -> Self:
-            made: Self = cast("Any", super())._create(*arguments, **options)  # noqa: SLF001  what `SSLContext` calls
-            made._begin(sessions.of(made.server_hostname or ""))
-            return made
-
-    return Offering

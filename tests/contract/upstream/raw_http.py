@@ -76,7 +76,7 @@ async def serving(
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         writers.append(writer)
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while not writer.is_closing():
                 await answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
         writer.close()

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from raw_http import LIMITS, http, serving
 
 from ingest.upstream.native_transport import NativeTransport, opened
-from ingest.upstream.tls import context_of
 from ingest.upstream.tls_sessions import TlsSessions
 from ingest.upstream.transport import NoResponse, Options, Transport
 
@@ -77,7 +76,7 @@ async def test_many_connections_opened_at_once_all_get_their_answers(server_tls:
 
 
 async def test_of_many_connections_at_once_most_wait_until_the_first_ones_have_a_session_or_fail() -> None:
-    host = TlsSessions(context_of(None)).of("localhost")
+    host = TlsSessions().of("localhost")
     first = [asyncio.create_task(host.turn()) for _ in range(MANY)]
     await asyncio.sleep(0)
     waiting = [task for task in first if not task.done()]
@@ -89,7 +88,7 @@ async def test_of_many_connections_at_once_most_wait_until_the_first_ones_have_a
 
 
 async def test_no_connection_waits_for_long_for_a_session() -> None:
-    host = TlsSessions(context_of(None)).of("localhost")
+    host = TlsSessions().of("localhost")
 
     await asyncio.wait_for(asyncio.gather(*(host.turn() for _ in range(MANY))), 15)
 
@@ -110,7 +109,7 @@ async def test_waiting_for_a_session_does_not_use_up_the_time_for_connecting(ser
 
     async with serving(noting_together([]), server_tls) as port, opened(options) as transport:
         assert isinstance(transport, NativeTransport)
-        transport._sessions = TlsSessions(context_of(None), longest_wait=2.5)
+        transport._sessions = TlsSessions(longest_wait=2.5)
 
         await fetch_many(transport, f"https://localhost:{port}/")
 
@@ -121,7 +120,7 @@ async def test_waiting_for_a_session_ends_with_the_time_for_the_request(server_t
 
     async with serving(noting_together([]), server_tls) as port, opened(options) as transport:
         assert isinstance(transport, NativeTransport)
-        transport._sessions = TlsSessions(context_of(None), longest_wait=60)
+        transport._sessions = TlsSessions(longest_wait=60)
         requests = [asyncio.create_task(transport.send(f"https://localhost:{port}/", {})) for _ in range(MANY)]
 
         ended, waiting = await asyncio.wait(requests, timeout=15)
@@ -326,16 +325,12 @@ async def test_a_server_that_continues_sessions_and_then_closes_without_an_answe
 
 async def test_certificates_are_verified_again_after_a_while(server_tls: ssl.SSLContext) -> None:
     async def resumed(longest_use: float) -> list[bool]:
-        context = context_of(None)
-        TlsSessions(context, longest_use)
-        found = []
-        async with serving(noting([]), server_tls) as port:
+        found: list[bool] = []
+        async with serving(noting(found), server_tls) as port, opened(OPTIONS) as transport:
+            assert isinstance(transport, NativeTransport)
+            transport._sessions = TlsSessions(longest_use)
             for _ in range(3):
-                reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
-                writer.write(b"GET / HTTP/1.1\r\n\r\n")
-                await reader.readuntil(b"{}")
-                found.append(writer.get_extra_info("ssl_object").session_reused)
-                writer.close()
+                assert await transport.send(f"https://localhost:{port}/", {}) == b"{}"
         return found
 
     assert await resumed(longest_use=3600) == [False, True, True]

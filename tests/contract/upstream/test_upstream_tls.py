@@ -16,7 +16,6 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import Fault, TransientFault
 from ingest.domain.fetching import FetchRequest
-from ingest.upstream.tls_sessions import OfferingObject
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -86,7 +85,7 @@ def test_of_a_connection_that_is_closed_no_part_of_tls_is_kept(
             for _ in range(10):
                 with suppress(Fault):
                     await client.fetch(FetchRequest(ORDER))
-        return [found for found in gc.get_objects() if isinstance(found, OfferingObject)]
+        return [found for found in gc.get_objects() if isinstance(found, ssl.SSLObject) and not found.server_side]
 
     gc.collect()
     gc.disable()

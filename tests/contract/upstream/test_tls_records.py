@@ -1,0 +1,129 @@
+"""TLS: what arrives in other pieces than it was sent in, and what somebody on the way has changed."""
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from raw_http import LIMITS, ORDER, Connect, http, serving
+
+from ingest.domain.errors import TransientFault
+from ingest.domain.fetching import FetchRequest
+from ingest.upstream.native_transport import opened
+from ingest.upstream.transport import Options
+
+LARGE = b'{"id": "' + b"x" * 3_000_000 + b'"}'
+# A record of application data whose content nobody can have encrypted.
+FORGED = b"\x17\x03\x03\x00\x30" + b"z" * 48
+Change = Callable[[bytes], bytes]
+
+
+def unchanged(sent: bytes) -> bytes:
+    return sent
+
+
+@asynccontextmanager
+async def between(port: int, change: Change = unchanged, piece: int = 1 << 16) -> AsyncIterator[tuple[int, list[None]]]:
+    """Somebody between client and server, who passes on in small pieces what `change` makes of the server's data.
+
+    Yields the port, and a list with an element for each connection.
+    """
+    tasks: list[asyncio.Task[None]] = []
+    connections: list[None] = []
+
+    async def forward(source: StreamReader, sink: StreamWriter, made_of: Change) -> None:
+        try:
+            while chunk := made_of(await source.read(1 << 16)):
+                for at in range(0, len(chunk), piece):
+                    sink.write(chunk[at : at + piece])
+                    await sink.drain()
+                    await asyncio.sleep(0)
+        finally:
+            sink.close()
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        connections.append(None)
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+        tasks.append(asyncio.create_task(forward(from_server, writer, change)))
+        tasks.append(asyncio.create_task(forward(reader, to_server, unchanged)))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], connections
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+    writer.write(http(b"{}", "Content-Length: 2"))
+
+
+@pytest.mark.parametrize("piece", [3, 1000])
+async def test_a_document_and_its_handshake_may_arrive_in_any_pieces(
+    connect: Connect, server_tls: ssl.SSLContext, piece: int
+) -> None:
+    document = LARGE if piece == 1000 else b'{"id": "536365"}'
+
+    async def send(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(document, f"Content-Length: {len(document)}"))
+
+    async with (
+        serving(send, server_tls) as server,
+        between(server, piece=piece) as (port, connections),
+        connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, body=4_000_000, total=30.0)) as client,
+    ):
+        for _ in range(2):
+            assert (await client.fetch(FetchRequest(ORDER))).body == document
+
+    assert len(connections) == 1
+
+
+async def test_a_document_of_which_a_byte_was_changed_on_the_way_is_none(
+    connect: Connect, server_tls: ssl.SSLContext
+) -> None:
+    asked = asyncio.Event()
+
+    async def note(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        asked.set()
+        await answer(_, __, writer)
+
+    def change(sent: bytes) -> bytes:
+        return sent[:-1] + bytes([sent[-1] ^ 1]) if sent and asked.is_set() else sent
+
+    async with (
+        serving(note, server_tls) as server,
+        between(server, change) as (port, _),
+        connect(f"https://localhost:{port}/{{order_id}}") as client,
+    ):
+        with pytest.raises(TransientFault):
+            await client.fetch(FetchRequest(ORDER))
+
+
+async def test_a_connection_into_which_somebody_writes_is_not_used_again(server_tls: ssl.SSLContext) -> None:
+    asked = asyncio.Event()
+
+    async def note(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        asked.set()
+        await answer(_, __, writer)
+
+    def append(sent: bytes) -> bytes:
+        if not sent or not asked.is_set():
+            return sent
+        asked.clear()
+        return sent + FORGED
+
+    async with (
+        serving(note, server_tls) as server,
+        between(server, append) as (port, connections),
+        opened(Options(limits=LIMITS, is_tls=True, proxy=None)) as transport,
+    ):
+        for _ in range(2):  # a POST, which is not sent again after a failure
+            assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
+
+    assert len(connections) == 2
