@@ -149,7 +149,8 @@ class TlsConnection(asyncio.Protocol):
 
     def _decrypted(self) -> tuple[list[bytes], bool]:
         """Return what can be decrypted, and whether nothing may follow: the server has ended, or somebody has changed something."""
-        read, incoming, received = self._tls.read, self._incoming, []
+        read, incoming = self._tls.read, self._incoming
+        received: list[bytes] = []
         try:
             while incoming.pending:
                 part = read(_LARGEST_RECORD)
