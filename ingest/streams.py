@@ -4,11 +4,12 @@ If a program starts with a standard stream closed, the next file or connection t
 program writes into that. So a closed stream is replaced first; using the replacement fails, as it should.
 
 What cannot be written to standard error is discarded: nobody can be told, and a full disk below the log or a log reader that
-has ended must not stop the work.
+has ended must not stop the work. A reader that hangs stops a process that logs, unless it waits for a limited time.
 """
 
 import io
 import os
+import select
 import sys
 from contextlib import suppress
 from typing import IO, Any
@@ -33,11 +34,18 @@ class _Output(io.FileIO):
 
 
 class _Errors(io.FileIO):
-    """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written."""
+    """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written.
+
+    Attributes:
+        wait: seconds for the reader to make room; None: as long as it takes.
+    """
+
+    wait: float | None = None
 
     def write(self, data: Any, /) -> int:
         with suppress(OSError):
-            return super().write(data) or len(data)
+            if self.wait is None or select.select([], [self], [], self.wait)[1]:
+                return super().write(data) or len(data)
         return len(data)
 
 
@@ -47,6 +55,16 @@ def secure() -> None:
     sys.stdin = sys.stdin or _open_nothing(0, os.O_WRONLY, "r")
     sys.stdout = _written_by(_Output, sys.stdout or _open_nothing(1, os.O_RDONLY, "w"))
     sys.stderr = _written_by(_Errors, sys.stderr or _open_nothing(2, os.O_WRONLY, "w"))
+
+
+def wait_for_errors(seconds: float | None) -> None:
+    """Wait no longer than this for the reader of standard error, then discard what was to be written; None: as long as it takes.
+
+    A pipe or a socket with room takes a line of the log at once, unless another process fills it at that moment.
+    """
+    raw = getattr(sys.stderr.buffer, "raw", sys.stderr.buffer)
+    if isinstance(raw, _Errors):
+        raw.wait = seconds
 
 
 def discard_output() -> None:

@@ -5,7 +5,7 @@ need: a child starts in milliseconds and shares the parent's memory. As process 
 processes.
 
 If the system refuses a fork because processes or memory have run out, the supervisor tries again; running children are not
-affected.
+affected. If nobody reads its log, it discards what it would log, and continues.
 
 When the supervisor is killed by SIGKILL, its end of a pipe (the lifeline) closes; the children detect that, and shut down
 as if they had been asked to.
@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ingest.streams import wait_for_errors
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("supervisor")
@@ -37,6 +38,8 @@ _HEALTHY_AFTER = 60.0
 KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: this counts as one request.
 _SAME_REQUEST = 1.5
+# For whoever reads the log. A supervisor that waits for longer restarts and stops nothing.
+_LOG_WAIT = 0.5
 
 
 @dataclass(slots=True)
@@ -88,6 +91,7 @@ class Supervisor:
         for number in _WATCHED:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        wait_for_errors(_LOG_WAIT)
         # All objects that exist now are shared with the children: keep the garbage collector from writing to them.
         gc.freeze()
         while not self._stopping or any(child.pid for child in self._children):
@@ -149,6 +153,7 @@ class Supervisor:
         code = 1
         try:
             signal.set_wakeup_fd(-1)
+            wait_for_errors(None)
             self._wake.close()
             self._waker.close()
             os.close(self._lifeline_held)

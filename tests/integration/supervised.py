@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from ingest.streams import secure
 from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.logs import setup_logs
 
@@ -136,6 +137,7 @@ KINDS: dict[str, Callable[[int], int]] = {
 
 
 def main(kinds: str, grace: str) -> int:
+    secure()
     setup_logs("json", "info")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1)

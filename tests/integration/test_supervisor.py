@@ -3,6 +3,7 @@
 import json
 import os
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ class Supervised:
 
     @staticmethod
     def _read(stream: Any, take: Callable[[str], None]) -> None:
-        for line in stream:
+        for line in stream or ():
             take(line.decode())
 
     def hear(self, word: str, within: float = 20.0) -> list[str]:
@@ -108,12 +109,12 @@ Start = Callable[..., Supervised]
 def start() -> Iterator[Start]:
     running: list[Supervised] = []
 
-    def started(kinds: str, grace: float = 20.0, via: Sequence[str] = ()) -> Supervised:
+    def started(kinds: str, grace: float = 20.0, via: Sequence[str] = (), log: int = subprocess.PIPE) -> Supervised:
         process = subprocess.Popen(
             [*via, sys.executable, SCRIPT, kinds, str(grace)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=log,
             start_new_session=True,
         )
         running.append(Supervised(process))
@@ -153,6 +154,31 @@ def test_a_child_killed_by_a_signal_is_replaced_at_once_and_its_siblings_continu
     supervisor.ask()
     assert {supervisor.hear_pid("asked"), supervisor.hear_pid("asked")} == {second, third}
     assert supervisor.exit_code() == 0
+
+
+def test_a_log_that_nobody_reads_delays_neither_a_restart_nor_a_stop(start: Start) -> None:
+    unread, log = os.pipe()
+    fill(log)
+    supervisor = start("serves,ignores", grace=0.1, log=log)
+    first, second = supervisor.hear_pid("serving"), supervisor.hear_pid("serving")
+
+    os.kill(first, signal.SIGKILL)
+    supervisor.hear_pid("serving")
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 1, "one of them had to be killed"
+    assert not is_alive(second)
+    os.close(unread)
+    os.close(log)
+
+
+def fill(pipe: int) -> None:
+    """Leave no room in a pipe, which goes on to block those who write to it."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"." * select.PIPE_BUF)
+    os.set_blocking(pipe, True)
 
 
 def test_a_bug_in_a_child_is_shown_and_ends_only_that_child(start: Start) -> None:
