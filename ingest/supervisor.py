@@ -38,7 +38,7 @@ _HEALTHY_AFTER = 60.0
 KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: this counts as one request.
 _SAME_REQUEST = 1.5
-# For whoever reads the log. A supervisor that waits for longer restarts and stops nothing.
+# For the reader of the log. A supervisor that waits for longer restarts and stops nothing.
 _LOG_WAIT = 0.5
 
 
