@@ -481,7 +481,8 @@ KEEP = {
     ),
     "foreign key": (
         "CREATE TABLE mail (row bigint REFERENCES order_outbox); INSERT INTO mail SELECT id FROM order_outbox",
-        "DROP TABLE mail",
+        # Both tables in the order in which the relay locks them: a deadlock would be another problem, and reported as well.
+        "BEGIN; LOCK TABLE order_outbox; DROP TABLE mail; COMMIT",
     ),
 }
 
