@@ -86,10 +86,12 @@ def _trusting(ca: bytes | None) -> ssl.SSLContext:
         return ssl.create_default_context()
     # Without an authority, the context would trust the system's.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    with suppress(ssl.SSLError, ValueError):
-        context.load_verify_locations(cadata=ca.decode("ascii"))
-    if not context.cert_store_stats()["x509"]:
-        raise UnusableFile("INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format")
+    try:
+        # Comments, and the mark that editors put in front, may be anything.
+        context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):
+        # Those before the error have been loaded: a file that is being written has to be refused as a whole.
+        raise UnusableFile("INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format, or one is cut off") from None
     return context
 
 

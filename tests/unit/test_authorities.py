@@ -1,0 +1,31 @@
+"""INGEST_UPSTREAM_CA_FILE: all of its certificates are trusted, or none."""
+
+import pytest
+import trustme
+
+from ingest.upstream.tls import TlsMaterial, UnusableFile, context_of
+
+FIRST, SECOND = (trustme.CA().cert_pem.bytes() for _ in range(2))
+
+
+COMMENTS = {"none": b"", "not ASCII": "# Behörde für Zertifikate\n".encode(), "byte order mark": b"\xef\xbb\xbf"}
+REFUSED = {
+    "empty": b"",
+    "something else": b"hello",
+    "cut off": FIRST[:100],
+    "cut off in the second": FIRST + SECOND[: len(SECOND) // 2],
+    "cut off at the end": FIRST + SECOND[:-5],
+}
+
+
+@pytest.mark.parametrize("before", COMMENTS.values(), ids=COMMENTS)
+def test_certificates_may_have_comments_of_any_characters(before: bytes) -> None:
+    context = context_of(TlsMaterial(before + FIRST + before + SECOND))
+
+    assert context.cert_store_stats()["x509"] == 2
+
+
+@pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED)
+def test_a_file_that_is_cut_off_or_has_none_is_refused_as_a_whole(content: bytes) -> None:
+    with pytest.raises(UnusableFile, match="INGEST_UPSTREAM_CA_FILE: has no certificates in PEM format, or one is cut"):
+        context_of(TlsMaterial(content))
