@@ -33,7 +33,7 @@ class TlsConnection(asyncio.Protocol):
         "_incoming",
         "_is_ended",
         "_is_secure",
-        "_looking",
+        "_is_sought",
         "_offered",
         "_outgoing",
         "_session",
@@ -55,7 +55,7 @@ class TlsConnection(asyncio.Protocol):
         self._tls: Any = None  # an `ssl.SSLObject`, from when the socket is connected
         self._offered: ssl.SSLSession | None = None
         # The handshake has ended; the server has ended the connection as TLS says; a session is looked for.
-        self._is_secure = self._is_ended = self._looking = False
+        self._is_secure = self._is_ended = self._is_sought = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._unsent = b""
@@ -65,6 +65,7 @@ class TlsConnection(asyncio.Protocol):
 
         Raises:
             OSError: the handshake has failed.
+            ValueError: no certificate can be valid for the host name.
         """
         if self._error is not None:
             raise self._error
@@ -80,10 +81,9 @@ class TlsConnection(asyncio.Protocol):
     # ---- called by the upper connection ----
 
     def write(self, data: bytes) -> None:
-        """Encrypt and send."""
+        """Encrypt and send. No more may be written while something is unsent."""
         try:
-            if not self._unsent:
-                self._tls.write(data)
+            self._tls.write(data)
         except ssl.SSLWantReadError:
             # TLS 1.2: the server renegotiates, and the data is sent when it has done its part.
             self._unsent = data
@@ -108,7 +108,7 @@ class TlsConnection(asyncio.Protocol):
         """The socket is connected: begin the handshake."""
         self._transport = cast("asyncio.Transport", transport)
         offered = self._offered = self._session.offer()
-        self._looking = self._session.is_sought
+        self._is_sought = self._session.is_sought
         try:
             self._tls = self._context.wrap_bio(
                 self._incoming, self._outgoing, server_hostname=self._host, session=offered
@@ -127,8 +127,8 @@ class TlsConnection(asyncio.Protocol):
             if not self._is_secure:
                 return
         received, is_last = self._decrypted()
-        if self._looking:
-            self._looking = self._session.look_at(self._tls, self._offered, is_last=bool(received))
+        if self._is_sought:
+            self._is_sought = self._session.look_at(self._tls, self._offered, is_last=bool(received))
         self._send_pending()
         if is_last:
             self._upper.eof_received()
@@ -136,6 +136,11 @@ class TlsConnection(asyncio.Protocol):
             self._upper.data_received(received[0] if len(received) == 1 else b"".join(received))
         if is_last:
             self.abort()
+
+    def eof_received(self) -> bool:
+        """The socket will be closed: nothing may be sent any more."""
+        self._upper.eof_received()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed. Only TLS can say that the server has ended the connection: others can close a socket, too."""

@@ -1,10 +1,10 @@
-"""TLS: what arrives in other pieces than it was sent in, and what somebody on the way has changed."""
+"""TLS connections: what arrives in pieces, what somebody on the way has changed, and how they end."""
 
 import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,7 @@ from raw_http import LIMITS, ORDER, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
-from ingest.upstream.native_transport import opened
+from ingest.upstream.native_transport import NativeTransport, opened
 from ingest.upstream.transport import Options
 
 LARGE = b'{"id": "' + b"x" * 3_000_000 + b'"}'
@@ -125,5 +125,48 @@ async def test_a_connection_into_which_somebody_writes_is_not_used_again(server_
     ):
         for _ in range(2):  # a POST, which is not sent again after a failure
             assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
+
+    assert len(connections) == 2
+
+
+@pytest.mark.parametrize("how", ["cancelled", "too late"])
+async def test_a_connection_is_closed_whose_handshake_is_not_waited_for(how: str) -> None:
+    ended: asyncio.Queue[bytes] = asyncio.Queue()
+    begun = asyncio.Event()
+
+    async def hang(reader: StreamReader, writer: StreamWriter) -> None:
+        assert await reader.read(1 << 16)
+        begun.set()
+        with suppress(ConnectionError):
+            ended.put_nowait(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    limits = replace(LIMITS, connect=60.0 if how == "cancelled" else 0.5, total=60.0)
+    async with server, opened(Options(limits=limits, is_tls=True, proxy=None)) as transport:
+        url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+        request = asyncio.create_task(transport.send(url, {}))
+        await begun.wait()
+        if how == "cancelled":
+            request.cancel()
+        await asyncio.wait([request])
+
+        assert await asyncio.wait_for(ended.get(), 15) == b""
+
+
+async def test_a_connection_whose_socket_has_ended_is_not_used_even_before_it_is_closed(
+    server_tls: ssl.SSLContext,
+) -> None:
+    async with (
+        serving(answer, server_tls) as server,
+        between(server) as (port, connections),
+        opened(Options(limits=LIMITS, is_tls=True, proxy=None)) as transport,
+    ):
+        assert isinstance(transport, NativeTransport)
+        assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
+        (connection,) = transport._connections
+        connection._transport.eof_received()  # as the event loop does
+
+        assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
 
     assert len(connections) == 2
