@@ -1,11 +1,7 @@
 """Programs that are not the Redis that somebody expects at their port."""
 
-import asyncio
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-
-Answer = Callable[[StreamReader, StreamWriter], Awaitable[None]]
+from collections.abc import AsyncIterator
 
 
 async def echo(reader: StreamReader, writer: StreamWriter) -> None:
@@ -39,35 +35,6 @@ async def words(reader: StreamReader, writer: StreamWriter) -> None:
     """The same with a list of words."""
     async for command in _commands(reader):
         writer.write(_HELLO if command[0].upper() == b"HELLO" else b"*2\r\n$4\r\nsome\r\n$4\r\nword\r\n")
-
-
-@asynccontextmanager
-async def listening(answer: Answer) -> AsyncIterator[int]:
-    """A server that answers like this; its port."""
-    served: set[asyncio.Task[None]] = set()
-
-    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        served.add(task)
-        try:
-            await answer(reader, writer)
-            await writer.drain()
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            served.discard(task)
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        for task in served:
-            task.cancel()
-        if served:
-            await asyncio.wait(set(served))
 
 
 async def _commands(reader: StreamReader) -> AsyncIterator[list[bytes]]:

@@ -1,12 +1,13 @@
 """An HTTP server that answers as it is told, whatever HTTP says about that, and keeps what it was sent."""
 
-import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+from listener import listening
 
 Answer = bytes | Callable[["Received"], bytes]
 """The bytes of an answer; the connection is then closed. An empty one closes it without an answer."""
@@ -39,32 +40,26 @@ class ScriptedServer:
         self.answers = deque(answers)
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            line, *pairs = head.strip().split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (pair.partition(":") for pair in pairs)}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            received = Received(line, headers, body)
-            self.received.append(received)
-            answer = self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
-            writer.write(answer if isinstance(answer, bytes) else answer(received))
-            await writer.drain()
-            if self.silent:
-                await reader.read()
-        writer.close()
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        line, *pairs = head.strip().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (pair.partition(":") for pair in pairs)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        received = Received(line, headers, body)
+        self.received.append(received)
+        answer = self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
+        writer.write(answer if isinstance(answer, bytes) else answer(received))
+        await writer.drain()
+        if self.silent:
+            await reader.read()
 
 
 @asynccontextmanager
 async def scripted_server(context: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedServer]:
     """A server on a free port."""
     scripted = ScriptedServer()
-    server = await asyncio.start_server(scripted.serve, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    scripted.url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
-    try:
+    async with listening(scripted.serve, context) as port:
+        scripted.url = f"{'https' if context else 'http'}://127.0.0.1:{port}"
         yield scripted
-    finally:
-        server.close()
 
 
 def http(status: int, body: bytes = b"", content_type: str = "application/json", **headers: str) -> bytes:

@@ -1,13 +1,14 @@
 """A private authority with certificates for a server and its clients, and a program that ends TLS before a server without it."""
 
-import asyncio
 import shutil
 import ssl
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trustme
+from listener import connected_to, either, forward, listening
 
 from ingest.lab.unix_user import unprivileged_user
 
@@ -54,24 +55,10 @@ class Certificates:
 @asynccontextmanager
 async def behind_tls(port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
     """A server on this port of 127.0.0.1, behind a program that ends TLS; the program's port."""
-    served: set[asyncio.Task[None]] = set()
 
-    async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while chunk := await source.read(1 << 16):
-            sink.write(chunk)
-        sink.close()
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        async with connected_to(port) as (from_server, to_server):
+            await either(forward(reader, to_server), forward(from_server, writer))
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        served.add(task)
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(forward(reader, to_server), forward(from_server, writer), return_exceptions=True)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    try:
-        yield int(server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        if served:
-            await asyncio.wait(served)
+    async with listening(serve, context) as near:
+        yield near

@@ -3,13 +3,14 @@
 import asyncio
 
 import pytest
-from foreign import Answer, echo, http, listening, ones
+from foreign import echo, http, ones
+from listener import Serve, listening
 from support import Cli
 
 
 @pytest.mark.parametrize("answer", [echo, http], ids=lambda answer: answer.__name__)
 @pytest.mark.parametrize("command", [["worker"], ["enqueue", "536365"], ["status"], ["dead", "list"]], ids=" ".join)
-async def test_every_command_reports_that_the_server_is_not_redis(cli: Cli, answer: Answer, command: list[str]) -> None:
+async def test_every_command_reports_that_the_server_is_not_redis(cli: Cli, answer: Serve, command: list[str]) -> None:
     async with listening(answer) as port:
         done = await asyncio.to_thread(cli.run, *command, env={"INGEST_REDIS_URL": f"redis://127.0.0.1:{port}/0"})
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from contract.test_producer import CuttingProxy
 from dead_letter_entries import Fields, chunks, dead_fields
+from listener import listening
 from redis.asyncio import Redis
 from support import eventually
 
@@ -466,7 +467,7 @@ async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
 async def behind_a_cutting_proxy(redis_url: str, queue: str, cuts: int, told: list[str]) -> AsyncIterator[DeadLetters]:
     """Dead letters for which as many replies get lost after the work was done."""
     proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
-    async with proxy.listening() as port:
+    async with listening(proxy.serve) as port:
         url = redis_url.replace(f":{urlsplit(redis_url).port}/", f":{port}/")
         async with DeadLetters.connect(url, queue, on_wait=told.append) as dead:
             yield dead

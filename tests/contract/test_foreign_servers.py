@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from foreign import Answer, echo, greeting, http, listening, ones, words
+from foreign import echo, greeting, http, ones, words
+from listener import Serve, listening
 from proxy import Proxy
 from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
@@ -43,7 +44,7 @@ def proxy(own_valkey: ValkeyServer) -> AsyncIterator[Proxy]:
 
 
 @pytest.mark.parametrize("answer", [echo, http, greeting], ids=lambda answer: answer.__name__)
-async def test_at_the_start_it_is_told_at_once(answer: Answer) -> None:
+async def test_at_the_start_it_is_told_at_once(answer: Serve) -> None:
     for account in ("", ":password@"):
         async with listening(answer) as port:
             with pytest.raises(QueueRefused, match="what answers there is no Redis"):
@@ -69,7 +70,7 @@ async def test_a_sentinel_is_told_from_the_redis_that_it_watches(own_valkey: Val
 
 @pytest.mark.parametrize("answer", EVERYTHING, ids=lambda answer: answer.__name__)
 async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
-    answer: Answer, own_valkey: ValkeyServer, proxy: Proxy
+    answer: Serve, own_valkey: ValkeyServer, proxy: Proxy
 ) -> None:
     url = to(proxy.port, own_valkey.url)
     async with (

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from listener import connected_to, listening
 from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
@@ -28,21 +29,11 @@ class Interrupter:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
         """The URL of Redis behind it."""
-        async with asyncio.TaskGroup() as serving:
-            tasks: list[asyncio.Task[None]] = []
-
-            async def accepted(*client: asyncio.StreamReader | asyncio.StreamWriter) -> None:
-                tasks.append(serving.create_task(self._serve(*client)))  # type: ignore[arg-type]
-
-            server = await asyncio.start_server(accepted, "127.0.0.1", 0)
-            yield self._url.replace(f":{self._target}/", f":{server.sockets[0].getsockname()[1]}/")
-            server.close()
-            for task in tasks:
-                task.cancel()
+        async with listening(self._serve) as port:
+            yield self._url.replace(f":{self._target}/", f":{port}/")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        redis_reader, redis_writer = await asyncio.open_connection("127.0.0.1", self._target)
-        try:
+        async with connected_to(self._target) as (redis_reader, redis_writer):
             # A client of ours sends a command when it has the reply to the one before.
             while asked := await reader.read(1 << 16):
                 redis_writer.write(asked)
@@ -51,9 +42,6 @@ class Interrupter:
                     self.lost -= 1
                     return
                 writer.write(replied)
-        finally:
-            writer.close()
-            redis_writer.close()
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from listener import connected_to, either, listening
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
@@ -39,46 +38,27 @@ class CuttingProxy:
     def __init__(self, port: int, cuts: int) -> None:
         self._port = port
         self.cuts = cuts
-        self._served = asyncio.Event()
 
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[int]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        try:
-            yield int(server.sockets[0].getsockname()[1])
-        finally:
-            server.close()
-            await self._served.wait()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._served.clear()
-        redis_reader, redis_writer = await asyncio.open_connection("127.0.0.1", self._port)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = b""
+        async with connected_to(self._port) as (redis_reader, redis_writer):
 
-        async def requests() -> None:
-            nonlocal asked
-            while data := await reader.read(1 << 16):
-                asked = (asked + data)[-(1 << 17) :]
-                redis_writer.write(data)
+            async def requests() -> None:
+                nonlocal asked
+                while data := await reader.read(1 << 16):
+                    asked = (asked + data)[-(1 << 17) :]
+                    redis_writer.write(data)
 
-        async def replies() -> None:
-            nonlocal asked
-            while data := await redis_reader.read(1 << 16):
-                if b"EVALSHA" in asked and self.cuts and data.startswith((b":", b"*")):
-                    self.cuts -= 1
-                    return
-                asked = b""
-                writer.write(data)
+            async def replies() -> None:
+                nonlocal asked
+                while data := await redis_reader.read(1 << 16):
+                    if b"EVALSHA" in asked and self.cuts and data.startswith((b":", b"*")):
+                        self.cuts -= 1
+                        return
+                    asked = b""
+                    writer.write(data)
 
-        directions = [asyncio.create_task(requests()), asyncio.create_task(replies())]
-        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-        for task in directions:
-            task.cancel()
-        for end in (writer, redis_writer):
-            end.close()
-        ends = (writer.wait_closed(), redis_writer.wait_closed())
-        await asyncio.gather(*directions, *ends, return_exceptions=True)
-        self._served.set()
+            await either(requests(), replies())
 
 
 async def test_all_ids_are_in_the_stream_in_order(redis: Redis, keys: Keys, redis_url: str, queue_name: str) -> None:
@@ -119,7 +99,7 @@ async def test_a_batch_whose_reply_is_lost_is_sent_again_and_added_once(
     told: list[str] = []
     proxy = CuttingProxy(urlsplit(redis_url).port or 0, cuts)
 
-    async with proxy.listening() as port:
+    async with listening(proxy.serve) as port:
         url = redis_url.replace(f":{urlsplit(redis_url).port}/", f":{port}/")
         async with Producer.connect(url, queue_name, on_wait=told.append) as producer:
             taken = await producer.enqueue(IDS)

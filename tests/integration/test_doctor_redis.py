@@ -11,6 +11,7 @@ from urllib.parse import quote
 import foreign
 import pytest
 from acceptance.accounts import PASSWORD, QUEUE, create_user
+from listener import Serve, listening
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 from set_ups import SetUp, database
@@ -94,7 +95,7 @@ async def test_a_server_that_is_down_or_hangs_hides_nothing_about_the_others(set
 
     (down,) = await set_up.faults(Area.REDIS, redis_url="redis://127.0.0.1:1/0")
     set_up.within = 1.0
-    async with foreign.listening(say_nothing) as port:
+    async with listening(say_nothing) as port:
         silent = await set_up.examined(
             redis_url=f"redis://127.0.0.1:{port}/0",
             postgres_dsn=f"postgresql://x@127.0.0.1:{port}/x",
@@ -108,8 +109,8 @@ async def test_a_server_that_is_down_or_hangs_hides_nothing_about_the_others(set
 
 
 @pytest.mark.parametrize("answer", [foreign.http, foreign.echo, foreign.ones, foreign.words, foreign.greeting])
-async def test_what_is_no_redis_is_a_fault(set_up: SetUp, answer: foreign.Answer) -> None:
-    async with foreign.listening(answer) as port:
+async def test_what_is_no_redis_is_a_fault(set_up: SetUp, answer: Serve) -> None:
+    async with listening(answer) as port:
         faults = await set_up.faults(Area.REDIS, redis_url=f"redis://127.0.0.1:{port}/0")
 
     assert len(faults) == 1

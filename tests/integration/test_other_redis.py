@@ -7,9 +7,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from failover import Pair
-from foreign import Answer, echo, http, listening, ones, words
+from foreign import echo, http, ones, words
 from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open
+from listener import Serve, listening
 from servers.kinds import KINDS, Kind
 
 from ingest.queue.producer import Producer
@@ -86,7 +87,7 @@ async def test_after_role_changes_that_move_only_new_connections_workers_and_pro
 
 
 @pytest.mark.parametrize("answer", [echo, http, ones, words], ids=lambda answer: answer.__name__)
-async def test_a_worker_outlives_another_program_at_the_port_of_redis(pair: Pair, scene: Scene, answer: Answer) -> None:
+async def test_a_worker_outlives_another_program_at_the_port_of_redis(pair: Pair, scene: Scene, answer: Serve) -> None:
     order_ids = ids(200)
     async with scene.worker(concurrency=10) as worker, listening(answer) as foreign:
         await scene.enqueue(*order_ids[:100])

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +17,7 @@ from integration.watching import (
     throughout,
     until,
 )
+from listener import listening
 from scripted_http import http
 from servers.kinds import KINDS, Kind
 from support import eventually
@@ -372,16 +372,14 @@ async def test_a_worker_whose_connection_leads_to_a_server_that_fails_goes_on_wi
         nonlocal connections
         fails = not connections
         connections += 1
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                order_id = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().rpartition("/")[2]
-                writer.write(http(status, b"{}") if fails else http(200, document(order_id)))
-        writer.close()
+        while True:
+            order_id = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode().rpartition("/")[2]
+            writer.write(http(status, b"{}") if fails else http(200, document(order_id)))
 
-    server = await asyncio.start_server(balance, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/orders/{{order_id}}"
     await scene.enqueue(*ORDERS[:20])
 
-    async with scene.worker(upstream_url=url, upstream_tries=3, concurrency=1):
+    async with (
+        listening(balance) as port,
+        scene.worker(upstream_url=f"http://127.0.0.1:{port}/orders/{{order_id}}", upstream_tries=3, concurrency=1),
+    ):
         await all_stored_at_the_first_attempt(scene, ORDERS[:20])
-    server.close()

@@ -1,9 +1,11 @@
 """A line between a client and a server on which answers can get lost."""
 
-import asyncio
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
+
+from listener import connected_to, either, listening
 
 
 class DeafConnection:
@@ -23,49 +25,33 @@ class DeafConnection:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
         """The URL of its near end."""
-        serving: set[asyncio.Task[None]] = set()
-
-        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections += 1
-            task = asyncio.create_task(self._carry(self.connections, reader, writer))
-            serving.add(task)
-
-        near = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = near.sockets[0].getsockname()[1]
-        try:
+        async with listening(self._carry) as port:
             yield self._server._replace(netloc=f":{self._server.password}@127.0.0.1:{port}").geturl()
-        finally:
-            near.close()
-            for task in serving:
-                task.cancel()
-            await asyncio.gather(*serving, return_exceptions=True)
 
     def go_deaf(self) -> None:
         """Let nothing more through to the clients that are connected now."""
         self._hearing.clear()
 
-    async def _carry(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(self._server.hostname, self._server.port)
+    async def _carry(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
         self._hearing.add(number)
+        host, port = self._server.hostname, self._server.port
+        assert host is not None
+        assert port is not None
 
-        async def requests() -> None:
-            while data := await reader.read(1 << 16):
-                if self._deaf_after and self._deaf_after in data:
-                    self._deaf_after = None
-                    self._hearing.discard(number)
-                far_writer.write(data)
+        async with connected_to(port, host) as (far_reader, far_writer):
 
-        async def answers() -> None:
-            while data := await far_reader.read(1 << 16):
-                if number in self._hearing:
-                    writer.write(data)
+            async def requests() -> None:
+                while data := await reader.read(1 << 16):
+                    if self._deaf_after and self._deaf_after in data:
+                        self._deaf_after = None
+                        self._hearing.discard(number)
+                    far_writer.write(data)
 
-        directions = [asyncio.create_task(requests()), asyncio.create_task(answers())]
-        try:
-            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in (writer, far_writer):
-                end.close()
-            for direction in directions:
-                direction.cancel()
-            await asyncio.gather(*directions, writer.wait_closed(), far_writer.wait_closed(), return_exceptions=True)
+            async def answers() -> None:
+                while data := await far_reader.read(1 << 16):
+                    if number in self._hearing:
+                        writer.write(data)
+
+            await either(requests(), answers())

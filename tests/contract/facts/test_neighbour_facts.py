@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
+from listener import listening
 from prometheus_client import CollectorRegistry
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.openmetrics.exposition import generate_latest
@@ -91,21 +92,21 @@ async def test_the_total_timeout_of_aiohttp_includes_the_wait_for_a_free_connect
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
         connections += 1
-        del reader
+        del reader, writer
         await released.wait()
-        writer.close()
 
     async def is_connected() -> bool:
         return connections == 1
 
-    server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    async with server, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
-        holding = asyncio.create_task(session.get(url))
+    async with (
+        listening(never_answer) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}", connector=aiohttp.TCPConnector(limit=1)) as session,
+    ):
+        holding = asyncio.create_task(session.get("/"))
         await eventually(is_connected)
 
         with pytest.raises(TimeoutError):
-            await session.get(url, timeout=aiohttp.ClientTimeout(total=0.2, connect=60))
+            await session.get("/", timeout=aiohttp.ClientTimeout(total=0.2, connect=60))
         assert connections == 1
 
         released.set()

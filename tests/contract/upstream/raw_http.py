@@ -1,14 +1,14 @@
 """A client of the external API to test, and servers that answer with any bytes at all."""
 
-import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from listener import listening
 from prometheus_client import CollectorRegistry
 
 from ingest.domain.request_headers import check_secret
@@ -72,23 +72,13 @@ async def serving(
     answer: Callable[[bytes, StreamReader, StreamWriter], Awaitable[None]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """A server on the port that it yields; `answer` is given the head of each request, and the connection."""
-    writers: list[StreamWriter] = []
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        writers.append(writer)
-        with suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while not writer.is_closing():
-                await answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
-        writer.close()
+        while not writer.is_closing():
+            await answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for writer in writers:
-            writer.close()
-        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+    async with listening(serve, tls) as port:
+        yield port
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from listener import listening
 from raw_http import LIMITS, http, serving
 
 from ingest.upstream.native_transport import opened
@@ -30,24 +31,16 @@ class Server:
 
     async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.connections += 1
-        try:
-            while await reader.readuntil(b"\r\n\r\n"):
-                self.at_first_request = self.at_first_request or self.connections
-                writer.write(ANSWER)
-        except asyncio.IncompleteReadError:
-            writer.close()
+        while await reader.readuntil(b"\r\n\r\n"):
+            self.at_first_request = self.at_first_request or self.connections
+            writer.write(ANSWER)
 
 
 @asynccontextmanager
 async def running() -> AsyncIterator[Server]:
     server = Server()
-    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
-    server.port = listening.sockets[0].getsockname()[1]
-    try:
+    async with listening(server.connected) as server.port:
         yield server
-    finally:
-        # Without waiting for the connections to end, which Python 3.12 does: the transport keeps them open.
-        listening.close()
 
 
 async def send_at_once(transport: Transport, server: Server, count: int) -> None:

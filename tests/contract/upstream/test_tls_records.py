@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from listener import connected_to, either, forward, listening
 from raw_http import LIMITS, ORDER, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
@@ -31,33 +32,22 @@ async def between(port: int, change: Change = unchanged, piece: int = 1 << 16) -
 
     Yields the port, and a list with an element for each connection.
     """
-    tasks: list[asyncio.Task[None]] = []
     connections: list[None] = []
 
-    async def forward(source: StreamReader, sink: StreamWriter, made_of: Change) -> None:
-        try:
-            while chunk := made_of(await source.read(1 << 16)):
-                for at in range(0, len(chunk), piece):
-                    sink.write(chunk[at : at + piece])
-                    await sink.drain()
-                    await asyncio.sleep(0)
-        finally:
-            sink.close()
+    async def changed(source: StreamReader, sink: StreamWriter) -> None:
+        while chunk := change(await source.read(1 << 16)):
+            for at in range(0, len(chunk), piece):
+                sink.write(chunk[at : at + piece])
+                await sink.drain()
+                await asyncio.sleep(0)
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         connections.append(None)
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-        tasks.append(asyncio.create_task(forward(from_server, writer, change)))
-        tasks.append(asyncio.create_task(forward(reader, to_server, unchanged)))
+        async with connected_to(port) as (from_server, to_server):
+            await either(changed(from_server, writer), forward(reader, to_server))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], connections
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with listening(serve) as between:
+        yield between, connections
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
@@ -134,17 +124,18 @@ async def test_a_connection_is_closed_whose_handshake_is_not_waited_for(how: str
     ended: asyncio.Queue[bytes] = asyncio.Queue()
     begun = asyncio.Event()
 
-    async def hang(reader: StreamReader, writer: StreamWriter) -> None:
+    async def hang(reader: StreamReader, _: StreamWriter) -> None:
         assert await reader.read(1 << 16)
         begun.set()
         with suppress(ConnectionError):
             ended.put_nowait(await reader.read())
-        writer.close()
 
-    server = await asyncio.start_server(hang, "127.0.0.1", 0)
     limits = replace(LIMITS, connect=60.0 if how == "cancelled" else 0.5, total=60.0)
-    async with server, opened(Options(limits=limits, is_tls=True, proxy=None)) as transport:
-        url = f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+    async with (
+        listening(hang) as port,
+        opened(Options(limits=limits, is_tls=True, proxy=None)) as transport,
+    ):
+        url = f"https://localhost:{port}/"
         request = asyncio.create_task(transport.send(url, {}))
         await begun.wait()
         if how == "cancelled":

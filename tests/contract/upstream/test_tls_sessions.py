@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 import uvloop
+from listener import connected_to, either, forward, listening
 from msgspec.structs import replace
 from raw_http import LIMITS, http, serving
 
@@ -340,46 +341,28 @@ async def test_certificates_are_verified_again_after_a_while(server_tls: ssl.SSL
 @asynccontextmanager
 async def intolerant(port: int, refused: set[int]) -> AsyncIterator[str]:
     """A proxy in front of this port that closes some connections at their first bytes; yields the URL."""
-    tasks: list[asyncio.Task[None]] = []
     count = iter(range(1000))
-
-    async def forward(source: StreamReader, sink: StreamWriter) -> None:
-        while chunk := await source.read(1 << 16):
-            sink.write(chunk)
-        sink.close()
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         if next(count) in refused:
             await reader.read(1 << 16)
-            writer.close()
             return
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
-        tasks.append(asyncio.create_task(forward(from_server, writer)))
-        tasks.append(asyncio.create_task(forward(reader, to_server)))
+        async with connected_to(port) as (from_server, to_server):
+            await either(forward(from_server, writer), forward(reader, to_server))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"https://localhost:{server.sockets[0].getsockname()[1]}/"
-    finally:
-        server.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with listening(serve) as near:
+        yield f"https://localhost:{near}/"
 
 
 @asynccontextmanager
 async def holding() -> AsyncIterator[tuple[str, asyncio.Queue[StreamWriter]]]:
     """A server that answers no handshake; yields its URL, and the connections whose handshake has begun."""
     held: asyncio.Queue[StreamWriter] = asyncio.Queue()
-    writers: list[StreamWriter] = []
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        writers.append(writer)
         await reader.read(1 << 16)
         held.put_nowait(writer)
+        await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"https://localhost:{server.sockets[0].getsockname()[1]}/", held
-    finally:
-        server.close()
-        for writer in writers:
-            writer.close()
+    async with listening(serve) as port:
+        yield f"https://localhost:{port}/", held

@@ -1,6 +1,5 @@
 """Where redirects lead, and what is said of an answer that is no document."""
 
-import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
@@ -9,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from listener import listening
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.delivery import DeadReason
@@ -89,38 +89,40 @@ async def test_a_redirect_from_https_to_http_is_refused(connect: Connect, server
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[int, list[StreamWriter]]]:
-    """A port, and who has connected to it."""
-    connected: list[StreamWriter] = []
+async def other_protocol() -> AsyncIterator[tuple[int, list[None]]]:
+    """A port, and an element for each connection to it."""
+    connections: list[None] = []
 
-    async def greet(_: StreamReader, writer: StreamWriter) -> None:
-        connected.append(writer)
+    async def greet(reader: StreamReader, writer: StreamWriter) -> None:
+        connections.append(None)
         writer.write(b"220 ready\r\n")
+        await reader.read()
 
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], connected
-        for writer in connected:
-            writer.close()
+    async with listening(greet) as port:
+        yield port, connections
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
 async def test_a_redirect_to_another_protocol_opens_no_connection(connect: Connect, scheme: str) -> None:
-    async with listening() as (port, connected):
+    async with other_protocol() as (port, connections):
         moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, _), connect(template) as client:
             with pytest.raises(TransientFault, match="does not lead to an HTTP URL"):
                 await client.fetch(FetchRequest(ORDER))
 
-    assert connected == []
+    assert connections == []
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "gopher", "dict", "telnet"])
 async def test_a_transport_speaks_http_only(kind: Kind, scheme: str) -> None:
-    async with listening() as (port, connected), transport_opener(kind)(Options(LIMITS, False, None)) as transport:
+    async with (
+        other_protocol() as (port, connections),
+        transport_opener(kind)(Options(LIMITS, False, None)) as transport,
+    ):
         with pytest.raises(NoResponse):
             await transport.send(f"{scheme}://127.0.0.1:{port}/x", {})
 
-    assert connected == []
+    assert connections == []
 
 
 async def test_a_transport_follows_no_redirect(kind: Kind) -> None:

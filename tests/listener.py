@@ -1,0 +1,79 @@
+"""Servers that a test runs in its own event loop, and connections to others: none outlives the test.
+
+A connection that is still open when the event loop ends is reported later, as an error of whichever test runs when its
+memory is reclaimed.
+"""
+
+import asyncio
+import ssl
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+Serve = Callable[[StreamReader, StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server on the port that it yields; each connection is closed when `serve` returns, or else at exit.
+
+    Errors:
+        what `serve` raised, at exit; but no error of a connection that the client ended.
+    """
+    connections: dict[asyncio.Task[None], StreamWriter] = {}
+
+    async def handle(reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await serve(reader, writer)
+        finally:
+            writer.close()
+
+    def accept(reader: StreamReader, writer: StreamWriter) -> None:
+        connections[asyncio.create_task(handle(reader, writer))] = writer
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task, writer in connections.items():
+            task.cancel()
+            writer.transport.abort()  # closing would wait until what is unsent has been sent
+        ended = await asyncio.gather(*connections, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
+
+
+@asynccontextmanager
+async def connected_to(port: int, host: str = "127.0.0.1") -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
+    """A connection to another server."""
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def forward(source: StreamReader, sink: StreamWriter) -> None:
+    """Pass on what arrives, to its end."""
+    while chunk := await source.read(1 << 16):
+        sink.write(chunk)
+        await sink.drain()
+
+
+async def either(*directions: Coroutine[Any, Any, None]) -> None:
+    """Run these until one of them ends, and cancel the others."""
+    tasks = [asyncio.create_task(direction) for direction in directions]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
