@@ -5,6 +5,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 # Options that name files of certificates and keys, as the clients of Redis and PostgreSQL call them.
 _FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "sslcert", "sslkey", "sslcrl")
+_AUTHORITIES = ("ssl_ca_certs", "sslrootcert")
+# A certificate, its key, and the key's password.
+_PAIRS = (("ssl_certfile", "ssl_keyfile", "ssl_password"), ("sslcert", "sslkey", "sslpassword"))
 
 
 def refuse_many_redis(url: str) -> None:
@@ -86,16 +89,41 @@ def require_encoded_password(url: str) -> None:
 
 
 def require_files(url: str) -> None:
-    """Require that the files of certificates and keys in the query can be read: else each connection would fail, without saying why.
+    """Require that the files of certificates and keys in the query can be used: else each connection would fail, without naming one.
 
     Raises:
         ValueError: one cannot be.
     """
-    for option, name in parse_qsl(urlsplit(url).query):
-        if option not in _FILE_OPTIONS:
-            continue
+    options = dict(parse_qsl(urlsplit(url).query))
+    files = [(option, name) for option, name in options.items() if option in _FILE_OPTIONS]
+    for option, name in files:
         try:
             with Path(name).open("rb"):
                 pass
         except OSError as error:
             raise ValueError(f"names a file in {option} that cannot be read: {name} ({error.strerror})") from None
+    if files:
+        _require_certificates(options)
+
+
+def _require_certificates(options: dict[str, str]) -> None:
+    # `ingest health` runs every few seconds, mostly without such files.
+    import ssl  # noqa: PLC0415
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for option in _AUTHORITIES:
+        if (name := options.get(option)) is not None:
+            try:
+                context.load_verify_locations(name)
+            except ssl.SSLError:
+                raise ValueError(f"names a file in {option} that has no certificates in PEM format: {name}") from None
+    for cert, key, password in _PAIRS:
+        if cert in options and key in options:
+            try:
+                # Without a password, OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(options[cert], options[key], options.get(password, ""))
+            except ssl.SSLError:
+                raise ValueError(
+                    f"names files in {cert} and {key} that are not a certificate and its key in PEM format, or the key needs "
+                    f"a password: {options[cert]}, {options[key]}"
+                ) from None

@@ -102,6 +102,17 @@ MISTAKES = [
     ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@h/db?sslrootcert=/no/such", "sslrootcert that cannot be read"),
     ("INGEST_POSTGRES_DSN", f"postgresql://u:{SECRET}@h1,h2/db?sslcert=/no/such", "sslcert that cannot be read"),
     ("INGEST_OUTBOX_DSN", f"postgresql://u:{SECRET}@h/db?sslkey=/no/such", "sslkey that cannot be read"),
+    ("INGEST_REDIS_URL", f"rediss://:{SECRET}@h/0?ssl_ca_certs={__file__}", "ssl_ca_certs that has no certificates"),
+    (
+        "INGEST_POSTGRES_DSN",
+        f"postgresql://u:{SECRET}@h/db?sslrootcert={__file__}",
+        "sslrootcert that has no certificates",
+    ),
+    (
+        "INGEST_POSTGRES_DSN",
+        f"postgresql://u:{SECRET}@h/db?sslcert={__file__}&sslkey={__file__}&sslpassword={SECRET}",
+        "sslcert and sslkey that are not a certificate and its key",
+    ),
     ("INGEST_UPSTREAM_URL", "https://shop.example/orders", "{order_id}"),
     ("INGEST_UPSTREAM_URL", "https://shop.example/{order_id}/{order_id}", "once"),
     ("INGEST_UPSTREAM_URL", "https://{order_id}.shop.example/", "host"),
