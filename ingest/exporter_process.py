@@ -1,13 +1,12 @@
 """The composition root of `ingest exporter`: one process that serves the state of the queue while no worker runs."""
 
 import asyncio
-import signal
 import socket
 from functools import partial
 
 from ingest.domain.errors import ConfigError
 from ingest.exposition import reading_queue, serving
-from ingest.processes import listen, run_to_the_end
+from ingest.processes import listen, run_to_the_end, stop_on_signals
 from ingest.settings import Settings
 from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
@@ -29,8 +28,7 @@ def run_exporter(settings: Settings) -> int:
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop_on_signals(stop)
     shared_metrics = SharedMetrics((LOOP_LAG,), 1)
     lag = shared_metrics.row(0).histogram(LOOP_LAG)[""]
     liveness = Liveness(shared_metrics, settings.heartbeat_ttl)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from ingest.domain.errors import UserError
+from ingest.stop_signals import stop_signals
 from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")
@@ -62,6 +63,12 @@ def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
     loop.add_reader(lifeline, parent_gone)
 
 
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
+    for number in stop_signals():
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
 def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
     """Run a process's coroutine in an event loop; returns the exit code: 1 if a server or a setting refuses us."""
 
@@ -69,8 +76,8 @@ def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
         try:
             await main()
         finally:
-            # The loop removes its handler as it closes, and a later signal would decide the exit code.
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+            # The loop removes its handlers as it closes, and a later signal would decide the exit code.
+            signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
 
     code = 0
     try:
@@ -95,15 +102,13 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | Non
 
 
 async def done_unless_stopped(work: Coroutine[Any, Any, None]) -> bool:
-    """Do what has to be done before the processes start; False if SIGTERM or Ctrl-C came while it waited."""
+    """Do what has to be done before the processes start; False if a stop was requested while it waited."""
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stop_on_signals(stopped)
     await unless(stopped, work)
     # From here until the supervisor's own handlers are in place, a signal waits. What has been caught before is still
     # on its way through the loop: one turn to receive it, one to act on it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return not stopped.is_set()

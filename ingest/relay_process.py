@@ -1,7 +1,6 @@
 """The composition root of `ingest relay`: one process, put together from the settings."""
 
 import asyncio
-import signal
 import socket
 from contextlib import AsyncExitStack
 from functools import partial
@@ -10,7 +9,7 @@ from ingest.domain.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.exposition import serving
 from ingest.operations.relay import Relay
-from ingest.processes import listen, run_to_the_end
+from ingest.processes import listen, run_to_the_end, stop_on_signals
 from ingest.queue.producer import Producer
 from ingest.queue.producer_errors import CannotConfirm
 from ingest.settings import Settings
@@ -65,8 +64,7 @@ async def _check_durability(settings: Settings) -> None:
 
 async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop_on_signals(stop)
     shared_metrics = relay_shared_metrics()
     metrics = RelayMetrics.on(shared_metrics)
     async with AsyncExitStack() as stack:

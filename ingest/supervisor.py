@@ -22,12 +22,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ingest.stop_signals import stop_signals
 from ingest.streams import wait_for_errors
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("supervisor")
 
-_WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 _FIRST_BACKOFF = 0.5
 # Short: a poison message is only detected after it has killed its worker several times, and a start costs milliseconds.
 _LONGEST_BACKOFF = 5.0
@@ -65,7 +65,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps its children running until SIGTERM or SIGINT.
+    """Keeps its children running until SIGTERM, SIGINT, or SIGHUP unless that is ignored.
 
     Args:
         children: the processes to run.
@@ -88,7 +88,8 @@ class Supervisor:
         self._wake, self._waker = socket.socketpair()
         self._wake.setblocking(False)
         self._waker.setblocking(False)
-        for number in _WATCHED:
+        self._watched = (*stop_signals(), signal.SIGCHLD)
+        for number in self._watched:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         wait_for_errors(_LOG_WAIT)
@@ -102,7 +103,7 @@ class Supervisor:
             self._reap()
             self._kill_overdue()
         # Python removes its handlers before it exits: a signal that arrives then would decide the exit code.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         signal.set_wakeup_fd(-1)
         _log.info("stopped", failed=self._failed)
         return 1 if self._failed else 0
@@ -128,16 +129,16 @@ class Supervisor:
         sys.stdout.flush()
         sys.stderr.flush()
         # Blocked across the fork: a SIGTERM that arrives before the child has installed its handler stays pending.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         try:
             pid = os.fork()
         except OSError as error:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._watched)
             self._postpone(child, error)
             return
         if pid == 0:
             self._become(child)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._watched)
         child.pid, child.started = pid, time.monotonic()
         child.refused_forks = 0
         _log.info("process_started", process=child.name, pid=pid)
@@ -157,11 +158,12 @@ class Supervisor:
             self._wake.close()
             self._waker.close()
             os.close(self._lifeline_held)
-            # Ctrl-C signals the whole process group; the parent forwards it as SIGTERM.
+            # A terminal signals the whole process group; the parent forwards it as SIGTERM.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGCHLD))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD))
             code = child.main(self._lifeline)
         except BaseException:  # noqa: BLE001  the outermost frame of the process: report why it ends
             traceback.print_exc()

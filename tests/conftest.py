@@ -21,6 +21,9 @@ from ingest.store.schema import migrate, migrations
 
 # A shell may start background jobs with SIGINT ignored, and commands that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# So may `nohup` ignore SIGHUP. A handler, which those commands do not inherit, protects this process as well.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 # Cached bytecode spares each of those commands from compiling this project.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 _FILES_IN_MEMORY = memory.use_for_temporary_files()

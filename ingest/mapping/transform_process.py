@@ -1,7 +1,7 @@
 """The program of a transform process: calls a user's function for one order at a time, as its worker asks.
 
 It ends with its worker: when the socket closes, or, in the middle of a call, when the kernel reports the worker's death (Linux).
-SIGTERM and SIGINT are for the worker, which ends this process itself.
+SIGTERM, SIGINT and SIGHUP are for the worker, which ends this process itself.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ def main() -> None:
     """Serve the worker at the other end of standard input, until it closes it."""
     _end_with(int(sys.argv[1]))
     # A handler that does nothing, rather than ignoring: programs that the function starts do not inherit it.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     with socket.socket(fileno=os.dup(0)) as connection:
         _detach_from_standard_streams()

@@ -85,9 +85,9 @@ class BlockWatch:
         self._check_in = _CheckIn(now, due, time.process_time())
 
     def _watch(self) -> None:
-        # The main thread blocks SIGTERM before it exits, so that a late signal does not decide the exit code: the signal must not
+        # The main thread blocks these before it exits, so that a late signal does not decide the exit code: the signal must not
         # be delivered to this thread instead.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         while not self._stopped.is_set():
             check_in = self._check_in
             since = max(check_in.due, self._awake_since)

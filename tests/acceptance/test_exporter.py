@@ -72,8 +72,8 @@ async def test_without_a_worker_it_tells_of_one_order_and_of_one_retry_that_is_d
         assert await exporter.reports(0), "later"
         await scene.redis.zadd(scene.keys.retry, {(await scene.redis.zrange(scene.keys.retry, 0, 0))[0]: 1})
         assert await exporter.reports(1), "due"
-    exporter.process.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(exporter.process.wait, 20) == 0
+    exporter.process.send_signal(signal.SIGHUP)
+    assert await asyncio.to_thread(exporter.process.wait, 20) == 0, "its terminal has closed"
 
 
 async def test_without_redis_it_lives_and_has_no_sample(cli: Cli, tmp_path: Path) -> None:

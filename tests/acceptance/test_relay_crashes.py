@@ -60,9 +60,9 @@ async def kill(process: Process) -> None:
     await asyncio.to_thread(process.communicate)
 
 
-async def stop(process: Process) -> str:
+async def stop(process: Process, number: signal.Signals = signal.SIGTERM) -> str:
     """Ask it to stop; returns its log."""
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, log = await asyncio.to_thread(process.communicate, timeout=30)
     assert process.returncode == 0, log
     return log
@@ -117,8 +117,9 @@ async def reaches(servers: EmbeddedServers, stream: str, count: int) -> None:
         await eventually(enough, within=DEADLINE, every=0.002)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_the_relay_serves_metrics_and_ends_cleanly(
-    shop_dsn: str, shop_env: dict[str, str], redis_url: str
+    shop_dsn: str, shop_env: dict[str, str], redis_url: str, number: signal.Signals
 ) -> None:
     port = free_port()
     with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url, "INGEST_RELAY_METRICS_PORT": str(port)}) as cli:
@@ -135,7 +136,7 @@ async def test_the_relay_serves_metrics_and_ends_cleanly(
             told = answer.read().decode()
         assert 'ingest_relay_rows_total{outcome="announced"} 3.0' in told
         assert "ingest_relay_lag_seconds" in told
-        log = await stop(relay)
+        log = await stop(relay, number)
 
     assert "relaying" in log
     assert shop_dsn.partition("@")[0].rpartition(":")[2] not in log, "no password"
