@@ -8,12 +8,14 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
 
 from ingest.domain.errors import UserError
 from ingest.stop_signals import stop_signals
+from ingest.streams import LOG_WAIT, wait_for_errors
 from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")
@@ -52,7 +54,7 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
 def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
     """Ask for a stop at SIGTERM, and when the parent at the other end of the lifeline is gone."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, request, "SIGTERM")
+    _on_signal(signal.SIGTERM, partial(request, "SIGTERM"))
     # Blocked since before the fork, see the supervisor.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
@@ -66,7 +68,14 @@ def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
 def stop_on_signals(stop: asyncio.Event) -> None:
     """Set `stop` at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
     for number in stop_signals():
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        _on_signal(number, stop.set)
+
+
+def _on_signal(number: signal.Signals, request: Callable[[], None]) -> None:
+    """Let the event loop call `request` at a signal, also if it waits for the reader of the log then: it does no longer."""
+    asyncio.get_running_loop().add_signal_handler(number, request)
+    # In place of the loop's, which does nothing: it is the signal's number, which Python writes to the loop, that counts.
+    signal.signal(number, lambda *_: wait_for_errors(LOG_WAIT))
 
 
 def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
@@ -106,9 +115,10 @@ async def done_unless_stopped(work: Coroutine[Any, Any, None]) -> bool:
     stopped = asyncio.Event()
     stop_on_signals(stopped)
     await unless(stopped, work)
-    # From here until the supervisor's own handlers are in place, a signal waits. What has been caught before is still
-    # on its way through the loop: one turn to receive it, one to act on it.
+    # From here until the supervisor's own handlers are in place, a signal waits, so nothing else may wait. What has been caught
+    # before is still on its way through the loop: one turn to receive it, one to act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+    wait_for_errors(LOG_WAIT)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return not stopped.is_set()

@@ -16,6 +16,11 @@ from typing import IO, Any
 
 from ingest.domain.errors import UserError
 
+# Seconds for the reader of the log, where waiting for longer would prevent a restart or a stop.
+LOG_WAIT = 0.5
+# Where there is no limit: it may be set meanwhile.
+_LOOK_AGAIN = 0.5
+
 
 class CannotWrite(UserError):
     """The output cannot be written."""
@@ -37,16 +42,28 @@ class _Errors(io.FileIO):
     """Standard error. What cannot be written, or not without waiting where the pipe does not block, counts as written.
 
     Attributes:
-        wait: seconds for the reader to make room; None: as long as it takes.
+        wait: seconds for the reader to make room; None: as long as it takes. A signal handler may set it meanwhile.
     """
 
     wait: float | None = None
+    _full = False
 
     def write(self, data: Any, /) -> int:
         with suppress(OSError):
-            if self.wait is None or select.select([], [self], [], self.wait)[1]:
+            if self._has_room():
                 return super().write(data) or len(data)
         return len(data)
+
+    def _has_room(self) -> bool:
+        while self.wait is None:
+            if not os.get_blocking(self.fileno()) or self._is_writable(_LOOK_AGAIN):
+                return True
+        # Many lines would add up: who has waited in vain only looks until there is room again.
+        self._full = not self._is_writable(0.0 if self._full else self.wait)
+        return not self._full
+
+    def _is_writable(self, within: float) -> bool:
+        return bool(select.select([], [self], [], within)[1])
 
 
 def secure() -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ingest.stop_signals import stop_signals
-from ingest.streams import wait_for_errors
+from ingest.streams import LOG_WAIT, wait_for_errors
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("supervisor")
@@ -38,8 +38,6 @@ _HEALTHY_AFTER = 60.0
 KILL_MARGIN = 12.0
 # `timeout`, systemd and terminals signal the whole process group, some of them twice: this counts as one request.
 _SAME_REQUEST = 1.5
-# For the reader of the log. A supervisor that waits for longer restarts and stops nothing.
-_LOG_WAIT = 0.5
 
 
 @dataclass(slots=True)
@@ -92,7 +90,7 @@ class Supervisor:
         for number in self._watched:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        wait_for_errors(_LOG_WAIT)
+        wait_for_errors(LOG_WAIT)
         # All objects that exist now are shared with the children: keep the garbage collector from writing to them.
         gc.freeze()
         while not self._stopping or any(child.pid for child in self._children):

@@ -3,12 +3,13 @@
 import asyncio
 import atexit
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -224,6 +225,15 @@ class Cli:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def fill(pipe: int) -> None:
+    """Leave no room in a pipe, which goes on to block those who write to it."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"." * select.PIPE_BUF)
+    os.set_blocking(pipe, True)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
@@ -15,7 +16,7 @@ import asyncpg
 import pytest
 from proxy import Proxy
 from redis.asyncio import Redis
-from support import Cli, Process, closing_cli, connected, eventually
+from support import Cli, Process, closing_cli, connected, eventually, fill
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
@@ -49,7 +50,7 @@ def shop_env(env: dict[str, str], own_servers: EmbeddedServers, shop_dsn: str) -
     }
 
 
-async def fill(sql: asyncpg.Connection, first: int, last: int) -> None:
+async def add_rows(sql: asyncpg.Connection, first: int, last: int) -> None:
     await sql.execute(
         "INSERT INTO order_outbox (order_id) SELECT 'A-' || n FROM generate_series($1::int, $2) n", first, last
     )
@@ -77,13 +78,13 @@ async def test_each_row_is_queued_once_though_the_relay_is_killed_and_both_serve
     with closing_cli(shop_env) as cli:
         assert cli.run("relay", "--create", "--no-role").returncode == 0
         async with connected(shop_dsn) as sql:
-            await fill(sql, 1, ROWS // 2)
+            await add_rows(sql, 1, ROWS // 2)
         for number in range(1, KILLS + 1):
             relay = cli.start("relay")
             await reaches(own_servers, stream, ROWS * number // (KILLS + 2))
             if number == KILLS // 2:
                 async with connected(shop_dsn) as sql:
-                    await fill(sql, ROWS // 2 + 1, ROWS)
+                    await add_rows(sql, ROWS // 2 + 1, ROWS)
                 await asyncio.to_thread(own_servers.postgres.stop, "immediate")
                 await asyncio.to_thread(own_servers.postgres.start)
                 await reaches(own_servers, stream, ROWS * number // (KILLS + 2) + 1)
@@ -125,7 +126,7 @@ async def test_the_relay_serves_metrics_and_ends_cleanly(
     with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url, "INGEST_RELAY_METRICS_PORT": str(port)}) as cli:
         assert cli.run("relay", "--create", "--no-role").returncode == 0
         async with connected(shop_dsn) as sql:
-            await fill(sql, 1, 3)
+            await add_rows(sql, 1, 3)
             relay = cli.start("relay")
 
             async def empty() -> bool:
@@ -152,7 +153,7 @@ async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_perio
         through = urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{network.port}"))
         relay = cli.start("relay", env={"INGEST_OUTBOX_DSN": through, "INGEST_SHUTDOWN_GRACE": "0.5"})
         async with connected(shop_dsn) as sql:
-            await fill(sql, 1, 1)
+            await add_rows(sql, 1, 1)
 
             async def empty() -> bool:
                 return not await sql.fetchval("SELECT count(*) FROM order_outbox")
@@ -161,6 +162,34 @@ async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_perio
         network.freeze()
 
         await stop(relay)
+
+
+async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
+    shop_dsn: str, shop_env: dict[str, str], redis_url: str
+) -> None:
+    with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        unread, log = os.pipe()
+        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
+        try:
+            assert b'"relaying"' in await asyncio.to_thread(os.read, unread, 4096)
+            fill(log)
+            async with connected(shop_dsn) as sql:
+                await sql.execute("INSERT INTO order_outbox (order_id) VALUES ('no order ID')")
+
+                async def refused() -> bool:
+                    return bool(await sql.fetchval("SELECT count(*) FROM order_outbox WHERE error IS NOT NULL"))
+
+                # It logs that next.
+                await eventually(refused)
+            relay.send_signal(signal.SIGTERM)
+
+            assert await asyncio.wait_for(relay.wait(), 60) == 0
+        finally:
+            if relay.returncode is None:
+                relay.kill()
+            os.close(unread)
+            os.close(log)
 
 
 @pytest.mark.parametrize(

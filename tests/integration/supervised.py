@@ -3,6 +3,7 @@
 Children say what happens to them in lines on stdout; the supervisor's log goes to stderr, as JSON.
 """
 
+import asyncio
 import ctypes
 import os
 import random
@@ -14,9 +15,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from ingest.processes import run_to_the_end, stop_on
 from ingest.streams import secure
 from ingest.supervisor import Child, Supervisor
-from ingest.telemetry.logs import setup_logs
+from ingest.telemetry.logs import get_logger, setup_logs
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux' prctl: orphans below come to us, as to process 1 of a container
 
@@ -71,6 +73,22 @@ def watches_the_lifeline(lifeline: int) -> int:
 def raises(_lifeline: int) -> int:
     """End by a bug."""
     raise ZeroDivisionError("a bug of the child")
+
+
+def logs(lifeline: int) -> int:
+    """Log more than a pipe takes in an event loop, and end when asked."""
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        stop_on(lifeline, lambda _: stopped.set())
+        say("logging", os.getpid())
+        for _ in range(1_000):
+            get_logger("supervised").info("spoken", text="." * 100)
+        say("logged", os.getpid())
+        await stopped.wait()
+        say("stopped", os.getpid())
+
+    return run_to_the_end(main)
 
 
 def limits_forks(lifeline: int) -> int:
@@ -130,6 +148,7 @@ KINDS: dict[str, Callable[[int], int]] = {
         ignores,
         watches_the_lifeline,
         raises,
+        logs,
         leaves_an_orphan,
         limits_forks,
     )

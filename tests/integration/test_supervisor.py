@@ -3,7 +3,6 @@
 import json
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from process_state import is_alive
-from support import eventually_sync
+from support import eventually_sync, fill
 
 SCRIPT = Path(__file__).with_name("supervised.py")
 
@@ -172,13 +171,32 @@ def test_a_log_that_nobody_reads_delays_neither_a_restart_nor_a_stop(start: Star
     os.close(log)
 
 
-def fill(pipe: int) -> None:
-    """Leave no room in a pipe, which goes on to block those who write to it."""
-    os.set_blocking(pipe, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(pipe, b"." * select.PIPE_BUF)
-    os.set_blocking(pipe, True)
+def test_a_process_that_waits_for_the_reader_of_its_log_stops_when_asked(start: Start) -> None:
+    unread, log = os.pipe()
+    fill(log)
+    supervisor = start("logs", log=log)
+    supervisor.hear_pid("logging")
+
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 0, "it need not be killed"
+    assert supervisor.hear_pid("stopped")
+    os.close(unread)
+    os.close(log)
+
+
+def test_a_log_pipe_that_does_not_block_is_not_waited_for(start: Start) -> None:
+    unread, log = os.pipe()
+    fill(log)
+    os.set_blocking(log, False)
+    supervisor = start("logs", log=log)
+
+    assert supervisor.hear_pid("logged")
+    supervisor.ask()
+
+    assert supervisor.exit_code() == 0
+    os.close(unread)
+    os.close(log)
 
 
 def test_a_bug_in_a_child_is_shown_and_ends_only_that_child(start: Start) -> None:
