@@ -88,11 +88,19 @@ class _Connections:
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self._routes = routes
         self._tasks: set[asyncio.Task[None]] = set()
+        # Those that wait for their client, the longest wait first.
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
 
     def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._waiting[writer] = None
         if len(self._tasks) >= _CONNECTIONS:
-            writer.transport.abort()
-            return
+            # Clients that say nothing must not keep a probe out, as an orchestrator would kill this process. While all others are
+            # being answered, this is the new one.
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            longest.transport.abort()
+            if longest is writer:
+                return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -109,7 +117,9 @@ class _Connections:
         try:
             async with asyncio.timeout(_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._waiting.pop(writer, None)
             writer.write(await self._answer(head))
+            self._waiting[writer] = None
             async with asyncio.timeout(_SECONDS):
                 await writer.drain()
                 writer.close()
@@ -120,6 +130,7 @@ class _Connections:
         except (OSError, EOFError):
             pass  # the client has gone, or takes too long
         finally:
+            self._waiting.pop(writer, None)
             if not writer.transport.is_closing() or writer.transport.get_write_buffer_size():
                 writer.transport.abort()
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ingest.plain_http import Answer, Request, serving_routes
+from ingest.plain_http import Answer, Request, Route, serving_routes
 
 
 async def hello(request: Request) -> Answer:
@@ -18,10 +18,17 @@ async def broken(_: Request) -> Answer:
     raise ValueError("a bug")
 
 
+async def large(_: Request) -> Answer:
+    # More than the buffers of a connection take: one with a small buffer to send.
+    return Answer(bytes(1024 * 1024))
+
+
 @asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+async def serving(**routes: Route) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
-    async with serving_routes(listener, {"/hello": hello, "/broken": broken}):
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    own = {f"/{name}": route for name, route in routes.items()}
+    async with serving_routes(listener, {"/hello": hello, "/broken": broken, **own}):
         yield listener.getsockname()[1]
 
 
@@ -90,17 +97,58 @@ async def test_clients_that_say_nothing_or_leave_do_not_keep_others_out() -> Non
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-async def test_more_connections_than_the_limit_are_closed() -> None:
+async def test_of_more_connections_than_the_limit_those_that_wait_for_their_client_longest_are_closed() -> None:
     async with serving() as port:
         opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
 
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with pytest.raises(ConnectionError):
-            await read_or_fail(reader)
-        writer.close()
+        answers = [await asked(port, b"GET /hello HTTP/1.1\r\n\r\n") for _ in range(3)]
 
-        for _, other in opened:
-            other.close()
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+        assert await closed(opened[0][0])
+        opened[-1][1].write(b"GET /hello HTTP/1.1\r\n\r\n")
+        assert (await opened[-1][0].read()).startswith(b"HTTP/1.1 200")
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_clients_that_do_not_read_their_answers_do_not_keep_others_out() -> None:
+    async with serving(large=large) as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(64)]
+        for _, writer in opened:
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        for reader, _ in opened:
+            await reader.readexactly(1)
+
+        answer = await asked(port, b"GET /hello HTTP/1.1\r\n\r\n")
+
+        for _, writer in opened:
+            writer.close()
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_no_connection_is_closed_while_its_answer_is_being_made() -> None:
+    making, made = asyncio.Semaphore(0), asyncio.Event()
+
+    async def later(_: Request) -> Answer:
+        making.release()
+        await made.wait()
+        return Answer.text("done")
+
+    async with serving(later=later) as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
+        for _, writer in opened:
+            writer.write(b"GET /later HTTP/1.1\r\n\r\n")
+        for _ in opened:
+            await making.acquire()
+
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await closed(reader), "there is no room"
+        writer.close()
+        made.set()
+
+        for other, writer in opened:
+            assert (await other.read()).startswith(b"HTTP/1.1 200")
+            writer.close()
 
 
 async def test_what_follows_a_request_is_not_taken_for_another() -> None:
@@ -119,11 +167,6 @@ async def test_it_ends_while_a_client_says_nothing() -> None:
 
         assert await closed(reader)
         writer.close()
-
-
-async def read_or_fail(reader: asyncio.StreamReader) -> None:
-    if not await reader.read():
-        raise ConnectionResetError
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
