@@ -83,7 +83,7 @@ def run_api(settings: Settings) -> int:
         children.append(Child("metrics", partial(_metrics_process, settings, series, metrics_listener)))
     host, port = listener.getsockname()[:2]
     _log.info("listening", url=f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
-    return Supervisor(children, settings.shutdown_grace).run()
+    return Supervisor(children, settings.shutdown_grace, listener=listener).run()
 
 
 def check_access(settings: Settings) -> None:

@@ -69,10 +69,19 @@ class Supervisor:
         children: the processes to run.
         grace: seconds that a child may take to stop.
         margin: seconds after the grace period until a child is killed.
+        listener: that the children accept from and close when they are asked to stop; it is then closed here, too. As long as one
+            process has it, the system makes connections, which would wait for the end of the last child.
     """
 
-    def __init__(self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN) -> None:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        grace: float,
+        margin: float = KILL_MARGIN,
+        listener: socket.socket | None = None,
+    ) -> None:
         self._children = children
+        self._listener = listener
         self._grace = grace
         self._margin = margin
         self._stopping = False
@@ -181,6 +190,8 @@ class Supervisor:
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
         self._stopped_at = time.monotonic()
+        if self._listener is not None:
+            self._listener.close()
         for child in self._children:
             if child.pid:
                 os.kill(child.pid, signal.SIGTERM)

@@ -88,6 +88,36 @@ async def accepted(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
+async def test_while_it_finishes_a_request_at_its_stop_new_connections_are_refused(
+    start: Start, redis: Redis, queue_name: str
+) -> None:
+    api = start(api_processes=2)
+    host, port = (await url_of(api)).removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        b"POST /v1/orders HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 15\r\n"
+        b"Expect: 100-continue\r\n\r\n"
+    )
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+
+    api.ask(signal.SIGTERM)
+
+    async def refused() -> bool:
+        try:
+            _, other = await asyncio.open_connection(host, int(port))
+        except ConnectionRefusedError:
+            return True
+        other.close()
+        return False
+
+    await eventually(refused, within=15)
+    writer.write(b"first\nsecond\n\n\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 202")
+    writer.close()
+    assert await api.exit_code() == 0
+    assert await redis.xlen(Keys.of(queue_name).stream) == 2
+
+
 async def test_the_metrics_of_all_processes_are_one_page(start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
