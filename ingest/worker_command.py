@@ -32,6 +32,8 @@ def main() -> None:
     # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
+    # A program that ignores it lets those that it starts inherit that: how a child has ended could not be asked.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if os.getpid() == 1:
         # See `ingest.cli.main`; the supervisor installs its own.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))

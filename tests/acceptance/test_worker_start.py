@@ -53,6 +53,16 @@ def test_without_options_there_is_no_command_line_to_parse(tmp_path: Path) -> No
     assert worker.returncode == 0
 
 
+def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path: Path) -> None:
+    ignoring = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    worker = started(tmp_path, f"{ignoring}{RUN}m.main()", {})
+
+    assert "unavailable" in said(worker)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
+
+
 @pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
 @pytest.mark.parametrize(
     ("settings", "line"),
