@@ -69,6 +69,8 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     """Set `stop` at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
     for number in stop_signals():
         _on_signal(number, stop.set)
+    # Some programs block signals, and let those that they start inherit that.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
 
 
 def _on_signal(number: signal.Signals, request: Callable[[], None]) -> None:

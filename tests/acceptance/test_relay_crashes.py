@@ -6,6 +6,7 @@ INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -162,6 +163,28 @@ async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_perio
         network.freeze()
 
         await stop(relay)
+
+
+def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: Cli) -> None:
+    program = (
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM});"
+        "os.execv(sys.executable, [sys.executable, '-m', 'ingest', 'relay'])"
+    )
+    relay = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**cli.env, "INGEST_OUTBOX_DSN": "postgresql://127.0.0.1:1/none", "INGEST_RELAY_METRICS_PORT": "0"},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert relay.stderr is not None
+        assert b'"relaying"' in relay.stderr.readline()
+        relay.send_signal(signal.SIGTERM)
+        relay.communicate(timeout=60)
+
+        assert relay.returncode == 0
+    finally:
+        relay.kill()
+        relay.wait()
 
 
 async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
