@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from ingest.bulk_requests import answer_limit, requested_url
 from ingest.domain.errors import ConfigError
@@ -55,9 +55,10 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     Raises:
         ConfigError: settings do not fit together, or a file or a proxy cannot be used.
     """
-    if settings.upstream_body is not None and settings.upstream_method != "POST":
+    body = settings.upstream_body.get_secret_value() if settings.upstream_body is not None else None
+    if body is not None and settings.upstream_method != "POST":
         raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
-    if settings.upstream_bulk_url and PLACEHOLDER in (settings.upstream_body or ""):
+    if settings.upstream_bulk_url and PLACEHOLDER in (body or ""):
         raise ConfigError(
             f"{PREFIX}UPSTREAM_BODY contains {PLACEHOLDER}, and a bulk request has its IDs in {PREFIX}UPSTREAM_BULK_URL:"
             " remove one of the two"
@@ -65,7 +66,7 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(
         url=requested_url(settings),
         method=settings.upstream_method,
-        body=settings.upstream_body,
+        body=body,
         access=_access(settings, environ),
         statuses=parse_status_overrides(settings.upstream_status or ""),
         kind=settings.upstream_client,
@@ -105,11 +106,11 @@ def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
         if getattr(settings, name) is None:
             raise ConfigError(f"{PREFIX}{name.upper()} is missing: {PREFIX}UPSTREAM_AUTH={kind} needs it")
     for name, kinds in _ONLY_FOR.items():
-        if kind not in kinds and getattr(settings, name) not in (None, ""):
+        if kind not in kinds and getattr(settings, name):
             raise ConfigError(
                 f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
             )
-    roles = {"headers": "upstream_headers", **needed}
+    roles = {"headers": "upstream_headers", "parameters": "upstream_oauth2_parameters", **needed}
     secrets = {role: _secret(settings, role, name) for role, name in roles.items() if getattr(settings, name)}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
     _check_authorization(access, requested_url(settings))
@@ -146,7 +147,6 @@ def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) ->
     return OAuth2(
         settings.upstream_oauth2_url,
         settings.upstream_oauth2_scope,
-        tuple(parse_qsl(settings.upstream_oauth2_parameters or "", keep_blank_values=True)),
         settings.upstream_oauth2_client_auth,
         proxy_for(settings.upstream_oauth2_url, environ),
     )

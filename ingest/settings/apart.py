@@ -23,6 +23,9 @@ class Secret:
     def __repr__(self) -> str:
         return "Secret('**********')"
 
+    def __len__(self) -> int:
+        return len(self._value)
+
     def get_secret_value(self) -> str:
         """Return the value."""
         return self._value

@@ -94,7 +94,8 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def _require_placeholder(settings: Settings) -> None:
-    if PLACEHOLDER not in settings.upstream_url and PLACEHOLDER not in (settings.upstream_body or ""):
+    body = settings.upstream_body.get_secret_value() if settings.upstream_body is not None else ""
+    if PLACEHOLDER not in settings.upstream_url and PLACEHOLDER not in body:
         raise ConfigError(
             f"{PREFIX}UPSTREAM_URL: must contain {PLACEHOLDER} exactly once, such as https://shop.example/orders/{PLACEHOLDER} "
             f"(got {mask_url(settings.upstream_url)!r})"

@@ -35,7 +35,7 @@ class UpstreamSettings(Topic):
     upstream_method: Annotated[Literal["GET", "POST"], BeforeValidator(upper)] = Field(
         "GET", description="Method of requests to the external API: GET or POST"
     )
-    upstream_body: str | None = Field(
+    upstream_body: SecretStr | None = Field(
         None, description="Body of a POST, a template with {order_id}; JSON unless a header says otherwise"
     )
     upstream_headers: SecretStr | None = Field(
@@ -57,7 +57,7 @@ class UpstreamSettings(Topic):
         description="With oauth2: where the token request has the client ID and secret, basic (a header) or body",
     )
     upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to ask for")
-    upstream_oauth2_parameters: str | None = Field(
+    upstream_oauth2_parameters: SecretStr | None = Field(
         None, description="With oauth2: further parameters of the token request, such as audience=https://shop.example"
     )
     upstream_ca_file: str | None = Field(

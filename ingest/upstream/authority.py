@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from ingest.domain.errors import Fault, TokenFault, TokenRefused
 from ingest.upstream.credential import basic_of_client
@@ -39,7 +39,7 @@ class Authority:
     Args:
         transport: sends the requests. Redirects are not followed: the client's secret goes nowhere else.
         options: what is asked for.
-        secrets: returns the current values of `client_id` and `client_secret`.
+        secrets: returns the current values of `client_id` and `client_secret`, and of `parameters`, if there are any.
         now: the clock, for a server that asks to wait until a time and does not tell its own.
     """
 
@@ -81,7 +81,7 @@ class Authority:
         options, secrets = self._options, self._secrets()
         client = {"client_id": secrets["client_id"], "client_secret": secrets["client_secret"]}
         form = [("grant_type", "client_credentials"), *([("scope", options.scope)] if options.scope else [])]
-        form += options.parameters
+        form += parse_qsl(secrets.get("parameters", ""), keep_blank_values=True)
         if options.client_auth == "body":
             return _HEADERS, urlencode([*form, *client.items()]).encode()
         return {**_HEADERS, **basic_of_client(*client.values())}, urlencode(form).encode()

@@ -40,14 +40,12 @@ class OAuth2(msgspec.Struct, frozen=True):
     Attributes:
         url: token endpoint of the authorization server.
         scope: asked for, if any.
-        parameters: further parameters of the request for a token.
         client_auth: where the client's ID and secret go: HTTP Basic, or the body.
         proxy: URL of the proxy to the authorization server.
     """
 
     url: str
     scope: str | None = None
-    parameters: tuple[tuple[str, str], ...] = ()
     client_auth: ClientAuth = "basic"
     proxy: str | None = None
 
@@ -57,7 +55,8 @@ class Access(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: how.
-        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`.
+        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, and `parameters`, further ones of
+            the request for a token, as in a query.
         header: the name of the header for the kind `header`.
         oauth2: for the kind `oauth2`.
         tls: files of certificates.

@@ -88,7 +88,7 @@ def test_an_oauth2_token_is_requested_as_the_settings_say(monkeypatch: pytest.Mo
     access = endpoint_of(load_settings(), {"https_proxy": "http://p", "no_proxy": "127.0.0.1"}).access
 
     assert access.oauth2 is not None
-    assert access.oauth2.parameters == (("audience", "https://a.example/"), ("x", ""))
+    assert access.secrets["parameters"].value == "audience=https://a.example/&x="
     assert (access.oauth2.scope, access.oauth2.client_auth, access.oauth2.proxy) == ("orders", "body", "http://p")
 
 

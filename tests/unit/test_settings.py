@@ -466,6 +466,8 @@ def test_the_effective_values_name_every_setting_and_mask_every_secret(monkeypat
     monkeypatch.setenv("INGEST_POSTGRES_DSN", f"postgresql://writer:{SECRET}@db/shop")
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", SECRET)
     monkeypatch.setenv("INGEST_UPSTREAM_URL", f"https://me:{SECRET}@shop.example/orders/{{order_id}}?key={SECRET}")
+    monkeypatch.setenv("INGEST_UPSTREAM_BODY", f'{{"id": "{{order_id}}", "key": "{SECRET}"}}')
+    monkeypatch.setenv("INGEST_UPSTREAM_OAUTH2_PARAMETERS", f"client_assertion={SECRET}")
 
     values = effective(load_settings())
 

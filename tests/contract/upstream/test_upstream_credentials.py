@@ -23,8 +23,10 @@ CLIENT, SECRET = "shop client", "s3cr3t/+&="
 REQUEST = FetchRequest(ORDER)
 
 
-def oauth2(url: str, **options: Any) -> Access:
+def oauth2(url: str, parameters: str = "", **options: Any) -> Access:
     secrets = {"client_id": secret("id", CLIENT), "client_secret": secret("secret", SECRET)}
+    if parameters:
+        secrets["parameters"] = secret("parameters", parameters)
     return Access("oauth2", secrets, oauth2=OAuth2(url, **options))
 
 
@@ -292,7 +294,7 @@ def issued(body: bytes) -> bytes:
 
 
 async def test_what_a_request_for_a_token_has(connect: Connect) -> None:
-    asked_for = {"scope": "orders:read a/b", "parameters": (("audience", "https://shop.example"),)}
+    asked_for = {"scope": "orders:read a/b", "parameters": "audience=https://shop.example"}
 
     async with (
         authority(lambda _: issued(b'{"access_token":"t1","token_type":"bearer","expires_in":"60"}')) as (

@@ -172,6 +172,35 @@ async def test_a_rotated_client_secret_is_used_for_the_next_token(
         await uses_new(client)
 
 
+async def test_rotated_parameters_are_used_for_the_next_token(connect: Connect, tmp_path: Path) -> None:
+    asked: list[bytes] = []
+
+    async def issue(head: bytes, reader: StreamReader, writer: StreamWriter) -> None:
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        asked.append(await reader.readexactly(length))
+        body = b'{"access_token": "t1", "expires_in": 1}'
+        writer.write(http(body, f"Content-Length: {len(body)}"))
+
+    async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(b"{}", "Content-Length: 2"))
+
+    async def has_asked_with_new(client: UpstreamClient) -> bool:
+        await client.fetch(REQUEST)
+        return b"key=second" in asked[-1]
+
+    (tmp_path / "more").write_text("key=first")
+    secrets = {"client_id": secret("id", "shop"), "client_secret": secret("secret", "one")}
+    secrets["parameters"] = secret("parameters", "key=first", tmp_path / "more")
+    async with serving(issue) as authority, serving(answer) as port:
+        access = Access("oauth2", secrets, oauth2=OAuth2(f"http://127.0.0.1:{authority}/token"))
+        async with connect(f"http://127.0.0.1:{port}/{{order_id}}", access=access) as client:
+            await client.fetch(REQUEST)
+            replaced(tmp_path / "more", "key=second")
+            await eventually(lambda: has_asked_with_new(client))
+
+    assert b"key=first" in asked[0]
+
+
 async def test_a_request_that_is_running_finishes_with_the_credential_that_it_began_with(
     connect: Connect, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
