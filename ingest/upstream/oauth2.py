@@ -1,8 +1,9 @@
 """A credential that expires: an OAuth 2.0 access token, requested when it is needed and renewed before it expires.
 
 A process has at most one request for a token at a time, which all orders share. In the last part of a token's life the next order
-starts a request for another one, and no order waits for it. A token that the API refuses is replaced once. While the authorization
-server is unavailable, orders fail with `TokenFault`, which uses up no attempt, and requests for a token are paused.
+starts a request for another one, and no order waits for it. For a token that the API refuses, another one is requested, and the order
+that it refused waits; the others use the token until then, as the API may refuse that one order. While the authorization server is
+unavailable, orders without a token fail with `TokenFault`, which uses up no attempt, and requests for a token are paused.
 
 Everything is in memory: a process that restarts requests a token of its own.
 """
@@ -29,8 +30,10 @@ _RENEW_SECONDS = 120.0
 # A token is not used in the last part of its life, at most this share and these seconds: it would expire on the way.
 _UNUSED_SHARE = 0.05
 _UNUSED_SECONDS = 5.0
-# A token that is refused although it is younger than this is not replaced: another one would be refused as well.
+# A token that is refused although it is younger than this is not replaced: another one would be refused as well. Each one that is
+# refused not much later doubles the time, as where the API refuses some orders whatever the token is.
 _YOUNG = 1.0
+_LONGEST_YOUNG = 30.0
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 2.0
 _LONGEST_AS_TOLD = 60.0
@@ -65,6 +68,7 @@ class OAuth2Credential:
         self._with_token: Mapping[str, str] | None = None
         self._requested_at = 0.0
         self._expires_at = 0.0
+        self._young = _YOUNG
         self._requesting: asyncio.Task[None] | None = None
         self._due: asyncio.TimerHandle | None = None
         self._paused_until = 0.0
@@ -91,20 +95,26 @@ class OAuth2Credential:
             self._start()
         if (usable := self._usable()) is not None:
             return usable
-        if self._requesting is not None:
-            # Cancelling one order does not cancel the request that others wait for.
-            await asyncio.shield(self._requesting)
+        await self._response()
         if (usable := self._usable()) is not None:
             return usable
-        raise self._failure() if self._failure is not None else TokenFault("no token from the authorization server")
+        raise self._fault()
 
     async def renew(self, refused: Mapping[str, str]) -> bool:
         """See `Credential`."""
-        if self._with_token is refused:
-            if self._clock() < self._requested_at + _YOUNG:
+        if self._with_token is not refused:
+            return await self.obtain() is not refused
+        if self._requesting is None:
+            age = self._clock() - self._requested_at
+            if age < self._young:
                 return False
-            self._drop()
-        return await self.obtain() is not refused
+            if self._start():
+                is_soon = age < 2 * self._young
+                self._young = min(2 * self._young, _LONGEST_YOUNG) if is_soon else max(self._young / 2, _YOUNG)
+        await self._response()
+        if self._with_token is refused:
+            raise self._fault()
+        return True
 
     def update(self) -> None:
         """The other headers have changed."""
@@ -116,14 +126,20 @@ class OAuth2Credential:
     def _usable(self) -> Mapping[str, str] | None:
         return self._with_token if self._clock() < self._expires_at else None
 
-    def _drop(self) -> None:
-        self._token = self._with_token = self.headers = None
-        self._expires_at = 0.0
+    async def _response(self) -> None:
+        """Wait for the request for a token, if there is one. Cancelling one order does not cancel it: others wait for it, too."""
+        if self._requesting is not None:
+            await asyncio.shield(self._requesting)
 
-    def _start(self) -> None:
-        """Request a token, unless a request is running, or the last one has just failed."""
-        if self._requesting is None and self._clock() >= self._paused_until:
-            self._requesting = asyncio.create_task(self._replace())
+    def _fault(self) -> Fault:
+        return self._failure() if self._failure is not None else TokenFault("no token from the authorization server")
+
+    def _start(self) -> bool:
+        """Request a token, unless a request is running, or the last one has just failed; returns whether one was begun."""
+        if self._requesting is not None or self._clock() < self._paused_until:
+            return False
+        self._requesting = asyncio.create_task(self._replace())
+        return True
 
     async def _replace(self) -> None:
         requested_at = self._clock()
