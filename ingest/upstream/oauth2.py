@@ -37,6 +37,7 @@ _LONGEST_YOUNG = 30.0
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 2.0
 _LONGEST_AS_TOLD = 60.0
+_LATER_THAN_TOLD = 1.25
 
 
 class OAuth2Credential:
@@ -181,7 +182,9 @@ class OAuth2Credential:
 
     def _fail(self, error: NoToken) -> None:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
-        self._paused_until = self._clock() + max(pause, min(error.after or 0.0, _LONGEST_AS_TOLD))
+        # As long as the server asks for and not to the moment, which it may have told all processes.
+        told = min(error.after or 0.0, _LONGEST_AS_TOLD) * self._draw(1.0, _LATER_THAN_TOLD)
+        self._paused_until = self._clock() + told + pause
         if not self._failures:
             _log.warning("token_unavailable", error=str(error))
         self._failures += 1

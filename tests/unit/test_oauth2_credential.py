@@ -1,8 +1,9 @@
 """An access token: who waits for another one when the API refuses it, and how often one is requested."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
@@ -39,9 +40,10 @@ class Server:
 
 
 @asynccontextmanager
-async def credential_of(server: Server) -> AsyncIterator[OAuth2Credential]:
-    """A credential that does not draw: of two numbers, the lower one."""
-    credential = OAuth2Credential(server.token, dict, clock=lambda: server.now, draw=lambda low, _: low)
+async def credential_of(
+    server: Server, draw: Callable[[float, float], float] = lambda low, _: low
+) -> AsyncIterator[OAuth2Credential]:
+    credential = OAuth2Credential(server.token, dict, clock=lambda: server.now, draw=draw)
     async with credential.open():
         yield credential
 
@@ -115,3 +117,22 @@ async def test_a_token_that_is_revoked_long_after_such_orders_is_replaced_at_onc
         server.now += 600
 
         assert await credential.renew(await credential.obtain())
+
+
+async def test_processes_that_are_told_to_wait_do_so_and_ask_again_one_after_the_other() -> None:
+    server = Server()
+    server.failure = unavailable(after=10.0)
+    asked: list[int] = []
+    async with AsyncExitStack() as stack:
+        draws = [random.Random(seed).uniform for seed in range(20)]
+        credentials = [await stack.enter_async_context(credential_of(server, draw)) for draw in draws]
+        for _tenth in range(150):
+            before = server.requests
+            for credential in credentials:
+                with suppress(TokenFault):
+                    await credential.obtain()
+            asked.append(server.requests - before)
+            server.now += 0.1
+
+    assert (asked[0], sum(asked[1:100]), sum(asked[100:])) == (20, 0, 20)
+    assert max(asked[100:]) <= 5
