@@ -156,6 +156,45 @@ async def test_an_authorization_server_that_issues_no_token_is_a_fault_also_with
     assert api.stats().requests == 0
 
 
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"upstream_token": SecretStr("t")}, "the credential goes to nowhere.invalid:80 unencrypted"),
+        ({"upstream_headers": SecretStr("X-Api-Key: k")}, "the credential goes to nowhere.invalid:80 unencrypted"),
+        ({"upstream_url": "http://nowhere.invalid/{order_id}?api_key=k"}, "the credential goes to nowhere.invalid:80"),
+        (
+            {
+                "upstream_url": "https://nowhere.invalid/{order_id}",
+                "upstream_auth": "oauth2",
+                "upstream_oauth2_url": "http://login.invalid/token",
+                "upstream_oauth2_client_id": SecretStr("shop"),
+                "upstream_oauth2_client_secret": SecretStr("s3cr3t"),
+            },
+            "the client secret goes to login.invalid:80 unencrypted",
+        ),
+    ],
+    ids=["token", "header", "query", "client secret"],
+)
+async def test_a_credential_that_is_sent_unencrypted_to_another_host_is_a_warning(
+    set_up: SetUp, settings: dict[str, object], named: str
+) -> None:
+    (warning,) = await warnings_of(set_up, **settings)
+
+    assert named in warning
+
+
+async def test_headers_and_queries_without_a_credential_may_be_unencrypted(set_up: SetUp) -> None:
+    url = "http://nowhere.invalid/{order_id}?expand=lines"
+
+    assert await warnings_of(set_up, upstream_url=url, upstream_headers=SecretStr("Accept: text/x")) == []
+
+
+async def warnings_of(set_up: SetUp, **settings: object) -> list[str]:
+    """What is warned of about an API on another host, which there is not."""
+    found = await set_up.examined(**{"upstream_url": "http://nowhere.invalid/{order_id}", **settings})
+    return [each.what for each in found if each.area is Area.UPSTREAM and each.level is Level.WARNING]
+
+
 async def test_a_document_that_does_not_fit_is_a_fault_that_says_where(set_up: SetUp, scripted: ScriptedServer) -> None:
     scripted.answer(http(200, b'{"order": {"id": 1, "email": "a@b.example"}}'))
     url = f"{scripted.url}/{{order_id}}"

@@ -1,12 +1,14 @@
 """Checks the external API: its host, its certificate, our credential, and one order by the mapping."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import (
@@ -20,6 +22,7 @@ from ingest.domain.errors import (
 )
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, Order
+from ingest.domain.request_headers import parse_headers
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.upstream.endpoint import Endpoint
 from ingest.upstream.inspection import Host, Reached, Unreachable, reach
@@ -29,6 +32,8 @@ _OF = Checks(Area.UPSTREAM)
 
 _EXPIRES_SOON = 14 * 86_400.0
 _CREDENTIAL = "check INGEST_UPSTREAM_AUTH and the settings that it names; the API's operator knows what it accepts"
+# What a header or an option is called that is a credential, also without INGEST_UPSTREAM_AUTH.
+_CREDENTIAL_NAME = re.compile("key|token|secret|password|auth|cookie|signature", re.IGNORECASE)
 _NETWORK = "check the host's name and port, and the firewalls between; HTTPS_PROXY, if there has to be a proxy"
 
 
@@ -97,15 +102,21 @@ def _hosts(endpoint: Endpoint) -> list[tuple[Host, TlsFiles, str]]:
 
 
 def _encryption(endpoint: Endpoint) -> list[Finding]:
-    host = Host.of(endpoint.url)
-    has_credential = endpoint.access.kind != "none" or "@" in endpoint.url.partition("?")[0]
-    if host.is_tls or _is_local(host.name) or not has_credential:
-        return []
+    sent = [("the credential", endpoint.url, "INGEST_UPSTREAM_URL")] if _has_credential(endpoint) else []
+    if (oauth2 := endpoint.access.oauth2) is not None:
+        sent.append(("the client secret", oauth2.url, "INGEST_UPSTREAM_OAUTH2_URL"))
     return [
-        _OF.warning(
-            f"the credential goes to {host} unencrypted", "give INGEST_UPSTREAM_URL with https://, if the API offers it"
-        )
+        _OF.warning(f"{what} goes to {host} unencrypted", f"give {setting} with https://, if that is offered")
+        for what, url, setting in sent
+        if not (host := Host.of(url)).is_tls and not _is_local(host.name)
     ]
+
+
+def _has_credential(endpoint: Endpoint) -> bool:
+    parts, headers = urlsplit(endpoint.url), endpoint.access.secrets.get("headers")
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    names += parse_headers(headers.value) if headers is not None else []
+    return endpoint.access.kind != "none" or "@" in parts.netloc or any(map(_CREDENTIAL_NAME.search, names))
 
 
 def _is_local(name: str) -> bool:
