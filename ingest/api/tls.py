@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from ingest.domain.errors import ConfigError
+from ingest.regular_file import open_regular
 
 _SETTINGS = "INGEST_API_CERT_FILE"
 
@@ -70,7 +71,7 @@ def _context() -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, cert: Path, key: Path | None = None) -> None:
     for path in (cert, key or cert):
-        path.read_bytes()  # for an error that names the file
+        open_regular(path).close()  # for an error that names the file
     try:
         # With a password, a key that needs one is an error; without, OpenSSL would ask for it on the terminal.
         context.load_cert_chain(cert, key, password=lambda: b"")

@@ -11,9 +11,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ingest.domain.errors import ConfigError
+from ingest.regular_file import read_once
 from ingest.settings.prefix import PREFIX
 
 DOT_ENV = ".env"
+# The value of a setting is small, and no file of another kind is to be read to its end.
+_LARGEST = 64 * 1024
 
 
 class NamedFiles(PydanticBaseSettingsSource):
@@ -43,10 +46,14 @@ class NamedFiles(PydanticBaseSettingsSource):
         if field_name in self.current_state:
             return None, field_name, False  # set by a source with precedence
         try:
-            return Path(path).read_text(encoding="utf-8").strip(), field_name, False
+            content = read_once(Path(path), _LARGEST)
+            value = content.decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise ConfigError(f"{self._where}{name}_FILE: cannot read {path}: {reason}") from error
+        if len(content) > _LARGEST:
+            raise ConfigError(f"{self._where}{name}_FILE: {path} is larger than {_LARGEST:,} bytes")
+        return value, field_name, False
 
     def __call__(self) -> dict[str, Any]:
         """See the base class."""
@@ -55,13 +62,13 @@ class NamedFiles(PydanticBaseSettingsSource):
 
 
 def files_of(names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The settings among `names` that come from a file, by the same precedence as their values."""
+    """The settings among `names` that come from a file, by the same precedence as their values; a pipe is read only once."""
     sources = [{name.upper(): value for name, value in variables.items()} for variables in (os.environ, _dot_env())]
     for name in names:
         variable = f"{PREFIX}{name.upper()}"
         for source in sources:
             if variable in source or f"{variable}_FILE" in source:
-                if path := source.get(f"{variable}_FILE"):
+                if (path := source.get(f"{variable}_FILE")) and Path(path).is_file():
                     yield name, Path(path)
                 break
 

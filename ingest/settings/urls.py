@@ -3,6 +3,8 @@
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from ingest.regular_file import open_regular
+
 # Options that name files of certificates and keys, as the clients of Redis and PostgreSQL call them.
 _FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "sslcert", "sslkey", "sslcrl")
 _AUTHORITIES = ("ssl_ca_certs", "sslrootcert")
@@ -98,8 +100,7 @@ def require_files(url: str) -> None:
     files = [(option, name) for option, name in options.items() if option in _FILE_OPTIONS]
     for option, name in files:
         try:
-            with Path(name).open("rb"):
-                pass
+            open_regular(Path(name)).close()
         except OSError as error:
             raise ValueError(f"names a file in {option} that cannot be read: {name} ({error.strerror})") from None
     if files:

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from ingest.file_watch import WatchedFiles
+from ingest.regular_file import open_regular
 from ingest.upstream.endpoint import Secret
 
-# A secret is small; a file of another kind, or an endless one, is not read to its end.
+# A secret is small; a file of another kind is not read to its end.
 _LARGEST = 64 * 1024
 
 
@@ -56,7 +57,7 @@ class Secrets:
 def _current(secret: Secret) -> str:
     if secret.file is None:
         return secret.value
-    with secret.file.open("rb") as file:
+    with open_regular(secret.file) as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise ValueError(f"{secret.setting}_FILE: is larger than {_LARGEST} bytes")

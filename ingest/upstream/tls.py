@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from ingest.regular_file import open_regular
+
 
 class UnusableFile(ValueError):
     """A file cannot be used; the message names the setting, and no content."""
@@ -106,7 +108,8 @@ def _read(setting: str, path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
-        return path.read_bytes()
+        with open_regular(path) as file:
+            return file.read()
     except OSError as error:
         raise UnusableFile(f"{setting}: cannot read {path}: {error.strerror}") from None
 

@@ -1,6 +1,8 @@
 """A worker whose credential expires, is rotated, or cannot be had for a while: no order is lost, and none is blamed."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
@@ -202,6 +204,26 @@ async def test_a_worker_uses_a_rotated_token_and_a_rotated_authority_without_a_r
     assert worker.events("process_died") == []
     assert len(worker.events("secret_reloaded")) == 2
     assert "t0ken" not in str(worker.log)
+
+
+@pytest.mark.parametrize("name", ["token", "ca.pem"])
+async def test_a_pipe_in_place_of_a_file_changes_nothing_and_does_not_delay_the_stop(
+    https_scene: Scene, workers: Workers, tmp_path: Path, name: str
+) -> None:
+    scene = https_scene
+    worker = workers.start("--processes", "1")
+    await scene.enqueue(*ids(50, "before"))
+    await scene.finished()
+
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    refused = await worker.says("secret_not_reloaded", within=20.0)
+    await scene.enqueue(*ids(50, "after"))
+    await all_stored_at_the_first_attempt(scene, [*ids(50, "before"), *ids(50, "after")])
+    worker.ask(signal.SIGTERM)
+
+    assert await worker.exit_code(within=10.0) == 0
+    assert "not a regular file" in refused["error"].lower()
 
 
 def replace(file: Path, content: bytes) -> None:

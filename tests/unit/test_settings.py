@@ -236,6 +236,32 @@ def test_a_secret_is_read_from_a_file_without_its_newline(home: Path, monkeypatc
     assert token.get_secret_value() == SECRET
 
 
+def test_a_secret_is_read_from_the_output_of_a_command_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, f"{SECRET}\n".encode())
+    os.close(writer)
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", f"/dev/fd/{reader}")
+
+    settings = load_settings()
+    os.close(reader)
+
+    assert settings.upstream_token is not None
+    assert settings.upstream_token.get_secret_value() == SECRET
+    assert settings.file_of("upstream_token") is None
+
+
+def test_a_device_and_a_large_file_are_no_files_of_a_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "large").write_bytes(b"x" * 100_000)
+
+    for name, problem in (
+        ("/dev/zero", "cannot read /dev/zero: Not a regular file"),
+        ("large", "large is larger than"),
+    ):
+        monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", name)
+        with pytest.raises(ConfigError, match=f"INGEST_UPSTREAM_TOKEN_FILE: {problem}"):
+            load_settings()
+
+
 def test_a_separate_password_is_inserted_into_its_url(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "password").write_text("p@ss/w%rd\n")
     monkeypatch.setenv("INGEST_REDIS_URL", "redis://ingest@redis:6379/0")

@@ -60,7 +60,7 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
         (SHOP.replace('"secret"', '"."'), "secret_files: cannot read : Is a directory"),
         (SHOP.replace('"secret"', '"empty"'), "secret_files: /empty has no secret"),
         (SHOP.replace('"secret"', '"binary"'), "secret_files: /binary is not UTF-8 text"),
-        (SHOP.replace('"secret"', '"/dev/zero"'), "it is not a file of secrets"),
+        (SHOP.replace('"secret"', '"/dev/zero"'), "cannot read /dev/zero: Not a regular file"),
         (SHOP + "tolerance = 5", "line 4, sources.shop.tolerance: there is no signed timestamp that this could be for"),
         (SHOP + "coalesce = -1", "line 4, sources.shop.coalesce: Expected `float` >= 0.0"),
         (SHOP + 'order_id = "a..b"', "line 4, sources.shop.order_id: 'a..b' is not a path"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ingest.api.webhooks.keys import Key, ParseKey
 from ingest.file_watch import WatchedFiles
+from ingest.regular_file import open_regular
 
 _LARGEST = 64 * 1024
 
@@ -38,7 +39,7 @@ class SecretFiles:
 
     def _read_one(self, path: Path) -> Sequence[Key]:
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 content = file.read(_LARGEST + 1)
             lines = content.decode().split("\n")
         except OSError as error:

@@ -367,15 +367,19 @@ async def test_half_of_a_rotation_changes_nothing(
 
 
 @pytest.fixture(
-    params=[f"{part} {content}" for part in ("ca", "cert", "key") for content in ("missing", "empty", "nonsense")]
+    params=[
+        f"{part} {content}" for part in ("ca", "cert", "key") for content in ("missing", "empty", "nonsense", "pipe")
+    ]
 )
 def broken(request: pytest.FixtureRequest, client_party: Party) -> str:
     """Which of the client's files cannot be used."""
     part, _, content = request.param.partition(" ")
     path: Path = getattr(client_party, part)
-    if content == "missing":
+    if content in {"missing", "pipe"}:
         path.unlink()
-    else:
+    if content == "pipe":
+        os.mkfifo(path)
+    elif content != "missing":
         path.write_text("" if content == "empty" else content)
     return part
 
