@@ -111,7 +111,9 @@ def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
                 f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
             )
     roles = {"headers": "upstream_headers", "parameters": "upstream_oauth2_parameters", **needed}
-    secrets = {role: _secret(settings, role, name) for role, name in roles.items() if getattr(settings, name)}
+    # A file that is empty now may have headers later.
+    given = {role: name for role, name in roles.items() if getattr(settings, name) or settings.file_of(name)}
+    secrets = {role: _secret(settings, role, name) for role, name in given.items()}
     access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
     _check_authorization(access, requested_url(settings))
     return access

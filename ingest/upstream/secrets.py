@@ -61,6 +61,8 @@ def _current(secret: Secret) -> str:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
         raise ValueError(f"{secret.setting}_FILE: is larger than {_LARGEST} bytes")
+    if not content.strip():
+        raise ValueError(f"{secret.setting}_FILE: is empty")
     try:
         return secret.check(content.decode().strip())
     except UnicodeDecodeError:

@@ -92,6 +92,15 @@ def test_an_oauth2_token_is_requested_as_the_settings_say(monkeypatch: pytest.Mo
     assert (access.oauth2.scope, access.oauth2.client_auth, access.oauth2.proxy) == ("orders", "body", "http://p")
 
 
+def test_a_file_of_headers_that_is_empty_at_the_start_is_watched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "headers").touch()
+    given(monkeypatch, HEADERS_FILE=str(tmp_path / "headers"))
+
+    assert endpoint_of(load_settings(), {}).access.secrets["headers"].file == tmp_path / "headers"
+
+
 def without(name: str) -> dict[str, str]:
     return {key: value for key, value in OAUTH2.items() if key != name}
 

@@ -136,6 +136,24 @@ async def test_a_file_that_cannot_be_used_changes_nothing_and_is_reported_once(
     assert "two words" not in str(logs)
 
 
+async def test_a_file_of_headers_that_is_empty_for_a_while_changes_nothing(
+    api: SimulatedApi, connect: Connect, tmp_path: Path, logs: list[MutableMapping[str, Any]]
+) -> None:
+    api.behave(key="X-Shop-Key: k1")
+    (tmp_path / "headers").write_text("X-Shop-Key: k1")
+    given = secret("headers", "X-Shop-Key: k1", tmp_path / "headers")
+    given = given.__class__(
+        given.setting, given.value, given.file, lambda text: text
+    )  # an empty text is no error in itself
+
+    async with connect(api.url_template, access=Access(secrets={"headers": given})) as client:
+        (tmp_path / "headers").write_text("\n")
+        await eventually(lambda: has_logged(logs, "secret_not_reloaded"))
+
+        assert await is_accepted(client)
+    assert logs[0]["error"] == "INGEST_UPSTREAM_HEADERS_FILE: is empty"
+
+
 def one_word(text: str) -> str:
     if len(text.split()) != 1:
         raise ValueError("must be one word")
