@@ -10,6 +10,8 @@ from ingest.domain.request_headers import check_token
 
 LONGEST_LIFETIME = 86_400.0
 _SHORTEST_LIFETIME = 1.0
+# No common server takes a header this long; those that refuse it would refuse each order.
+_LONGEST = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ def read_token(body: bytes) -> Token:
             raise ValueError("the response has no access_token")
     if not str(kind).lower().startswith("bearer"):
         raise ValueError("the token_type is not Bearer")
+    if len(value) > _LONGEST:
+        raise ValueError(f"the access_token is longer than {_LONGEST:,} characters")
     try:
         return Token(check_token(value), _lifetime(response.get("expires_in")))
     except ValueError:

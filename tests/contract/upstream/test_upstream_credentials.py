@@ -322,6 +322,7 @@ async def test_what_a_request_for_a_token_has(connect: Connect) -> None:
         issued(b'{"access_token": ""}'),
         issued(b'{"access_token": "a b"}'),
         issued(b'{"access_token": "a\\r\\nX-Evil: 1"}'),
+        issued(b'{"access_token": "' + b"x" * 100_000 + b'"}'),
         issued(b'{"access_token": "t", "token_type": "mac"}'),
         issued(b"[" * 100_000),
         issued(b'"' + b"x" * 300_000 + b'"'),
