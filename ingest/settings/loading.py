@@ -164,7 +164,7 @@ def _explain(problem: Any) -> str:
 def _showable(name: str, given: object) -> object:
     """Return an invalid value if it may be shown, else None."""
     field = Settings.model_fields.get(name.removeprefix(PREFIX).lower())
-    if field is None or "SecretStr" in str(field.annotation):
+    if field is None or not field.repr or "SecretStr" in str(field.annotation):
         return None
     if not (name.lower().endswith(_URLS) and isinstance(given, str)):
         return given

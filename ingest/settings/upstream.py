@@ -24,7 +24,10 @@ def _client(value: object) -> object:
 
 
 class UpstreamSettings(Topic):
-    """Where the external API is, and how orders are requested."""
+    """Where the external API is, and how orders are requested.
+
+    Settings with `repr=False` are no secrets, but somebody may write one there by mistake: an error does not show the value.
+    """
 
     upstream_url: str = Field(
         "http://127.0.0.1:8081/orders/{order_id}", description="URL of the external API, a template with {order_id}"
@@ -42,10 +45,12 @@ class UpstreamSettings(Topic):
         None, description="Further headers of requests: a line `Name: value` for each, or a JSON object"
     )
     upstream_auth: Annotated[Literal["none", "bearer", "basic", "header", "oauth2"], BeforeValidator(lower)] = Field(
-        "none", description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2"
+        "none",
+        repr=False,
+        description="Credential of requests: none (bearer if a token is set), bearer, basic, header or oauth2",
     )
     upstream_auth_header: str = Field(
-        "X-Api-Key", description="With header: the name of the header that the token goes into"
+        "X-Api-Key", repr=False, description="With header: the name of the header that the token goes into"
     )
     upstream_user: SecretStr | None = Field(None, description="With basic: the user")
     upstream_password: SecretStr | None = Field(None, description="With basic: the password")
@@ -54,6 +59,7 @@ class UpstreamSettings(Topic):
     upstream_oauth2_client_secret: SecretStr | None = Field(None, description="With oauth2: the client secret")
     upstream_oauth2_client_auth: Annotated[Literal["basic", "body"], BeforeValidator(lower)] = Field(
         "basic",
+        repr=False,
         description="With oauth2: where the token request has the client ID and secret, basic (a header) or body",
     )
     upstream_oauth2_scope: str | None = Field(None, description="With oauth2: the scope to ask for")

@@ -226,6 +226,21 @@ def test_an_invalid_value_on_the_command_line_names_the_setting() -> None:
         load_settings(processes=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("AUTH", f"Bearer {SECRET}"), ("AUTH_HEADER", f"X-Key: {SECRET}"), ("OAUTH2_CLIENT_AUTH", f"shop:{SECRET}")],
+)
+def test_a_credential_in_the_setting_beside_its_own_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"INGEST_UPSTREAM_{name}", value)
+
+    with pytest.raises(ConfigError, match=f"INGEST_UPSTREAM_{name}: ") as error:
+        load_settings()
+
+    assert SECRET.lower() not in str(error.value).lower()
+
+
 def test_a_secret_is_read_from_a_file_without_its_newline(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "token").write_text(f"{SECRET}\n")
     monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
