@@ -110,7 +110,7 @@ def _translation_of(error: BaseException) -> Exception | None:
         case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
             return QueueRefused("Redis refuses: it requires a password, and none is given")
         case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
-            return QueueRefused(f"Redis refuses: {error}")
+            return QueueRefused(f"Redis refuses: {_with_advice(str(error)) if is_about_keys(error) else error}")
         case NoQueueThere():
             return QueueRefused(str(error))
         case redis_errors.InvalidResponse():
@@ -152,6 +152,16 @@ def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
     return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
 
 
+def is_about_keys(error: redis_errors.RedisError) -> bool:
+    """Whether a user lacks the right to a key, rather than to a command."""
+    return isinstance(error, redis_errors.NoPermissionError) and "permissions to run" not in str(error)
+
+
+def _with_advice(text: str) -> str:
+    """An error about a key, which Redis does not name."""
+    return f"{text.rstrip('.')}; `ingest doctor` tells which key"
+
+
 def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     text = str(error)
     # A script's error carries the inner one: "NOGROUP ... script: ...", or "... OOM command not allowed ...".
@@ -166,4 +176,4 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
         return QueueRefused(
             "this Redis is one of a cluster and has not our keys; give the URL of a Redis without cluster mode"
         )
-    return QueueRefused(f"Redis refuses: {text}")
+    return QueueRefused(f"Redis refuses: {_with_advice(text) if code == 'WRONGTYPE' else text}")

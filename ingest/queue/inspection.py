@@ -5,18 +5,16 @@ Commands are tried on a key that does not exist, in a form that does not create 
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
-from ingest.domain.errors import QueueUnavailable
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.connection import QueueRefused, control_client, is_out_of_memory, translated
+from ingest.queue.connection import QueueRefused, control_client, is_about_keys, is_out_of_memory, translated
 from ingest.queue.entries import ORDER_ID
 from ingest.queue.keys import Keys
 from ingest.queue.quota import quota_key
@@ -69,6 +67,13 @@ _WRITING: Sequence[tuple[Any, ...]] = (
 PROBED = tuple(str(command[0]) for command in (*_WITHOUT_KEY, *_READING, *_WRITING, ("XREADGROUP",)))
 """The commands that are tried."""
 
+# What is tried on each key of the queue: to read it, and to write what changes nothing, as nothing has that name.
+_NOBODY = "(none)"
+_STREAM: Sequence[tuple[Any, ...]] = (("XRANGE", "-", "-", "COUNT", 1), ("XTRIM", "MINID", 0))
+_SORTED_SET: Sequence[tuple[Any, ...]] = (("ZSCORE", _NOBODY), ("ZREM", _NOBODY))
+_HASH: Sequence[tuple[Any, ...]] = (("HGET", _NOBODY), ("HDEL", _NOBODY))
+_STRING: Sequence[tuple[Any, ...]] = (("GET",), ("SET", "", "XX", "PX", 1))
+
 # What a server says that takes no writes now, or never does.
 _NO_WRITES = {"READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "MOVED", "OOM"}
 _UNKNOWN = ("unknown command", "unknown subcommand")
@@ -84,7 +89,7 @@ class RedisFacts:
         clock_ahead: seconds by which its clock is ahead of this machine's; None if it may not be asked.
         refused: commands that the user may not send.
         unknown: commands that the server does not have.
-        closed_keys: keys that the user may not use.
+        closed_keys: keys that the user may not read and write.
         other_types: keys that hold something else than ours do.
         no_writes: why the server takes no writes, in its words.
         capabilities: the newer commands; None if they could not be tried.
@@ -154,22 +159,29 @@ async def _measure(client: Redis, facts: RedisFacts) -> None:
 
 
 async def _look_at_keys(client: Redis, keys: Keys, quota: str, facts: RedisFacts) -> None:
-    """Whether the keys are ours to use, and hold what they should."""
-    for key, command in ((keys.stream, "XLEN"), (keys.express, "XLEN"), (keys.dead, "XLEN"), (keys.retry, "ZCARD")):
-        await _look_at(client, command, key, facts)
-    await _look_at(client, "EXISTS", quota, facts)
+    """Whether the keys are ours to read and to write, and hold what they should."""
+    calls = [(command, key, *rest) for key, looks in _looks(keys) for command, *rest in looks]
+    errors = await _errors(client, [*calls, ("EXISTS", quota)])
+    facts.closed_keys += dict.fromkeys(call[1] for call, error in errors if is_about_keys(error))
+    facts.other_types += dict.fromkeys(call[1] for call, error in errors if str(error).startswith("WRONGTYPE"))
     if not facts.closed_keys and not facts.other_types:
         facts.newest = await _newest(client, keys)
 
 
-async def _look_at(client: Redis, command: str, key: str, facts: RedisFacts) -> None:
-    try:
-        await client.execute_command(command, key)  # type: ignore[no-untyped-call]  # redis-py leaves it so
-    except ResponseError as error:
-        if _is_about_keys(error):
-            facts.closed_keys.append(key)
-        elif code_of(error) == "WRONGTYPE":
-            facts.other_types.append(key)
+def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
+    """Each key of a queue, one for those that have a common prefix, with commands for what it holds."""
+    for key in (keys.stream, keys.express, keys.dead, keys.results):
+        yield key, _STREAM
+    for key in (keys.retry, keys.retry_announced, keys.erased, keys.alive, keys.standing):
+        yield key, _SORTED_SET
+    for lane in keys.lanes:
+        yield lane.released, _SORTED_SET
+        yield lane.settled, _SORTED_SET
+    for key in (keys.retry_entries, keys.clock, keys.maintenance):
+        yield key, _HASH
+    for prefix in (keys.records, keys.waiting, keys.express_waiting, keys.circuit):
+        yield f"{prefix}{_NOBODY}", _STRING
+    yield keys.probe, _STRING
 
 
 async def _newest(client: Redis, keys: Keys) -> str | None:
@@ -194,33 +206,32 @@ async def _try_commands(client: Redis, key: str, facts: RedisFacts) -> None:
 
 
 async def _try(client: Redis, calls: Sequence[tuple[Any, ...]], facts: RedisFacts) -> None:
-    """Try these at once, on as many connections as the client has."""
+    for call, error in await _errors(client, calls):
+        _note(str(call[0]), error, facts)
+
+
+async def _errors(client: Redis, calls: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], ResponseError]]:
+    """Send these at once, on as many connections as the client has; those that are answered by an error."""
     sent = (client.execute_command(*call) for call in calls)  # type: ignore[no-untyped-call]  # redis-py leaves it so
     outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    errors: list[tuple[tuple[Any, ...], ResponseError]] = []
     for call, outcome in zip(calls, outcomes, strict=True):
-        if isinstance(outcome, LostConnection | ResponseError):
-            _note(str(call[0]), outcome, facts)
+        if isinstance(outcome, ResponseError):
+            errors.append((call, outcome))
         elif isinstance(outcome, BaseException):
             raise outcome
+    return errors
 
 
-def _note(command: str, error: RedisError, facts: RedisFacts) -> None:
+def _note(command: str, error: ResponseError, facts: RedisFacts) -> None:
     """What an error reply means; most say that there is no such key or group, and so that the command is accepted."""
     text = str(error)
-    if isinstance(error, ResponseError) and (code_of(error) in _NO_WRITES or is_out_of_memory(error)):
+    if code_of(error) in _NO_WRITES or is_out_of_memory(error):
         # redis-py cuts the code from some of them.
         code = code_of(error)
         facts.no_writes = text if not code.isupper() or code in text else f"{code} {text}"
-    elif isinstance(error, LostConnection):
-        # Also what redis-py makes of LOADING and MASTERDOWN.
-        raise QueueUnavailable(text) from error
     elif isinstance(error, NoPermissionError):
-        if not _is_about_keys(error):
+        if not is_about_keys(error):
             facts.refused.append(command)
     elif any(words in text for words in _UNKNOWN):
         facts.unknown.append(command)
-
-
-def _is_about_keys(error: RedisError) -> bool:
-    """Whether a user lacks the right to a key, rather than to a command."""
-    return isinstance(error, NoPermissionError) and "permissions to run" not in str(error)

@@ -259,7 +259,17 @@ async def test_a_key_of_another_type_is_not_waited_for(
     await redis.set(keys.stream, "not a stream")
 
     async with Producer.connect(redis_url, queue_name) as producer:
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match="`ingest doctor` tells which key"):
+            await producer.enqueue(["a"])
+
+
+async def test_a_right_to_a_key_that_is_missing_leads_to_who_names_the_key(
+    own_valkey: ValkeyServer, own_redis: Redis
+) -> None:
+    await own_redis.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">pw", "~other", "+@all")
+
+    async with Producer.connect(f"redis://limited:pw@127.0.0.1:{own_valkey.port}/0", "orders") as producer:
+        with pytest.raises(QueueRefused, match="`ingest doctor` tells which key"):
             await producer.enqueue(["a"])
 
 

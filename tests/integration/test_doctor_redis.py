@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import foreign
+import msgspec
 import pytest
 from acceptance.accounts import PASSWORD, QUEUE, create_user
 from listener import Serve, listening
@@ -233,11 +234,14 @@ async def test_keys_that_the_user_may_not_use_are_named(
 ) -> None:
     async with user(redis, redis_url, "+@all", "~ingest:{other}:*", "~ingest:{quota:*}:*") as limited:
         faults = await set_up.faults(Area.REDIS, redis_url=limited)
+    async with user(redis, redis_url, "+@all", "%R~*") as limited:
+        (read_only,) = await set_up.faults(Area.REDIS, redis_url=limited)
     async with user(redis, redis_url, "+@all", f"~ingest:{{{queue_name}}}:*") as limited:
         (warning,) = await set_up.warnings(Area.REDIS, redis_url=limited)
         (quota,) = await set_up.faults(Area.REDIS, redis_url=limited, upstream_rate=10)
 
-    assert f"the user may not use the key {Keys.of(queue_name).stream}" in faults
+    assert f"the user may not read and write {Keys.of(queue_name).stream}" in faults[0]
+    assert read_only.startswith("the user may not read and write ")
     assert "cannot share a pause" in warning
     assert "of the quota" in quota
 
@@ -249,12 +253,30 @@ async def test_without_info_the_rest_is_checked(set_up: SetUp, redis: Redis, red
     assert "INFO is refused" in warning
 
 
-async def test_a_key_that_holds_something_else_is_a_fault(set_up: SetUp, redis: Redis, queue_name: str) -> None:
-    await redis.set(Keys.of(queue_name).dead, "something")
+async def test_any_key_that_the_user_may_not_use_is_named(
+    set_up: SetUp, redis: Redis, redis_url: str, queue_name: str
+) -> None:
+    keys = Keys.of(queue_name)
+    used = {
+        f"{key}*" if key.endswith(":") else key for key in msgspec.structs.astuple(keys) if key != keys.retry_announced
+    }
 
-    (fault,) = await set_up.faults(Area.REDIS)
+    async with user(redis, redis_url, "+@all", "~ingest:{quota:*}:*", *(f"~{key}" for key in used)) as limited:
+        (fault,) = await set_up.faults(Area.REDIS, redis_url=limited)
 
-    assert Keys.of(queue_name).dead in fault
+    assert fault == f"the user may not read and write {keys.retry_announced}"
+
+
+async def test_each_key_that_holds_something_else_is_a_fault(set_up: SetUp, redis: Redis, queue_name: str) -> None:
+    keys = Keys.of(queue_name)
+    # The others are prefixes, and one that does not exist.
+    own = [key for key in msgspec.structs.astuple(keys) if not key.endswith(":") and key != keys.probe]
+    for key in own:
+        await redis.set(key, "something")
+
+    faults = await set_up.faults(Area.REDIS)
+
+    assert sorted(faults) == sorted(f"the key {key} holds something else" for key in own)
 
 
 def test_each_command_that_a_script_sends_is_tried() -> None:

@@ -17,6 +17,8 @@ CONNECTIONS_OF_A_PROCESS = 6
 LARGEST_CLOCK_DIFFERENCE = 5.0
 _SLOW = 0.1
 _FULL = 0.8
+# Keys that one line names.
+_NAMED = 3
 _OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
 _RIGHTS = "give its user the rights in deploy/redis/users.acl"
 
@@ -132,10 +134,15 @@ def _commands(facts: RedisFacts) -> Iterator[Finding]:
 
 
 def _keys(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
-    for key in facts.closed_keys:
-        if ":{quota:" not in key:
-            yield _OF.fault(f"the user may not use the key {key}", f"{_RIGHTS}, with the name of your queue")
-        elif needs.has_quota:
+    quota = [key for key in facts.closed_keys if ":{quota:" in key]
+    if own := [key for key in facts.closed_keys if key not in quota]:
+        others = f", nor {len(own) - _NAMED:,} others" if len(own) > _NAMED else ""
+        yield _OF.fault(
+            f"the user may not read and write {', '.join(own[:_NAMED])}{others}",
+            f"{_RIGHTS}, with the name of your queue",
+        )
+    for key in quota:
+        if needs.has_quota:
             yield _OF.fault(f"the user may not use the key {key} of the quota", _RIGHTS)
         else:
             yield _OF.warning(f"the user may not use {key}: processes cannot share a pause of the API", _RIGHTS)
