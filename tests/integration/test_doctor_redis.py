@@ -1,5 +1,6 @@
 """`ingest doctor` names each fault of a Redis, on a real one that has it."""
 
+import asyncio
 import re
 import shutil
 from asyncio import StreamReader, StreamWriter
@@ -14,6 +15,7 @@ import pytest
 from acceptance.accounts import PASSWORD, QUEUE, create_user
 from listener import Serve, listening
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from servers.kinds import KINDS, Kind
 from set_ups import SetUp, database
 from support import eventually
@@ -219,6 +221,35 @@ async def test_too_few_connections_are_a_fault(set_up: SetUp, redis: Redis) -> N
         (fault, *_) = faults_of(await set_up.examined(processes=256))
 
     assert "of 1,000 connections are in use, and a worker needs up to 1,536" in fault.what
+
+
+async def test_a_server_that_takes_no_more_clients_is_not_to_be_started(set_up: SetUp, redis: Redis) -> None:
+    async with configured(redis, maxclients="1"):
+        (fault,) = faults_of(await set_up.examined())
+
+    assert fault.what == "unavailable: max number of clients reached"
+    assert fault.advice.startswith("raise maxclients")
+
+
+async def test_a_server_that_a_script_keeps_busy_is_not_to_be_started(set_up: SetUp, redis: Redis) -> None:
+    async def is_busy() -> bool:
+        try:
+            return not await redis.ping()
+        except ResponseError as error:
+            return str(error).startswith("BUSY")
+
+    async with configured(redis, busy_reply_threshold="10"):
+        running = asyncio.create_task(redis.eval("while true do end", 0))
+        try:
+            await eventually(is_busy)
+            (fault,) = faults_of(await set_up.examined())
+        finally:
+            await redis.execute_command("SCRIPT", "KILL")  # type: ignore[no-untyped-call]
+            with pytest.raises(ResponseError):
+                await running
+
+    assert "unavailable: BUSY" in fault.what
+    assert "SCRIPT KILL" in fault.advice
 
 
 async def test_commands_that_the_user_may_not_send_are_named(set_up: SetUp, redis: Redis, redis_url: str) -> None:

@@ -20,6 +20,12 @@ _FULL = 0.8
 # Keys that one line names.
 _NAMED = 3
 _OLDEST = {"redis": (7, 0), "valkey": (8, 0)}
+# What a server says that runs, and cannot be used now.
+_RUNNING = {
+    "max number of clients": "raise maxclients, or close connections of other programs (CLIENT LIST shows whose they are)",
+    "BUSY": "wait for the script that runs there, or end it with SCRIPT KILL",
+    "loading": "wait until it has loaded its data",
+}
 _RIGHTS = "give its user the rights in deploy/redis/users.acl"
 
 
@@ -46,7 +52,10 @@ def unusable(error: QueueUnavailable) -> Finding:
     """Redis cannot be asked at all."""
     if isinstance(error, QueueRefused):
         return _OF.fault(str(error), "check INGEST_REDIS_URL, and user and password (INGEST_REDIS_PASSWORD)")
-    return _OF.fault(f"unavailable: {error}", "start it, or check INGEST_REDIS_URL and the network between")
+    advice = "start it, or check INGEST_REDIS_URL and the network between"
+    return _OF.fault(
+        f"unavailable: {error}", next((advice for words, advice in _RUNNING.items() if words in str(error)), advice)
+    )
 
 
 def findings(facts: RedisFacts, needs: RedisNeeds) -> Iterator[Finding]:
