@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from support import eventually
 
 from ingest.lab.servers import ValkeyServer
+from ingest.lab.servers.server import free_port
 
 _PAUSE_MS = 10_000
 _OFTEN = 0.05
@@ -95,11 +96,42 @@ class Pair:
         return False
 
 
+class Shard(Pair):
+    """The same two servers as the only shard of a cluster, where a replica sends its clients on (`MOVED`); see `options`."""
+
+    @staticmethod
+    def options() -> dict[str, str]:
+        """What each of the servers is made with."""
+        return {"cluster_enabled": "yes", "cluster_port": str(free_port()), "cluster_node_timeout": "2000"}
+
+    async def attach(self) -> None:
+        await self._make_ready()
+        await _ask(self.primary, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        bus = (await _ask(self.primary, "CONFIG", "GET", "cluster-port"))[b"cluster-port"]
+        await _ask(self.replica, "CLUSTER", "MEET", "127.0.0.1", self.primary.port, bus)
+        for condition in (self._follows, self._is_in_step, self._answers):
+            await eventually(condition, every=_OFTEN)
+
+    async def hand_over(self) -> None:
+        await _ask(self.replica, "CLUSTER", "FAILOVER")
+        await self._have_swapped()
+
+    async def _follows(self) -> bool:
+        with suppress(RedisError):  # until they know each other
+            return bool(await _ask(self.replica, "CLUSTER", "REPLICATE", await _ask(self.primary, "CLUSTER", "MYID")))
+        return False
+
+    async def _answers(self) -> bool:
+        with suppress(RedisError):  # until it has found the cluster complete
+            return await _ask(self.primary, "GET", "{orders}") is None
+        return False
+
+
 async def _replication(server: ValkeyServer) -> dict[str, Any]:
     async with Redis.from_url(server.url) as client:
         return dict(await client.info("replication"))
 
 
-async def _ask(server: ValkeyServer, *command: str | int) -> None:
+async def _ask(server: ValkeyServer, *command: str | bytes | int) -> Any:
     async with Redis.from_url(server.url) as client:
-        await client.execute_command(*command)
+        return await client.execute_command(*command)

@@ -17,7 +17,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.os_errors import plain
-from ingest.queue.transport import NoQueueThere, close_last_answered, code_of, connection_options
+from ingest.queue.transport import ELSEWHERE, NoQueueThere, close_last_answered, code_of, connection_options
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -29,8 +29,6 @@ CONTROL_CONNECTIONS = 4
 _PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
 # What Redis says to the first command, for which other advice is of no use here.
 _NO_PASSWORD = ("HELLO must be called", "Authentication required")
-# What a cluster says to a client that does not know where its parts are.
-_ELSEWHERE = {"MOVED", "ASK"}
 
 
 class QueueFull(QueueUnavailable):
@@ -172,7 +170,7 @@ def _translate_reply(error: redis_errors.ResponseError) -> Exception:
     code = code_of(error)
     if code in _PASSING:
         return QueueUnavailable(text)
-    if code in _ELSEWHERE:
+    if code in ELSEWHERE:
         return QueueRefused(
             "this Redis is one of a cluster and has not our keys; give the URL of a Redis without cluster mode"
         )

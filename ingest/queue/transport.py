@@ -21,6 +21,8 @@ from redis.asyncio.connection import Connection, RedisSSLContext, SSLConnection,
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+# What a server of a cluster says that has not our keys, or has handed them over: a replica says so, too.
+ELSEWHERE = {"MOVED", "ASK"}
 # What a server says that is a replica now, or about to be: on the same connection it would say so indefinitely. It may as well be one
 # that was cut off from its replicas or its disk, and was replaced.
 _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN", "NOREPLICAS", "MISCONF"}
@@ -57,15 +59,23 @@ else:
 class CheckedConnection(_Base):
     """What goes before each of redis-py's classes of connections."""
 
+    # Whether the server has answered anything since the handshake.
+    _has_served = False
+
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         """The next reply; one of a server that is not the one to ask closes the connection."""
         _last_answered.set(self)
         try:
-            return await super().read_response(*arguments, **options)
+            reply = await super().read_response(*arguments, **options)
         except redis_errors.ResponseError as error:
-            if code_of(error) in _ASK_ANOTHER:
+            code = code_of(error)
+            if code in _ASK_ANOTHER | ELSEWHERE:
                 await self.disconnect(nowait=True)
+            if code in ELSEWHERE and self._has_served:
+                raise redis_errors.ConnectionError("another server of the cluster has our keys now") from error
             raise
+        self._has_served = True
+        return reply
 
     async def on_connect_check_health(self, check_health: bool = True) -> None:  # noqa: FBT001, FBT002  redis-py's own
         """Make sure that what was connected to is a Redis that can hold a queue."""
@@ -74,6 +84,8 @@ class CheckedConnection(_Base):
             about = await self._about()
         except _NONSENSE as error:
             raise NoQueueThere("what answers there is no Redis") from error
+        finally:
+            self._has_served = False
         if about is None:
             return
         if not isinstance(about, list | dict) or b"server" not in about:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from failover import Pair
+from failover import Pair, Shard
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
@@ -120,3 +120,39 @@ async def test_a_producer_goes_on_at_the_new_primary(pair: Pair, change_roles: C
     assert told
     async with Redis.from_url(pair.primary.url) as redis:
         assert [fields[b"order_id"] for _, fields in await redis.xrange(KEYS.stream)] == [b"before", b"after"]
+
+
+async def test_after_a_failover_within_a_cluster_of_one_shard_all_go_on_at_the_new_primary(kind: Kind) -> None:
+    told: list[str] = []
+    with (
+        TemporaryDirectory(prefix="ingest-") as folder,
+        Shard.open(
+            kind.server(Path(folder) / "one", **Shard.options()), kind.server(Path(folder) / "other", **Shard.options())
+        ) as shard,
+    ):
+        await shard.attach()
+        async with (
+            Consumer.open(shard.url, QUEUE, GROUP, "one", 1.0) as consumer,
+            Producer.connect(shard.url, QUEUE, on_wait=told.append) as producer,
+        ):
+            await consumer.ensure_group()
+            await producer.enqueue(["a", "b"])
+            one, other = await consumer.read(2, 1.0)
+            await consumer.ack([one.entry])
+
+            await shard.hand_over()
+            shard.lead()
+            refused: list[str] = []
+            for call in (
+                lambda: consumer.heartbeat(5.0),
+                lambda: consumer.ack([other.entry]),
+                lambda: consumer.read(1, 0.01),
+            ):
+                assert any([await works(call, refused) for _ in range(5)]), refused
+            async with asyncio.timeout(20):
+                await producer.enqueue(["after"])
+
+        async with Redis.from_url(shard.primary.url) as redis:
+            assert [fields[b"order_id"] for _, fields in await redis.xrange(KEYS.stream)] == [b"after"]
+    assert refused
+    assert told
