@@ -18,16 +18,23 @@ Stop it with SIGTERM or Ctrl-C: it finishes its batch, and exits with 0. Any num
 time has its turn.
 """
 
+_ROLE = "ingest_relay"
+
 
 def relay(
     *,
     print_sql: Annotated[bool, typer.Option("--print-sql", help="Print the SQL of the table, and exit.")] = False,
     create: Annotated[bool, typer.Option("--create", help="Create the table, and exit.")] = False,
     role: Annotated[
-        str,
-        typer.Option(help="With either: the role that relays connect as, created if there is none.", metavar="ROLE"),
-    ] = "ingest_relay",
-    no_role: Annotated[bool, typer.Option("--no-role", help="With either: no role and no grants.")] = False,
+        str | None,
+        typer.Option(
+            help=f"With --print-sql or --create: the role that relays connect as, created if there is none; by default {_ROLE}.",
+            metavar="ROLE",
+        ),
+    ] = None,
+    no_role: Annotated[
+        bool, typer.Option("--no-role", help="With --print-sql or --create: no role and no grants.")
+    ] = False,
 ) -> None:
     """Announce the orders that programs write into an outbox, a table in their own PostgreSQL.
 
@@ -40,8 +47,12 @@ def relay(
 
     if print_sql and create:
         raise typer.BadParameter("--print-sql and --create exclude each other")
+    if role is not None and no_role:
+        raise typer.BadParameter("--role and --no-role exclude each other")
+    if (role is not None or no_role) and not (print_sql or create):
+        raise typer.BadParameter("--role and --no-role require --print-sql or --create")
     settings = start()
-    owner = None if no_role else role
+    owner = None if no_role else role or _ROLE
     if print_sql:
         typer.echo(outbox_sql(settings.outbox_table, owner), nl=False)
     elif create:
