@@ -32,7 +32,11 @@ def check_worker(host: str, port: int, *, timeout: float) -> str:
             text = answer.read(1000).decode(errors="replace").strip()
     except UnicodeError as error:
         raise Unhealthy(f"no answer at {target}:{port}: the host is not a name or an address") from error
-    except (OSError, HTTPException) as error:
+    except OSError as error:
+        raise Unhealthy(
+            f"no answer at {target}:{port}: {error.strerror or str(error) or type(error).__name__}"
+        ) from error
+    except HTTPException as error:
         raise Unhealthy(f"no answer at {target}:{port}: {str(error) or type(error).__name__}") from error
     if answer.status != 200:
         raise Unhealthy(f"{text} (HTTP {answer.status})")
