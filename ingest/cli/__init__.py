@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from ingest.cli.terminal import wrapped
 from ingest.cli.text import printable
-from ingest.cli.usage import Command, Group
+from ingest.cli.usage import Command, Group, quote_code
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.interrupt import ending_at_once
@@ -140,7 +140,7 @@ class _Commands(Group):
             single.command(cmd_name, cls=Command, epilog=epilog, context_settings=lenient)(_with_finite_numbers(run))
         command = get_command(single)
         command.name = cmd_name
-        return command
+        return quote_code(command)
 
 
 def _group(name: str, commands: tuple[str, ...], epilog: str | None) -> typer.Typer:
@@ -241,7 +241,7 @@ def _stop() -> NoReturn:
 
 
 def _command_line(work: Work) -> int:
-    command = get_command(app)
+    command = quote_code(get_command(app))
     # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
     # --debug is accepted in any position, as people add it at the end after a failure.
     arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]

@@ -1,13 +1,18 @@
-"""How help texts name the values of options: `N`, `TEXT` or the choices, and nothing for a flag.
+"""How help texts look: they name the values of options (`N`, `TEXT` or the choices), and show where a command ends.
 
-Typer 0.29 shows Python's types instead (`<bool>`, `<list[str]>`), and double brackets around an argument.
+Typer 0.29 shows Python's types instead (`<bool>`, `<list[str]>`), and double brackets around an argument. It shows code by colours
+alone: without them, an example could not be told from the sentence around it.
 """
 
+import os
+import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+_CODE = re.compile(r"`([^`]+)`")
 _WORDS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
@@ -30,6 +35,16 @@ class Group(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """The options, with readable names."""
         return _named(super().get_params(ctx))
+
+
+def quote_code(command: Any) -> Any:
+    """The command, with help texts that keep their backticks if standard output shows no colours."""
+    if sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}:
+        return command
+    for text in (command, *command.params):
+        text.help = text.help and _CODE.sub(r"`` `\1` ``", text.help)
+    command.epilog = command.epilog and _CODE.sub(r"`` `\1` ``", command.epilog)
+    return command
 
 
 def _named(parameters: Iterable[Any]) -> list[Any]:

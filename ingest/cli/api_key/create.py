@@ -31,7 +31,11 @@ def create(
     *,
     scope: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help=f"What it may do; may be repeated. Of {', '.join(Scope)}.", metavar="SCOPE"),
+        typer.Option(
+            "--scope",
+            help=f"What it may do, at least one; may be repeated. One of {', '.join(Scope)}.",
+            metavar="SCOPE",
+        ),
     ] = None,
     rate: Annotated[
         float | None, typer.Option(help="Requests per second at most.", min=SLOWEST, max=FASTEST, metavar="N")
