@@ -53,7 +53,7 @@ _DOCUMENTATION = Documentation(
     "send the request again.\n\n"
     "As NDJSON, each line is an order ID (as a JSON string, or as it is) or an object with `order_id` and, if you like, "
     "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
-    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; go on behind them.",
+    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them.",
     parameters=[
         Parameter(
             "Idempotency-Key",

@@ -50,7 +50,12 @@ def _page(member: str) -> Schema:
 
 def _limit(most: int) -> list[Parameter]:
     return [
-        Parameter("limit", "query", "Most elements of a page.", {"type": "integer", "minimum": 1, "maximum": most}),
+        Parameter(
+            "limit",
+            "query",
+            "Maximum number of elements in a page.",
+            {"type": "integer", "minimum": 1, "maximum": most},
+        ),
         Parameter("cursor", "query", "Where the page begins: `next_cursor` of the page before."),
     ]
 
@@ -141,7 +146,7 @@ RETRIES = Documentation(
     problems=_MALFORMED,
 )
 RUN_NOW = Documentation(
-    summary="Let retries be now",
+    summary="Run retries now",
     text="Workers read them within a second or two. The audit log has each change.",
     bodies={JSON: RetriesBody},
     answers={200: Answer("How many.", _CHANGED)},

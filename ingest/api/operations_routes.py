@@ -96,7 +96,7 @@ class RetryRoutes:
         return answer({"retries": found, "next_cursor": None if page.next is None else cursor_of(page.next)})
 
     async def run_now(self, request: web.Request, caller: Caller) -> web.Response:
-        """Let the next attempt of the retries that match be now."""
+        """Make the next attempt of the retries that match due now."""
         return await self._change(request, caller, "retries.run_now", self._retries.run_now)
 
     async def dead_letter(self, request: web.Request, caller: Caller) -> web.Response:

@@ -67,7 +67,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 ) -> None:
     """Compute what a rate of orders takes: processes, orders in flight, connections and memory, and what limits it first.
 
-    The formula is made of measurements, which `ingest bench pipeline` repeats on your machine. No server is asked.
+    The formula is based on measurements, which `ingest bench pipeline` repeats on your machine. No server is asked.
 
     The exit code is 1 if the rate cannot be reached.
     """

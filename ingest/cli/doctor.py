@@ -21,7 +21,7 @@ Examples:
 
 `ingest doctor` checks the configured servers and settings; on a sound set-up it prints one line.
 
-`ingest doctor --all --order-id 536365` also shows what is good, and asks the external API for that order.
+`ingest doctor --all --order-id 536365` also shows the checks that passed, and asks the external API for that order.
 
 `ingest doctor --json | jq -r '.findings[] | select(.level == "fault") | .what'` lists the faults.
 
@@ -37,7 +37,7 @@ def doctor(
         typer.Option("--order-id", help="Ask the external API for this order; by default, for one that is known."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for each server.", min=0.5, max=300)] = 10.0,
-    show_all: Annotated[bool, typer.Option("--all", help="Show also what is good.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also show the checks that passed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
 ) -> None:
     """Check Redis, PostgreSQL, the external API and the settings together, and say what to do. Changes nothing.

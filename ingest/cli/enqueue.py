@@ -39,7 +39,8 @@ def enqueue(
         typer.Option("--format", help="lines, csv or jsonl; by default what the file's name says.", metavar="FORMAT"),
     ] = None,
     sample: Annotated[
-        int | None, typer.Option(help="Announce this many sample orders, from the first again after the last.", min=1)
+        int | None,
+        typer.Option(help="Announce this many sample orders; after the last one, start again with the first.", min=1),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="At most this many IDs per second.", min=0.1)] = None,
     express: Annotated[bool, typer.Option("--express", help="Into the lane that workers read first.")] = False,

@@ -1,4 +1,4 @@
-"""`ingest remap`: makes orders of stored documents again."""
+"""`ingest remap`: applies the mapping and the transform to stored documents again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
 
-`ingest remap --dry-run` counts how many orders the mapping and the transform of today would change.
+`ingest remap --dry-run` counts how many orders the mapping and the transform, as they are now, would change.
 
 `ingest remap` changes them.
 
 `ingest remap 536365 536366` is for two orders, `ingest remap --since 7d` for those fetched within a week.
 
-`ingest remap --after 540120` goes on where an interrupted run has ended, as it says.
+`ingest remap --after 540120` continues where an interrupted run has ended; that run prints the ID.
 
 The command may run while workers do, and may be repeated. An order that a worker stores meanwhile is newer, and stays.
 """
@@ -43,7 +43,7 @@ def remap(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Make orders of stored documents again, without asking the external API.
+    """Apply the mapping and the transform to stored documents again, without asking the external API.
 
     This needs documents that workers have kept (INGEST_KEEP_DOCUMENT), and applies INGEST_MAPPING and INGEST_TRANSFORM as they
     are now. Orders that were erased stay erased. Rows whose document yields no order today stay as they are.

@@ -163,7 +163,7 @@ Examples:
 
 `ingest upstream` answers at once, on port 8081.
 
-`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` is an ordinary day.
+`ingest upstream --port 0 --latency 0.1-0.2 --error-rate 0.01` has a few faults, as most APIs have.
 
 `ingest upstream --latency lognormal:0.12,0.4 --rate-limit 200 --retry-after-format date` throttles.
 

@@ -18,9 +18,9 @@ Examples:
 
 `ingest bench pipeline --rate 400` lets orders arrive at random, for end-to-end latency.
 
-`ingest bench pipeline --kill-at 0.4` kills a worker process on the way; `--kill command` one of two whole commands.
+`ingest bench pipeline --kill-at 0.4` kills a worker process during the run; `--kill command` one of two whole commands.
 
-`ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` draws the knee.
+`ingest bench pipeline --sweep in-flight=50,100,200,400,800 --output results` charts throughput and latency, and marks how many orders in flight are enough.
 """
 
 _LOAD = "Load"

@@ -1,15 +1,15 @@
-"""`ingest mapping`: what makes orders of documents of other shapes."""
+"""`ingest mapping`: mappings, which turn documents of another shape into orders."""
 
 COMMANDS = ("check",)
 
 EPILOG = """
 Examples:
 
-`ingest mapping check --sample order.json` shows the row that a document becomes, or what is wrong.
+`ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or what is wrong.
 
 The format of a mapping: docs/reference/mapping.md.
 """
 
 
 def mapping() -> None:
-    """Check mappings, which make orders of documents of other shapes."""
+    """Check mappings, which turn documents of another shape into orders."""

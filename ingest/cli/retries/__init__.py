@@ -7,7 +7,7 @@ Examples:
 
 `ingest retries list` lists the orders that wait for their next attempt, the soonest first, and why.
 
-`ingest retries run-now --reason timeout` lets their next attempt be now.
+`ingest retries run-now --reason timeout` makes their next attempt due now.
 
 `ingest retries dead-letter 536365` moves an order to the dead letters.
 

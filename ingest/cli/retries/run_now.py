@@ -1,4 +1,4 @@
-"""`ingest retries run-now`: lets the next attempt of orders be now."""
+"""`ingest retries run-now`: makes the next attempt of orders due now."""
 
 import typer
 
@@ -7,11 +7,11 @@ from ingest.cli.retries.options import AsJson, DryRun, Everything, Ids, Reasons,
 EPILOG = """
 Examples:
 
-`ingest retries run-now 536365` lets the next attempt at one order be now.
+`ingest retries run-now 536365` makes the next attempt for one order due now.
 
 `ingest retries run-now --reason timeout --dry-run` counts them, and changes nothing.
 
-`ingest retries run-now --all --yes` runs all of them, for example after an error of the external API is put right.
+`ingest retries run-now --all --yes` runs all of them, for example when the external API works again.
 """
 
 
@@ -24,7 +24,7 @@ def run_now(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let the next attempt of orders be now. Attempts count as before; workers read them within a second or two."""
+    """Make the next attempt of orders due now. Attempts count as before; workers read the orders within a second or two."""
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out
     from ingest.operations import retries
