@@ -49,7 +49,7 @@ _PARTS = {
     "quota_end": ("now", "quota"),
     "quota_pause": ("now",),
 }
-# Some scripts have to run in a server that is out of memory, so that the workers can make room; they take next to none.
+# Some scripts have to run in a server that is out of memory, so that workers, and people, can make room; they take next to none.
 _FLAGS = {
     "heartbeat": "allow-oom",
     "move_due": "allow-oom",
@@ -60,6 +60,8 @@ _FLAGS = {
     "list_retries": "no-writes",
     "list_dead": "no-writes",
     "look_up_dead": "no-writes",
+    "run_retries": "allow-oom",
+    "dead_letter_retries": "allow-oom",
     "quota_lease": "allow-oom",
     "quota_end": "allow-oom",
     "quota_pause": "allow-oom",

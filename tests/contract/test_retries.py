@@ -179,6 +179,18 @@ async def test_a_retry_that_is_run_now_is_moved_by_the_next_look(
     assert [entry.order_id for entry in await listed(retries, 10)] == ["b"]
 
 
+async def test_at_the_memory_limit_retries_are_run_now_and_dead_lettered(own_redis: Redis) -> None:
+    retries, keys = Retries(own_redis, "orders", GROUP), Keys.of("orders")
+    for name in ("1-0", "2-0"):
+        await put(own_redis, keys, name, 2e13, "order_id", name)
+    await own_redis.config_set("maxmemory", 1)
+
+    assert await retries.run_now(EVERYTHING) == 2
+    assert await retries.dead_letter(EVERYTHING, "me") == 2
+
+    assert (await retries.count(), await own_redis.xlen(keys.dead)) == (0, 2)
+
+
 async def test_a_retry_that_is_dead_lettered_keeps_what_it_is_and_can_be_replayed(
     retries: Retries, one: Consumer, redis: Redis, keys: Keys, redis_url: str, queue_name: str
 ) -> None:
