@@ -64,6 +64,13 @@ def _fork(order: Order, _: bytes) -> Order:
     return order
 
 
+def _abandon(*_: object) -> None:
+    """Ends, and leaves a process behind that it has forked, with the socket to the worker."""
+    if os.fork() == 0:
+        threading.Event().wait()
+    os._exit(3)
+
+
 def _start_program(order: Order, _: bytes) -> Order:
     """Starts a program, and forgets it."""
     program = subprocess.Popen(["sleep", "1000"])
@@ -79,6 +86,7 @@ _HOSTILE: dict[str, Callable[[Order, bytes], Any]] = {
     "raise": _raise,
     "panic": _panic,
     "fork": _fork,
+    "abandon": _abandon,
     "start": _start_program,
     "skip": lambda *_: None,
     "split": lambda order, _: [order, replace(order, id=f"{order.id}-2")],

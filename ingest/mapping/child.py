@@ -89,15 +89,20 @@ class ChildProcess:
 
         Programs that the function has started end with it, unless they have left its process group.
         """
-        has_ended_before = self._process.returncode is not None
+        # Where the socket is open though the process has ended, one that it has forked keeps it, and with it the group.
+        return await self._end(has_group=self._process.returncode is None or not self._reader.at_eof())
+
+    async def _end(self, *, has_group: bool) -> int:
+        # The ID of a process that has been waited for, which is that of its group, may be another's by now.
+        has_group = has_group and (self._process.returncode is None or not _exists(self._process.pid))
+        is_closed = self._reader.at_eof()
         self._writer.close()
-        if self._reader.at_eof():
+        if is_closed:
             # It has died: asking for that before the event loop knows would take its exit code from the loop.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TO_DIE):
                     await self._process.wait()
-        if not has_ended_before:
-            # Else its ID, which is that of its group, may be another's by now.
+        if has_group:
             # macOS refuses it for a group that has only zombies.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -112,7 +117,8 @@ class ChildProcess:
         except TimeoutError as error:
             raise TookTooLong(f"took longer than {timeout:g} s") from error
         except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError) as error:
-            raise ProcessEnded(f"ended its process ({_cause(await self.end())})") from error
+            # It has ended in this call: its group is still its own, even if the event loop already knows of its end.
+            raise ProcessEnded(f"ended its process ({_cause(await self._end(has_group=True))})") from error
 
     async def _frame(self) -> bytes:
         [size] = HEADER.unpack(await self._reader.readexactly(HEADER.size))
@@ -123,3 +129,13 @@ class ChildProcess:
 
 def _cause(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _exists(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -165,6 +165,15 @@ async def test_programs_that_the_function_has_started_end_with_its_process() -> 
     await eventually(lambda: _none_runs([program]))
 
 
+async def test_a_process_that_the_function_has_forked_ends_with_its_process() -> None:
+    async with opened(within=1.0) as transform:
+        assert "took longer than 1 s" in await failure(transform, "abandon-1")
+
+    command = ["ingest.mapping.transform_process", str(os.getpid())]
+    forked = [process for process in psutil.process_iter() if command_of(process)[-2:] == command]
+    await eventually(lambda: _none_runs(forked))
+
+
 @pytest.mark.parametrize("levels", [600, 900])
 async def test_attributes_that_are_nested_too_deeply_for_a_process_are_the_fault_of_their_order(levels: int) -> None:
     attributes = b'"attributes":{"deep":' + b"[" * levels + b"]" * levels + b"}}"
