@@ -58,7 +58,7 @@ def test_what_a_worker_imports_is_declared_by_structs_rather_than_dataclasses() 
 def test_a_command_handles_ctrl_c_before_it_imports_what_takes_long() -> None:
     imported = modules_after("import ingest.__main__")
 
-    assert imported & {"asyncio", "dataclasses", "pydantic", "ssl", "typer"} == set()
+    assert imported & {"asyncio", "pydantic", "ssl", "typer"} == set()
 
 
 def test_the_process_of_metrics_imports_no_server_library() -> None:
