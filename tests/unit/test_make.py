@@ -1,5 +1,6 @@
 """What `make` installs and runs, as a dry run shows it; nothing is installed here."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -26,8 +27,14 @@ def planned(folder: Path, *targets: str) -> str:
     """What make would run for the targets, in a folder with our Makefile and locks."""
     for name in ("Makefile", DEMO, DEV, "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
+    # A make that runs the tests hands its own variables to any other: `make test ARGS=tests/unit`.
     return subprocess.run(
-        ["make", "--dry-run", *targets], cwd=folder, capture_output=True, text=True, check=True
+        ["make", "--dry-run", *targets],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
 
