@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ import psutil
 from failover import Pair
 from proxy import Proxy
 
+from ingest.bench.certificate import Certificate
 from ingest.lab.commands import Command
 from ingest.lab.servers import VALKEY_DURABLE, EmbeddedServers, ValkeyServer, embedded_servers
 from ingest.lab.watchdog import Watchdog
@@ -48,6 +50,7 @@ SETTINGS = {
 FEATURES = {
     "quota": {"INGEST_UPSTREAM_RATE": "400", "INGEST_UPSTREAM_CONCURRENCY": "60"},
     "bulk": {"INGEST_UPSTREAM_BULK_SIZE": "20"},
+    "https": {},
 }
 # A usual day of the API; none of it is an order's own fault.
 USUAL = {
@@ -134,10 +137,12 @@ class Stage:
             }
         )
         migrate = self._start("migrate", log="migrate")
-        upstream = self._start("upstream", "--port=0", f"--seed={seed}", log="api")
+        certificate = self._certificate() if "https" in features else None
+        of_tls = certificate.api_options() if certificate else []
+        upstream = self._start("upstream", "--port=0", f"--seed={seed}", *of_tls, log="api")
         migrate.finish()
         url = upstream.first_url()
-        self.api = Api(url.partition("/orders/")[0])
+        self.api = Api(url.partition("/orders/")[0], certificate.authority if certificate else None)
         self.api_proxy = self._commands.enter_context(Proxy(urlsplit(url).port or 0))
         order_url = _by_way_of(self.api_proxy, url)
         self._configure({"INGEST_UPSTREAM_URL": order_url})
@@ -170,6 +175,14 @@ class Stage:
         for log in sorted(self.logs.glob("worker-*.log")):
             yield from events_of(log)
 
+    def _certificate(self) -> Certificate:
+        """Of the API, which the workers trust."""
+        folder = self.home / "certificate"
+        folder.mkdir(mode=0o700)
+        certificate = Certificate.issue(folder)
+        self._configure({"INGEST_UPSTREAM_CA_FILE": str(certificate.authority)})
+        return certificate
+
     def _start(self, *arguments: str, log: str) -> WorkerCommand:
         command = WorkerCommand(
             *arguments,
@@ -201,12 +214,14 @@ def events_of(log: Path) -> Iterator[dict[str, Any]]:
 class Api:
     """Sets the simulated API and asks it; what it does to orders is nobody's fault here."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, ca_file: Path | None) -> None:
         self._url = url
+        self._ca_file = ca_file
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(self._url)
+        tls = ssl.create_default_context(cafile=self._ca_file) if self._ca_file else True
+        self._session = aiohttp.ClientSession(self._url, connector=aiohttp.TCPConnector(ssl=tls))
         return self
 
     async def __aexit__(self, *_: object) -> None:
