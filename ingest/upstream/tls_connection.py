@@ -129,7 +129,8 @@ class TlsConnection(asyncio.Protocol):
         received, is_last = self._decrypted()
         if self._is_sought:
             self._is_sought = self._session.look_at(self._tls, self._offered, is_last=bool(received))
-        self._send_pending()
+        if self._unsent or self._outgoing.pending:
+            self._send_pending()
         if is_last:
             self._upper.eof_received()
         if received:
@@ -156,13 +157,17 @@ class TlsConnection(asyncio.Protocol):
         """Return what can be decrypted, and whether nothing may follow: the server has ended, or somebody has changed something."""
         read, incoming = self._tls.read, self._incoming
         received: list[bytes] = []
+        # What is decrypted is shorter. A read allocates what it may return, and as much as for the largest record takes longer.
+        size = min(incoming.pending, _LARGEST_RECORD)
         try:
-            while incoming.pending:
-                part = read(_LARGEST_RECORD)
+            while size:
+                part = read(size)
                 if not part:
                     self._is_ended = True
                     return received, True
                 received.append(part)
+                # More may be left of a record whose beginning had arrived earlier.
+                size = _LARGEST_RECORD if len(part) == size else min(incoming.pending, _LARGEST_RECORD)
         except ssl.SSLWantReadError:
             pass  # the rest of a record is to come
         except ssl.SSLError:
