@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ingest.domain.os_errors import is_exhaustion, reason_of
-from ingest.upstream.tls import context_of
+from ingest.upstream.tls import context_of, is_alert, reason_of_tls
 from ingest.upstream.transport import (
     DNS_CACHE,
     KEEP_ALIVE,
@@ -101,7 +101,7 @@ class AiohttpTransport:
             text = "while connecting" if not_connected else "while waiting for the response"
             raise NoResponse(text, timed_out=True, reached=not not_connected) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise NoResponse(_describe(error)) from error
+            raise NoResponse(_describe(error), reached=not is_alert(error.__cause__)) from error
         except RuntimeError as error:
             # uvloop raises this, instead of an OSError, for a connection that has just been closed.
             if "handler is closed" not in str(error):
@@ -154,7 +154,8 @@ def _describe(error: Exception) -> str:
         case aiohttp.InvalidURL():
             return "the address is not an HTTP URL"
         case OSError():
-            return f"the connection failed: {_reason(error)}"
+            tls = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else None
+            return f"the connection failed: {_reason(tls or error)}"
         case _:
             return f"the request failed: {type(error).__name__}"
 
@@ -168,7 +169,7 @@ def _reason(error: BaseException | None) -> str:
         case aiohttp.http_exceptions.ContentEncodingError():
             return "it is not compressed as its Content-Encoding says"
         case ssl.SSLError():
-            return (error.reason or "TLS failure").replace("_", " ").lower()
+            return reason_of_tls(error)
         case OSError(strerror=str(text)) if text:
             return reason_of(error)
         case _:

@@ -5,14 +5,17 @@ ends its connection.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, cast
 
 from ingest.upstream.http1_response import Malformed, ResponseParser
+from ingest.upstream.tls import is_alert, reason_of_tls
 from ingest.upstream.transport import NoDocument, NoResponse, OnHeaders, TooLarge
 
 # An error's body is received up to here, so that the connection can be used again.
 _LONGEST_UNREAD = 64 * 1024
+_CLOSED_EARLY = "the connection was closed before the response"
 
 
 class ClosedEarly(NoResponse):
@@ -209,9 +212,15 @@ class Http1Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _lost(self, error: Exception | None) -> NoResponse:
-        if not self._parser.has_begun:
-            kind = ClosedEarly if self._is_reused else NoResponse
-            return kind("the connection was closed before the response")
+        has_begun = self._parser.has_begun
+        if self._is_reused and not has_begun:
+            return ClosedEarly(_CLOSED_EARLY)
+        if isinstance(error, ssl.SSLError):
+            return NoResponse(
+                f"the connection failed: {reason_of_tls(error)}", reached=has_begun or not is_alert(error)
+            )
+        if not has_begun:
+            return NoResponse(_CLOSED_EARLY)
         if isinstance(error, OSError) and error.strerror:
             return NoResponse(f"the connection failed: {error.strerror}")
         return NoResponse("the response body cannot be read: it ended early")

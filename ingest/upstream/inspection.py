@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from ingest.upstream.tls import TlsFiles, context_of
+from ingest.upstream.tls import TlsFiles, context_of, reason_of_tls
 
 Step = Literal["name", "connection", "certificate", "tls"]
 _PORTS = {"http": 80, "https": 443}
@@ -88,7 +88,7 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
     except ssl.SSLCertVerificationError as error:
         raise Unreachable("certificate", error.verify_message or str(error)) from None
     except ssl.SSLError as error:
-        raise Unreachable("tls", (error.reason or "TLS failure").replace("_", " ").lower()) from None
+        raise Unreachable("tls", reason_of_tls(error)) from None
     except TimeoutError:
         raise Unreachable("connection", f"no connection within {within:g} s") from None
     except OSError as error:

@@ -16,7 +16,7 @@ import aiohappyeyeballs
 from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http1_origin import Origin
-from ingest.upstream.tls import context_of
+from ingest.upstream.tls import context_of, reason_of_tls
 from ingest.upstream.tls_connection import TlsConnection
 from ingest.upstream.tls_sessions import HostSession, TlsSessions
 from ingest.upstream.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
@@ -248,7 +248,7 @@ def _not_connected(error: OSError | RuntimeError) -> NoResponse:
         case ssl.SSLCertVerificationError(verify_message=reason):
             return NoResponse(f"the certificate is not accepted: {reason}", reached=False)
         case ssl.SSLError():
-            reason = (error.reason or "TLS failure").replace("_", " ").lower()
+            reason = reason_of_tls(error)
         case OSError() if is_exhaustion(error):
             return NoResources(f"cannot connect: {reason_of(error)}")
         case OSError():

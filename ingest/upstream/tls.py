@@ -83,6 +83,16 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
     return context
 
 
+def reason_of_tls(error: ssl.SSLError) -> str:
+    """Return what OpenSSL says, such as `tlsv13 alert certificate required`."""
+    return (error.reason or "TLS failure").replace("_", " ").lower()
+
+
+def is_alert(error: BaseException | None) -> bool:
+    """Return whether the server has ended the connection and says why. With TLS 1.3 it refuses us so, after our handshake."""
+    return isinstance(error, ssl.SSLError) and "_ALERT_" in (error.reason or "")
+
+
 def _trusting(ca: bytes | None) -> ssl.SSLContext:
     if ca is None:
         return ssl.create_default_context()

@@ -146,7 +146,7 @@ class TlsConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed. Only TLS can say that the server has ended the connection: others can close a socket, too."""
         if self._is_secure:
-            self._upper.connection_lost(exc or (None if self._is_ended else ssl.SSLEOFError()))
+            self._upper.connection_lost(exc or self._error or (None if self._is_ended else EOFError()))
         else:
             self._end_handshake(exc or ConnectionResetError())
         self._transport = None
@@ -170,7 +170,8 @@ class TlsConnection(asyncio.Protocol):
                 size = _LARGEST_RECORD if len(part) == size else min(incoming.pending, _LARGEST_RECORD)
         except ssl.SSLWantReadError:
             pass  # the rest of a record is to come
-        except ssl.SSLError:
+        except ssl.SSLError as error:
+            self._error = error.with_traceback(None)  # that one refers to this object
             return received, True
         return received, False
 

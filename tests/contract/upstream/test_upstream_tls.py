@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import trustme
 import uvloop
+from listener import listening
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import Fault, TransientFault
@@ -117,6 +118,36 @@ async def test_a_document_ends_with_the_connection_only_if_tls_says_so(
         assert (await client.fetch(FetchRequest("ended"))).body == b"{}"
         with pytest.raises(TransientFault):
             await client.fetch(FetchRequest("broken-off"))
+
+
+async def test_a_server_that_refuses_our_certificate_after_our_handshake_is_not_reached_and_its_reason_is_told(
+    connect: Connect, server_tls: ssl.SSLContext
+) -> None:
+    """As every server with TLS 1.3 does: our part of the handshake ends before the server has seen a certificate."""
+    server_tls.verify_mode = ssl.CERT_REQUIRED
+
+    async def refuse(reader: StreamReader, writer: StreamWriter) -> None:
+        # The event loop's TLS would close the connection without the reason.
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = server_tls.wrap_bio(incoming, outgoing, server_side=True)
+        is_refused = False
+        while not is_refused:
+            incoming.write(await reader.read(1 << 16))
+            try:
+                tls.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                is_refused = True
+            writer.write(outgoing.read())
+        await reader.read()
+
+    async with listening(refuse) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
+        with pytest.raises(TransientFault, match="alert certificate required") as fault:
+            await client.fetch(FetchRequest(ORDER))
+
+    assert not fault.value.reached
+    assert "_ssl.c" not in str(fault.value)
 
 
 async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, server_tls: ssl.SSLContext) -> None:
