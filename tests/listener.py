@@ -47,6 +47,12 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
             raise error
 
 
+async def refuse_handshake(reader: StreamReader, _: StreamWriter) -> None:
+    """Close the connection when TLS begins, without an alert. What is left unread would make that a reset."""
+    head = await reader.readexactly(5)
+    await reader.readexactly(int.from_bytes(head[3:]))
+
+
 @asynccontextmanager
 async def connected_to(port: int, host: str = "127.0.0.1") -> AsyncIterator[tuple[StreamReader, StreamWriter]]:
     """A connection to another server."""

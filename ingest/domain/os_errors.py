@@ -6,6 +6,8 @@ import re
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _NO_REASON = "Connect call failed"
+# Of this, event loops have neither a number nor a text.
+_NO_HANDSHAKE = "the server closed the connection during the TLS handshake"
 # asyncio's text names the address as a tuple, and not the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
 _ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^)]*\)")
 # redis-py's names the host as the URL does: `Error 111 connecting to redis:6379. Connection refused.`
@@ -30,6 +32,8 @@ def reason_of(error: OSError) -> str:
     """The reason alone."""
     if error.errno and (error.strerror or "").startswith(_NO_REASON):
         return os.strerror(error.errno)
+    if isinstance(error, ConnectionResetError) and not error.errno:
+        return _NO_HANDSHAKE
     return error.strerror or type(error).__name__
 
 

@@ -137,8 +137,10 @@ def _connect_error(error: aiohttp.ClientConnectorError) -> str:
             return f"the certificate is not accepted: {reason}"
         case aiohttp.ClientConnectorDNSError():
             return f"the host name cannot be resolved: {_reason(error.os_error)}"
+        case aiohttp.ClientConnectorError(os_error=ssl.SSLError() as tls):
+            return f"cannot connect: {reason_of_tls(tls)}"
         case _:
-            return f"cannot connect: {_reason(error.os_error)}"
+            return f"cannot connect: {reason_of(error.os_error)}"
 
 
 def _describe(error: Exception) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from ingest.domain.os_errors import reason_of
 from ingest.upstream.tls import TlsFiles, context_of, reason_of_tls
 
 Step = Literal["name", "connection", "certificate", "tls"]
@@ -89,6 +90,8 @@ async def reach(host: Host, files: TlsFiles, within: float) -> Reached:
         raise Unreachable("certificate", error.verify_message or str(error)) from None
     except ssl.SSLError as error:
         raise Unreachable("tls", reason_of_tls(error)) from None
+    except ConnectionResetError as error:
+        raise Unreachable("tls", reason_of(error)) from None  # without TLS, nothing is read that could fail so
     except TimeoutError:
         raise Unreachable("connection", f"no connection within {within:g} s") from None
     except OSError as error:

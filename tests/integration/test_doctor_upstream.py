@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from listener import listening, refuse_handshake
 from pydantic import SecretStr
 from redis.asyncio import Redis
 from scripted_http import ScriptedServer, http, scripted_server
@@ -123,6 +124,13 @@ async def test_a_server_without_tls_at_an_https_url_is_a_fault(set_up: SetUp, ap
     (fault,) = await set_up.faults(Area.UPSTREAM, upstream_url=url)
 
     assert "does not speak TLS with us" in fault
+
+
+async def test_a_server_that_closes_the_connection_during_the_handshake_is_a_fault(set_up: SetUp) -> None:
+    async with listening(refuse_handshake) as port:
+        (fault,) = await set_up.faults(Area.UPSTREAM, upstream_url=f"https://127.0.0.1:{port}/{{order_id}}")
+
+    assert "does not speak TLS with us: the server closed the connection during the TLS handshake" in fault
 
 
 async def test_a_credential_that_the_api_refuses_is_a_fault_without_the_credential(

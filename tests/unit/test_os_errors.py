@@ -34,4 +34,5 @@ def test_each_address_that_was_tried_is_named(text: str, expected: str) -> None:
 def test_the_reason_alone_has_no_address() -> None:
     assert reason_of(OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 1)")) == "Connection refused"
     assert reason_of(OSError(8, "nodename nor servname provided")) == "nodename nor servname provided"
-    assert reason_of(ConnectionResetError()) == "ConnectionResetError"
+    assert reason_of(ConnectionResetError()) == "the server closed the connection during the TLS handshake"
+    assert reason_of(OSError()) == "OSError"

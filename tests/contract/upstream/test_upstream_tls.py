@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 import trustme
 import uvloop
-from listener import listening
+from listener import listening, refuse_handshake
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import Fault, TransientFault
@@ -64,6 +64,14 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
         connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, connect=0.3)) as client,
     ):
         with pytest.raises(TransientFault) as fault:
+            await client.fetch(FetchRequest(ORDER))
+
+    assert not fault.value.reached
+
+
+async def test_the_fault_says_that_a_server_closed_the_connection_during_the_handshake(connect: Connect) -> None:
+    async with listening(refuse_handshake) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
+        with pytest.raises(TransientFault, match="closed the connection during the TLS handshake") as fault:
             await client.fetch(FetchRequest(ORDER))
 
     assert not fault.value.reached
