@@ -6,7 +6,6 @@ What is created for each order is a msgspec struct, at a tenth of what a frozen 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -30,7 +29,7 @@ class DeadReason(StrEnum):
     TRANSFORM_FAILED = "transform_failed"
 
 
-class EntryRef(NamedTuple):
+class EntryRef(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """What identifies an entry: entry IDs repeat over the streams of a queue.
 
     Attributes:

@@ -35,8 +35,12 @@ class _PlainLine(msgspec.Struct, frozen=True, gc=False):
     description: str | None = None
 
 
-class PlainOrder(msgspec.Struct, frozen=True, dict=True):
-    """An order to be stored, as `Order`; only `decode_plain` makes one."""
+class PlainOrder(msgspec.Struct, frozen=True, gc=False):
+    """An order to be stored, as `Order`; only `decode_plain` makes one.
+
+    Attributes:
+        total: the exact sum of quantity times unit price over all lines.
+    """
 
     id: str
     status: str
@@ -47,12 +51,8 @@ class PlainOrder(msgspec.Struct, frozen=True, dict=True):
     customer_id: str | None = None
     country: str | None = None
     attributes: dict[str, Any] = {}
-
-    @property
-    def total(self) -> str:
-        """The exact sum of quantity times unit price over all lines."""
-        total: str = self.__dict__["total"]
-        return total
+    # Never what the document has under this name.
+    total: str = msgspec.field(default="", name="")
 
     def attributes_json(self) -> bytes:
         """Return the attributes as a JSON object."""
@@ -66,6 +66,7 @@ class PlainOrder(msgspec.Struct, frozen=True, dict=True):
 StorableOrder = Order | PlainOrder
 
 _decoder = msgspec.json.Decoder(PlainOrder, float_hook=number)
+_set_field = msgspec.structs.force_setattr
 
 
 def decode_plain(body: bytes, order_id: str) -> StorableOrder:
@@ -77,7 +78,7 @@ def decode_plain(body: bytes, order_id: str) -> StorableOrder:
     """
     try:
         order = _decoder.decode(body)
-        order.__dict__["total"] = _exact_total(order.lines)
+        _set_field(order, "total", _exact_total(order.lines))  # nobody else has the order yet
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, _UnusualPrice):
         return decode_order(body, order_id)
     if order.id != order_id or body.count(_PRICE_KEY) != len(order.lines) or _has_special_escapes(body):

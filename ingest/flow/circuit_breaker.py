@@ -80,10 +80,11 @@ class CircuitBreaker(Circuit):
         if started_at > self._latest_answered:  # noqa: PLR1730  `max` takes longer, for each order
             self._latest_answered = started_at
         self._answered_at = self._clock()
-        self._throttled.clear()
+        self._throttled.orders.clear()
         if self.is_open:
             self.close()
-        self._failed.clear_before(started_at)
+        if self._failed.waiting:
+            self._failed.clear_before(started_at)
 
     async def classify(self, exchange: Exchange, fault: Fault) -> FaultOf:
         """Who is at fault when a request has failed; to find out may take some seconds.
@@ -129,7 +130,7 @@ class CircuitBreaker(Circuit):
             await self._request(self._canary)
         except (TransientFault, CredentialFault, ThrottledFault) as failed:
             # Unless everything has been classified meanwhile.
-            if self._failed:
+            if self._failed.waiting:
                 self._open(failed)
         except NotSent:
             raise  # nothing was found out
@@ -154,6 +155,6 @@ class CircuitBreaker(Circuit):
             self._open(fault)
 
     def _open(self, fault: Fault) -> None:
-        self.open(fault, self._failed.orders() or len(self._throttled))
-        self._throttled.clear()
+        self.open(fault, self._failed.orders() or len(self._throttled.orders))
+        self._throttled.orders.clear()
         self._failed.clear()

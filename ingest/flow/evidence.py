@@ -13,6 +13,9 @@ _THROTTLES_APART = 10.0
 class EvidenceWindow:
     """Failed requests that wait to be classified.
 
+    Attributes:
+        waiting: the requests, each with how many of its orders wait.
+
     Args:
         many: this many failures without an answer to anything later are examined at once, fewer after a while.
         window: seconds after which.
@@ -23,28 +26,24 @@ class EvidenceWindow:
         self._many = many
         self._window = window
         self._clock = clock
-        self._failed: dict[Exchange, int] = {}
+        self.waiting: dict[Exchange, int] = {}
         self._changed = asyncio.Event()
         self._is_examining = False
 
-    def __len__(self) -> int:
-        """How many requests wait."""
-        return len(self._failed)
-
     def orders(self) -> int:
         """How many orders they were sent for."""
-        return len({request.order_id for exchange in self._failed for request in exchange.requests})
+        return len({request.order_id for exchange in self.waiting for request in exchange.requests})
 
     def apart(self) -> int:
         """How many of them failed for different orders; those that were sent for several orders count once."""
-        return len({exchange.requests[0].order_id for exchange in self._failed})
+        return len({exchange.requests[0].order_id for exchange in self.waiting})
 
     async def until_classified(self, exchange: Exchange, examine: Callable[[], Awaitable[None]]) -> None:
         """Wait until a failure is classified; without evidence until then, let one of those that wait `examine`."""
-        self._failed[exchange] = self._failed.get(exchange, 0) + 1
-        examined_at = self._clock() + (self._window if len(self._failed) < self._many else 0.0)
+        self.waiting[exchange] = self.waiting.get(exchange, 0) + 1
+        examined_at = self._clock() + (self._window if len(self.waiting) < self._many else 0.0)
         try:
-            while exchange in self._failed:
+            while exchange in self.waiting:
                 left = examined_at - self._clock()
                 if left <= 0 and not self._is_examining:
                     await self._examine(examine)
@@ -58,14 +57,13 @@ class EvidenceWindow:
 
     def clear(self, exchanges: Iterable[Exchange] | None = None) -> None:
         """Those failures are classified; by default all."""
-        for exchange in list(self._failed if exchanges is None else exchanges):
-            self._failed.pop(exchange, None)
+        for exchange in list(self.waiting if exchanges is None else exchanges):
+            self.waiting.pop(exchange, None)
         self._notify()
 
     def clear_before(self, started_at: float) -> None:
         """A request that began then was answered: those that began no later were their orders' fault."""
-        if self._failed:
-            self.clear([exchange for exchange in self._failed if exchange.started_at <= started_at])
+        self.clear([exchange for exchange in self.waiting if exchange.started_at <= started_at])
 
     async def _examine(self, examine: Callable[[], Awaitable[None]]) -> None:
         self._is_examining = True
@@ -77,9 +75,9 @@ class EvidenceWindow:
 
     def _leave(self, exchange: Exchange) -> None:
         """One of the exchange's orders waits no longer; it counts as long as another does."""
-        waiting = self._failed.pop(exchange, 0) - 1
+        waiting = self.waiting.pop(exchange, 0) - 1
         if waiting > 0:
-            self._failed[exchange] = waiting
+            self.waiting[exchange] = waiting
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -89,6 +87,9 @@ class EvidenceWindow:
 class ThrottleWindow:
     """Throttled requests: an API that throttles answers something else; one that throttles everything for a while is unavailable.
 
+    Attributes:
+        orders: those that were throttled since the last other answer, each with when it first was.
+
     Args:
         many: throttled orders that are many.
         window: seconds without another answer that are long.
@@ -97,20 +98,12 @@ class ThrottleWindow:
     def __init__(self, many: int, window: float) -> None:
         self._many = many
         self._window = window
-        self._throttled: dict[str, float] = {}
-
-    def __len__(self) -> int:
-        """How many orders were throttled since the last other answer."""
-        return len(self._throttled)
+        self.orders: dict[str, float] = {}
 
     def record(self, exchange: Exchange, now: float) -> bool:
         """Note a throttled request; returns whether the API is unavailable."""
-        if now > next(reversed(self._throttled.values()), now) + _THROTTLES_APART:
-            self._throttled.clear()
-        first = next(iter(self._throttled.values()), now)
-        self._throttled.setdefault(exchange.requests[0].order_id, now)
-        return len(self._throttled) >= self._many and now >= first + self._window
-
-    def clear(self) -> None:
-        """Something else was answered."""
-        self._throttled.clear()
+        if now > next(reversed(self.orders.values()), now) + _THROTTLES_APART:
+            self.orders.clear()
+        first = next(iter(self.orders.values()), now)
+        self.orders.setdefault(exchange.requests[0].order_id, now)
+        return len(self.orders) >= self._many and now >= first + self._window

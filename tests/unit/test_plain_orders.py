@@ -73,6 +73,7 @@ header = st.fixed_dictionaries(
         "country": st.none() | texts,
         "attributes": st.dictionaries(st.text(max_size=4), texts | st.floats(), max_size=3),
         "total": texts,
+        "": texts | st.integers(),
     },
 )
 
@@ -86,6 +87,8 @@ header = st.fixed_dictionaries(
 @example([line("5", 3), line("-7.125", 2), line("0.1", 0)], {})
 @example([line("999999999999999.999999", 2**53)] * 6, {})
 @example([line("\u0661.00")], {})
+@example([line()], {"": "9.99", "total": "9.98"})
+@example([line()], {"": 9})
 def test_a_document_is_stored_as_by_way_of_its_order(lines: list[dict[str, Any]], changes: dict[str, Any]) -> None:
     body = document(*lines, **changes)
 
@@ -216,5 +219,5 @@ def test_a_document_nested_too_deeply_is_invalid() -> None:
 def test_a_plain_order_and_its_lines_have_all_fields_of_an_order_in_the_same_order() -> None:
     [line] = get_args(get_type_hints(PlainOrder)["lines"])
 
-    assert PlainOrder.__struct_fields__ == Order.__struct_fields__
+    assert PlainOrder.__struct_fields__ == (*Order.__struct_fields__, "total")
     assert line.__struct_fields__ == OrderLine.__struct_fields__
