@@ -52,19 +52,19 @@ class Executor:
 
     def start(self, deliveries: list[Delivery], shutdown: Shutdown) -> None:
         """Process deliveries at the same time, each as soon as a slot is free."""
-        process = partial(self._process, decide=partial(self._in_turn, shutdown))
+        process = partial(self._process, partial(self._in_turn, shutdown))
         self._in_flight.start(deliveries, process, apart=self._runs_user_code)
 
     def start_probe(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery although the circuit is open, with a single request."""
-        return self._in_flight.start_apart(delivery, self._process(delivery, self._handler.probe))
+        return self._in_flight.start_apart(delivery, self._process(self._handler.probe, delivery))
 
     def start_isolated(self, delivery: Delivery) -> asyncio.Task[None]:
         """Process a delivery that may kill the process, as soon as nothing else is in flight that would be lost with it."""
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
-        return self._in_flight.start_apart(delivery, self._process(delivery, self._when_alone))
+        return self._in_flight.start_apart(delivery, self._process(self._when_alone, delivery))
 
-    async def _process(self, delivery: Delivery, decide: Callable[[Delivery], Awaitable[Outcome]]) -> None:
+    async def _process(self, decide: Callable[[Delivery], Awaitable[Outcome]], delivery: Delivery) -> None:
         try:
             outcome = await decide(delivery)
             self._in_flight.decided(delivery)

@@ -65,6 +65,7 @@ class InFlight:
         self._slot_observer: Callable[[], None] = _ignore
         self._fewer: asyncio.Event | None = None
         self._unused_slots = 0
+        self._shown = 0
 
     def __len__(self) -> int:
         """How many entries are held."""
@@ -122,7 +123,7 @@ class InFlight:
         task = self._task(processing)
         self.tasks.add(task)
         self._hold(delivery, task)
-        self._gauge.set(len(self.tasks))
+        self._show_tasks()
         return task
 
     def fill_slots(self) -> None:
@@ -134,7 +135,8 @@ class InFlight:
                 processing = process(held.delivery)
                 held.task = self._task(processing) if apart else self._pool.start(processing)
                 tasks.add(held.task)
-        self._gauge.set(len(tasks))
+        if len(tasks) != self._shown:
+            self._show_tasks()
 
     def stop_waiting(self, *, min_age: float = 0.0) -> list[Delivery]:
         """Start none of those that were read at least `min_age` seconds ago and wait for a slot; returns them. They are still held."""
@@ -221,8 +223,12 @@ class InFlight:
         if self._waiting:
             self.fill_slots()
         else:
-            self._gauge.set(len(self.tasks))
+            self._show_tasks()
         self._slot_observer()
+
+    def _show_tasks(self) -> None:
+        self._shown = len(self.tasks)
+        self._gauge.set(self._shown)
 
 
 def _unlimited() -> int:

@@ -23,9 +23,15 @@ class TaskPool:
         self._on_free = on_free
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Processing]]] = []
         self._is_closed = False
+        # The task that has just become free, and what it is given before it waits: most often the next one is there already.
+        self._free: asyncio.Task[None] | None = None
+        self._next: Processing | None = None
 
     def start(self, processing: Processing) -> asyncio.Task[None]:
         """Run a coroutine; returns the task that does."""
+        if self._free is not None:
+            task, self._free, self._next = self._free, None, processing
+            return task
         while self._idle:
             task, given = self._idle.pop()
             if not given.done():  # the task was not cancelled
@@ -52,9 +58,14 @@ class TaskPool:
             await processing
             if self._is_closed or task.cancelling():
                 return
+            self._free = task
+            self._on_free(task)
+            self._free = None
+            if self._next is not None:
+                processing, self._next = self._next, None
+                continue
             given: asyncio.Future[Processing] = create_future()
             self._idle.append((task, given))
-            self._on_free(task)
             try:
                 processing = await given
             except asyncio.CancelledError:

@@ -65,6 +65,25 @@ async def test_what_runs_at_the_same_time_has_tasks_of_its_own(pool: Pool) -> No
     assert (before, pool.freed, pool.done) == ([], [first, second], ["a", "b"])
 
 
+async def test_what_is_started_when_a_task_becomes_free_runs_in_it_and_in_others(pool: Pool) -> None:
+    waiting, started = ["b", "c"], []
+
+    def start_all(_: Task) -> None:
+        while waiting:
+            started.append(pool.start(waiting.pop(0)))
+
+    pool.pool = TaskPool(start_all)
+    first = pool.start("a")
+    await some_turns()
+    after = pool.start("d")
+    await some_turns()
+
+    assert started[0] is first
+    assert started[1] is not first
+    assert after in started
+    assert pool.done == ["a", "b", "c", "d"]
+
+
 async def test_a_cancelled_task_is_free_and_is_not_used_again(pool: Pool) -> None:
     task = pool.start("a", asyncio.Event())
     await some_turns()
