@@ -266,6 +266,8 @@ def test_wrong_use_is_one_line_and_exit_code_2(cli: Cli) -> None:
         ({"sweep": "in-flight=100"}, "two or more"),
         ({"sweep": "rate=100,200", "vs": ["bare"]}, "--sweep"),
         ({"latency": "slow"}, "--latency"),
+        ({"redis_url": "localhost:6379"}, "--redis-url must start with redis://"),
+        ({"redis_url": "redis://localhost:6379/0?timeout=soon"}, "--redis-url contains an option"),
         ({"in_flight": 2, "processes": 3}, "--in-flight"),
     ],
 )

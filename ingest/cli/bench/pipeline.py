@@ -110,6 +110,7 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     from ingest.bench.pipeline.sweep import Sweep
     from ingest.bench.stage import Servers
     from ingest.domain.errors import ConfigError
+    from ingest.settings.urls import require_known_options, require_scheme
 
     kills, rivals = kill_at is not None, list(dict.fromkeys(name for text in vs or [] for name in text.split(",")))
     unknown = next((name for name in rivals if name not in RIVALS), None)
@@ -123,6 +124,12 @@ def pipeline(  # noqa: PLR0913  each parameter is one option
     ):
         if is_wrong:
             raise ConfigError(problem)
+    if redis_url is not None:
+        try:
+            require_scheme(redis_url, ("redis", "rediss", "unix"), "redis://host:6379/0")
+            require_known_options(redis_url)
+        except ValueError as error:
+            raise ConfigError(f"--redis-url {error}") from None
     if {GO, GO_JSON} & {*rivals}:
         check_toolchain()
     plan = Plan(
