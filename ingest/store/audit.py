@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from ingest.domain.errors import RowsRefused
-from ingest.store.connection import StoreRefused
 from ingest.store.pool import Pool
+from ingest.store.translation import StoreRefused
 
 INSERT = (
     "INSERT INTO audit_log (operation, phase, actor, action, selection, count)"

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL, with its errors translated into ours, directly or through PgBouncer.
+"""Connections to PostgreSQL, directly or through PgBouncer.
 
 A connection that keeps refusing statements is closed: after a failover it may lead to the former primary. The next attempt
 resolves the host name again and connects to the server that answers there now.
@@ -8,24 +8,25 @@ When the process dies here, the server ends the running statement by itself, at 
 
 import asyncio
 import os
-import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 
-from ingest.domain.errors import (
-    ConfigError,
-    RowsRefused,
-    StoreInterrupted,
-    StoreLocked,
-    StoreTooSlow,
-    StoreUnavailable,
-    UserError,
-)
-from ingest.domain.os_errors import plain
+from ingest.domain.errors import ConfigError, StoreInterrupted, StoreTooSlow, StoreUnavailable
 from ingest.store.hosts import single_hosts
+from ingest.store.translation import (
+    CANCELLED,
+    NOT_PREPARED_HERE,
+    ROW_CLASSES,
+    StoreRefused,
+    UnusableDsn,
+    is_refusal,
+    sqlstate_of,
+    translate_reply,
+    translated,
+)
 
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 60.0
@@ -37,35 +38,11 @@ _SERVERS_SHARE = 14 / 15
 # For the server to confirm that it has cancelled a statement.
 _CANCEL_TIMEOUT = 2.0
 
-# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
-# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
-# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D and 42 (not supported for this
-# kind of table, credentials, no such database, no such table, no permission) need a person to fix them.
-_ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
-_SETUP_CLASSES = ("0A", "28", "3D", "42")
-# Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
-# 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
-_UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
-# The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
-_REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
-# Texts that the database cannot store in its encoding, such as NUL characters.
-_TEXT_ERRORS = ("22021", "22P05")
-# A data exception quotes the value: in English `invalid input syntax for type integer: "17850"`, with other quotes in other languages.
-_DATA_EXCEPTION = "22"
-_QUOTED = re.compile(r"[\"'«»„“”「」『』].*[\"'«»„“”「」『』]", re.DOTALL)
-_CANCELLED = "57014"
-# A lock was not available within `lock_timeout`.
-_LOCKED = "55P03"
 # What a statement waits for a locked row that may as well be stored later, in ms.
 _ROW_LOCK_TIMEOUT = 25
 # The statement is refused, not the connection: rows, deadlocks, resources, locks. After anything else (25006 read-only: it was the
 # primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
-_ON_THE_SAME_CONNECTION = (*_ROW_CLASSES, "40", "53", "55", _CANCELLED)
-# No such prepared statement, or one of another client: a pooler that was put in between gives us another server process.
-_NOT_PREPARED_HERE = ("26000", "42P05")
-_NO_TABLE = "42P01"
-# In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
-_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
+_ON_THE_SAME_CONNECTION = (*ROW_CLASSES, "40", "53", "55", CANCELLED)
 _SESSION_ATTRS = "target_session_attrs"
 # Whatever the usual one of the database or the role is: a statement that has waited for a table sees what was committed meanwhile.
 # With a snapshot from before, an order could be stored that was erased meanwhile.
@@ -80,78 +57,6 @@ WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY 
 """
 # The function of PostgreSQL, in every language of its messages, that warns when a commit is confirmed without the replica.
 _WAITS_FOR_REPLICA = "SyncRepWaitForLSN"
-
-
-_KINDS: dict[str, type[StoreUnavailable]] = {
-    _CANCELLED: StoreTooSlow,
-    "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
-    _LOCKED: StoreLocked,
-}
-
-
-class StoreRefused(UserError, StoreUnavailable):
-    """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
-
-
-class UnusableDsn(StoreRefused):
-    """The DSN cannot be understood, or a file that it needs cannot be used."""
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Turn asyncpg's exceptions into `StoreUnavailable`, `RowsRefused` or `StoreRefused`.
-
-    What is not known to be a row's fault counts as `StoreUnavailable`: retrying a batch is better than dead-lettering it.
-    """
-    try:
-        yield
-    except asyncpg.PostgresError as error:
-        raise _translate_reply(error) from error
-    except asyncpg.InterfaceError as error:
-        # asyncpg's own DataError (an argument that it cannot encode) is both an InterfaceError and a ValueError.
-        if isinstance(error, ValueError):
-            raise RowsRefused(str(error), is_certain=True) from error
-        raise StoreUnavailable(str(error)) from error
-    except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
-        # A timeout has no text of its own.
-        nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-        raise StoreUnavailable(plain(str(error)) or nameless) from error
-    except RuntimeError as error:
-        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
-        if "handler is closed" not in str(error):
-            raise
-        raise StoreUnavailable("the connection was closed") from error
-
-
-def _translate_reply(error: asyncpg.PostgresError) -> Exception:
-    sqlstate = _sqlstate(error)
-    # The message alone: the detail quotes the row, which holds customer data.
-    message = str(error.args[0]) if error.args else type(error).__name__
-    if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
-        # asyncpg's own, which quotes the arguments, and is nothing that PostgreSQL has said.
-        return RowsRefused("a value cannot be encoded for PostgreSQL", is_certain=True)
-    if sqlstate.startswith(_DATA_EXCEPTION) and sqlstate not in _TEXT_ERRORS:
-        message = _QUOTED.sub("…", message)
-    if _is_refusal(error, sqlstate):
-        return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
-    if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in _NOT_PREPARED_HERE:
-        advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
-        return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
-    # What the server says before it ends a connection is the cause of asyncpg's own error.
-    cause = error.__cause__
-    kind = _KINDS.get(_sqlstate(cause) if isinstance(cause, asyncpg.PostgresError) else sqlstate, StoreUnavailable)
-    return kind(f"{message} ({sqlstate})" if sqlstate else message)
-
-
-def _is_refusal(error: asyncpg.PostgresError, sqlstate: str) -> bool:
-    """Whether a row may be at fault."""
-    if sqlstate.startswith(_ROW_CLASSES):
-        return True
-    return getattr(error, "server_source_function", None) in _REFUSING and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
-
-
-def _sqlstate(error: asyncpg.PostgresError) -> str:
-    return str(getattr(error, "sqlstate", "") or "")
 
 
 @asynccontextmanager
@@ -206,9 +111,9 @@ async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
         raise UnusableDsn(str(error.args[0]) if isinstance(error, asyncpg.InterfaceError) else str(error)) from error
     except asyncpg.PostgresError as error:
         # What a trigger on login raises, or a parameter of the DSN that has an invalid value.
-        if not _is_refusal(error, _sqlstate(error)):
+        if not is_refusal(error):
             raise
-        raise StoreRefused(f"PostgreSQL refuses: {error.args[0]} ({_sqlstate(error)})") from error
+        raise StoreRefused(f"PostgreSQL refuses: {error.args[0]} ({sqlstate_of(error)})") from error
 
 
 async def is_behind_pooler(dsn: str) -> bool:
@@ -295,9 +200,9 @@ class Reconnecting:
                     connection.terminate()
                     raise
                 except asyncpg.PostgresError as error:
-                    if not _sqlstate(error).startswith(_ON_THE_SAME_CONNECTION):
+                    if not sqlstate_of(error).startswith(_ON_THE_SAME_CONNECTION):
                         connection.terminate()
-                    self._pooled = self._pooled or _sqlstate(error) in _NOT_PREPARED_HERE
+                    self._pooled = self._pooled or sqlstate_of(error) in NOT_PREPARED_HERE
                     raise
                 self._require_replica()
                 return records
@@ -374,7 +279,7 @@ async def _fetch(connection: asyncpg.Connection, statement: str, arguments: Any)
         return list(await connection.fetch(statement, *arguments))
     except (asyncpg.PostgresConnectionError, ConnectionError) as error:
         connection.terminate()
-        translation = _translate_reply(error) if isinstance(error, asyncpg.PostgresError) else error
+        translation = translate_reply(error) if isinstance(error, asyncpg.PostgresError) else error
         if isinstance(translation, StoreTooSlow):
             raise
         raise StoreInterrupted(str(translation) or type(error).__name__) from error

@@ -13,7 +13,8 @@ import msgspec
 
 from ingest.domain.errors import RowsRefused, StoreUnavailable
 from ingest.store.audit import INSERT, Phase
-from ingest.store.connection import StoreRefused, connect, translated
+from ingest.store.connection import connect
+from ingest.store.translation import StoreRefused, translated
 
 # Longer than a batch takes; while it waits for one, writers wait behind it.
 _LOCK_TIMEOUT = "5s"

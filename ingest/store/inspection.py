@@ -12,9 +12,10 @@ import asyncpg
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.store.columns import COLUMNS
-from ingest.store.connection import StoreRefused, connect, translated
+from ingest.store.connection import connect
 from ingest.store.orders import plan_upsert
 from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema, migrations
+from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
 _NEEDED = [table for _, table in RUNTIME_PRIVILEGES]

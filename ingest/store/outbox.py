@@ -16,7 +16,8 @@ import asyncpg
 
 from ingest.domain.announcement import DOCUMENT_LIMIT
 from ingest.domain.errors import RowsRefused, Unavailable
-from ingest.store.connection import StoreRefused, connect, translated
+from ingest.store.connection import connect
+from ingest.store.translation import StoreRefused, translated
 
 # Of the documents in one batch, as text; the last of them may exceed it.
 _BATCH_BYTES = 8 * 1024 * 1024

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import asyncpg
 
 from ingest.domain.errors import StoreUnavailable
-from ingest.store.connection import connect, translated
+from ingest.store.connection import connect
 from ingest.store.outbox import Backlog, Outbox, quoted_table
+from ingest.store.translation import translated
 
 _ROLE_AND_TABLE = "SELECT current_user AS role, to_regclass($1)::oid AS oid"
 _RIGHTS = """

@@ -3,8 +3,9 @@
 from importlib.resources import files
 
 from ingest.domain.errors import ConfigError
-from ingest.store.connection import connect, translated
+from ingest.store.connection import connect
 from ingest.store.outbox import channel_of, quoted_table
+from ingest.store.translation import translated
 
 _GRANTS = (
     "\n"

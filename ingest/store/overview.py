@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ingest.store.connection import connect, translated
+from ingest.store.connection import connect
+from ingest.store.translation import translated
 
 
 @dataclass(frozen=True, slots=True)

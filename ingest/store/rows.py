@@ -8,7 +8,8 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.comparison import StoredOrder
-from ingest.store.connection import connect, translated
+from ingest.store.connection import connect
+from ingest.store.translation import translated
 
 _PAGE = 1000
 _CONTENT = ", ".join(field.name for field in fields(StoredOrder))

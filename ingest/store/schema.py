@@ -16,7 +16,8 @@ import asyncpg
 import msgspec
 
 from ingest.domain.errors import UserError
-from ingest.store.connection import StoreRefused, connect, translated
+from ingest.store.connection import connect
+from ingest.store.translation import StoreRefused, translated
 
 # Any constant will do; this one is "ingest" in ASCII.
 _LOCK = 0x696E67657374

@@ -14,10 +14,11 @@ from support import INSERT_ORDER, connected, eventually
 from ingest.domain.delivery import Effect
 from ingest.domain.order import decode_order
 from ingest.domain.order_row import OrderRow
-from ingest.store.connection import Reconnecting, StoreRefused
+from ingest.store.connection import Reconnecting
 from ingest.store.erasing import erase_rows
 from ingest.store.orders import OrderStore
 from ingest.store.schema import migrate, migrations
+from ingest.store.translation import StoreRefused
 
 DOCUMENT = b'{"id":"a","status":"placed","currency":"GBP","placed_at":"2010-12-01T08:26:00Z","lines":[]}'
 # What somebody may have done to the database so that rows are not erased, and what of it is told.

@@ -18,9 +18,10 @@ from ingest.operations.relay import Announcer, OpenOutbox, Relay
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
 from ingest.queue.submission import Orders
-from ingest.store.connection import StoreRefused, connect
+from ingest.store.connection import connect
 from ingest.store.outbox import Announced, Outbox, OutboxRow
 from ingest.store.outbox_schema import create_outbox, outbox_sql
+from ingest.store.translation import StoreRefused
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
 
 TABLE = "order_outbox"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.store.connection import StoreRefused
 from ingest.store.outbox_inspection import OutboxFacts
+from ingest.store.translation import StoreRefused
 
 _OF = Checks(Area.OUTBOX)
 

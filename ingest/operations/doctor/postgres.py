@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.operations.doctor.redis import clock_finding
-from ingest.store.connection import StoreRefused
 from ingest.store.inspection import PostgresFacts
+from ingest.store.translation import StoreRefused
 
 _OF = Checks(Area.POSTGRES)
 

@@ -1,0 +1,115 @@
+"""What asyncpg raises, translated into errors that are named for what the caller should do."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from ingest.domain.errors import (
+    RowsRefused,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
+from ingest.domain.os_errors import plain
+
+# SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
+# 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
+# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D and 42 (not supported for this
+# kind of table, credentials, no such database, no such table, no permission) need a person to fix them.
+ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
+_SETUP_CLASSES = ("0A", "28", "3D", "42")
+# Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
+# 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
+_UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
+# The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
+_REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
+# Texts that the database cannot store in its encoding, such as NUL characters.
+_TEXT_ERRORS = ("22021", "22P05")
+# A data exception quotes the value: in English `invalid input syntax for type integer: "17850"`, with other quotes in other languages.
+_DATA_EXCEPTION = "22"
+_QUOTED = re.compile(r"[\"'«»„“”「」『』].*[\"'«»„“”「」『』]", re.DOTALL)
+CANCELLED = "57014"
+# A lock was not available within `lock_timeout`.
+_LOCKED = "55P03"
+# No such prepared statement, or one of another client: a pooler that was put in between gives us another server process.
+NOT_PREPARED_HERE = ("26000", "42P05")
+_NO_TABLE = "42P01"
+# In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
+_OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
+
+_KINDS: dict[str, type[StoreUnavailable]] = {
+    CANCELLED: StoreTooSlow,
+    "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
+    _LOCKED: StoreLocked,
+}
+
+
+class StoreRefused(UserError, StoreUnavailable):
+    """PostgreSQL refuses what we need: wrong credentials, no such database or table, no permission."""
+
+
+class UnusableDsn(StoreRefused):
+    """The DSN cannot be understood, or a file that it needs cannot be used."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn asyncpg's exceptions into `StoreUnavailable`, `RowsRefused` or `StoreRefused`.
+
+    What is not known to be a row's fault counts as `StoreUnavailable`: retrying a batch is better than dead-lettering it.
+    """
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        raise translate_reply(error) from error
+    except asyncpg.InterfaceError as error:
+        # asyncpg's own DataError (an argument that it cannot encode) is both an InterfaceError and a ValueError.
+        if isinstance(error, ValueError):
+            raise RowsRefused(str(error), is_certain=True) from error
+        raise StoreUnavailable(str(error)) from error
+    except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
+        # A timeout has no text of its own.
+        nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+        raise StoreUnavailable(plain(str(error)) or nameless) from error
+    except RuntimeError as error:
+        # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+        if "handler is closed" not in str(error):
+            raise
+        raise StoreUnavailable("the connection was closed") from error
+
+
+def translate_reply(error: asyncpg.PostgresError) -> Exception:
+    """What `translated` raises for something that PostgreSQL, or asyncpg in its name, has said."""
+    sqlstate = sqlstate_of(error)
+    # The message alone: the detail quotes the row, which holds customer data.
+    message = str(error.args[0]) if error.args else type(error).__name__
+    if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
+        # asyncpg's own, which quotes the arguments, and is nothing that PostgreSQL has said.
+        return RowsRefused("a value cannot be encoded for PostgreSQL", is_certain=True)
+    if sqlstate.startswith(_DATA_EXCEPTION) and sqlstate not in _TEXT_ERRORS:
+        message = _QUOTED.sub("…", message)
+    if is_refusal(error):
+        return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
+    if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in NOT_PREPARED_HERE:
+        advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
+        return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
+    # What the server says before it ends a connection is the cause of asyncpg's own error.
+    cause = error.__cause__
+    kind = _KINDS.get(sqlstate_of(cause) if isinstance(cause, asyncpg.PostgresError) else sqlstate, StoreUnavailable)
+    return kind(f"{message} ({sqlstate})" if sqlstate else message)
+
+
+def is_refusal(error: asyncpg.PostgresError) -> bool:
+    """Whether a row may be at fault."""
+    sqlstate = sqlstate_of(error)
+    if sqlstate.startswith(ROW_CLASSES):
+        return True
+    return getattr(error, "server_source_function", None) in _REFUSING and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
+
+
+def sqlstate_of(error: asyncpg.PostgresError) -> str:
+    """Its SQLSTATE; empty if it has none."""
+    return str(getattr(error, "sqlstate", "") or "")
