@@ -40,6 +40,10 @@ _NO_TABLE = "42P01"
 # In a message, whose language is the server's choice. The outbox, in a database of others, has another name.
 _OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
 
+_CLOSED = "the connection was closed"
+# What asyncpg raises for it: instead of what the server said last, if anything.
+_OF_A_CLOSED_ONE = re.compile(r"connection is closed|cannot switch to state")
+
 _KINDS: dict[str, type[StoreUnavailable]] = {
     CANCELLED: StoreTooSlow,
     "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
@@ -69,8 +73,10 @@ def translated() -> Iterator[None]:
         # asyncpg's own DataError (an argument that it cannot encode) is both an InterfaceError and a ValueError.
         if isinstance(error, ValueError):
             raise RowsRefused(str(error), is_certain=True) from error
-        raise StoreUnavailable(str(error)) from error
-    except (OSError, TimeoutError, asyncpg.InternalClientError) as error:
+        raise _translate_state(error) from error
+    except asyncpg.InternalClientError as error:
+        raise _translate_state(error) from error
+    except (OSError, TimeoutError) as error:
         # A timeout has no text of its own.
         nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
         raise StoreUnavailable(plain(str(error)) or nameless) from error
@@ -78,7 +84,17 @@ def translated() -> Iterator[None]:
         # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
         if "handler is closed" not in str(error):
             raise
-        raise StoreUnavailable("the connection was closed") from error
+        raise StoreUnavailable(_CLOSED) from error
+
+
+def _translate_state(error: asyncpg.InterfaceError | asyncpg.InternalClientError) -> Exception:
+    """What has become of a connection that asyncpg cannot use: its own words tell only what it could not do then."""
+    before: BaseException | None = error
+    while isinstance(before, asyncpg.InterfaceError | asyncpg.InternalClientError):
+        before = before.__cause__ or before.__context__
+    if isinstance(before, asyncpg.PostgresError):
+        return translate_reply(before)
+    return StoreUnavailable(_CLOSED if _OF_A_CLOSED_ONE.search(str(error)) else str(error))
 
 
 def translate_reply(error: asyncpg.PostgresError) -> Exception:
@@ -97,9 +113,9 @@ def translate_reply(error: asyncpg.PostgresError) -> Exception:
         advice = "; run `ingest migrate`" if sqlstate == _NO_TABLE and _OUR_TABLES.search(message) else ""
         return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
     # What the server says before it ends a connection is the cause of asyncpg's own error.
-    cause = error.__cause__
-    kind = _KINDS.get(sqlstate_of(cause) if isinstance(cause, asyncpg.PostgresError) else sqlstate, StoreUnavailable)
-    return kind(f"{message} ({sqlstate})" if sqlstate else message)
+    if isinstance(error.__cause__, asyncpg.PostgresError):
+        message, sqlstate = str(error.__cause__.args[0]), sqlstate_of(error.__cause__)
+    return _KINDS.get(sqlstate, StoreUnavailable)(f"{message} ({sqlstate})" if sqlstate else message)
 
 
 def is_refusal(error: asyncpg.PostgresError) -> bool:

@@ -1,0 +1,68 @@
+"""What PostgreSQL, and asyncpg in its name, say of a failure is told in words that name the cause."""
+
+import re
+
+import asyncpg
+import pytest
+from support import connected, eventually
+
+from ingest.domain.errors import StoreUnavailable
+from ingest.store.connection import Reconnecting, connect
+from ingest.store.translation import translated
+
+_END_ITSELF = "SELECT pg_terminate_backend(pg_backend_pid())"
+_ENDED = re.escape("terminating connection due to administrator command (57P01)")
+
+
+async def test_a_connection_that_the_server_ends_within_a_transaction_is_told_with_the_servers_words(dsn: str) -> None:
+    async with connect(dsn) as connection:
+        with pytest.raises(StoreUnavailable, match=f"^{_ENDED}$"), translated():
+            async with connection.transaction(readonly=True):
+                await connection.fetch(_END_ITSELF)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+async def test_a_connection_that_the_server_ends_in_a_statement_is_told_with_the_servers_words(
+    dsn: str, *, pooled: bool
+) -> None:
+    connection = Reconnecting(dsn, pooled=pooled)
+
+    with pytest.raises(StoreUnavailable, match=f"^{_ENDED}$"):
+        await connection.fetch(_END_ITSELF)
+
+    connection.close()
+
+
+async def test_a_connection_that_the_server_has_ended_between_two_statements_is_told_to_be_closed(dsn: str) -> None:
+    async def read_twice() -> None:
+        async with connect(dsn) as connection, connected(dsn) as other:
+            with translated():
+                async with connection.transaction(readonly=True):
+                    await connection.fetch("SELECT 1")
+                    await end(connection, other)
+                    await connection.fetch("SELECT 1")
+
+    with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"):
+        await read_twice()
+
+
+async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: str) -> None:
+    async with connect(dsn) as connection, connected(dsn) as other:
+        await end(connection, other)
+        try:
+            with translated():
+                await other.execute("SELECT pg_cancel_backend(pg_backend_pid())")
+        except StoreUnavailable:
+            # As in a retry: what it raises has the first failure as its context.
+            with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"), translated():
+                await connection.fetch("SELECT 1")
+
+
+async def end(connection: asyncpg.Connection, other: asyncpg.Connection) -> None:
+    """Have the server end a connection, and wait until its client knows."""
+    await other.execute(f"SELECT pg_terminate_backend({connection.get_server_pid()})")
+
+    async def is_closed() -> bool:
+        return connection.is_closed()
+
+    await eventually(is_closed)
