@@ -17,10 +17,10 @@ from ingest.domain.os_errors import plain
 
 # SQLSTATE classes, see "PostgreSQL Error Codes" in its manual. A row's fault may be: 21 cardinality violation, 22 data exception,
 # 23 integrity constraint violation, 27 triggered data change violation, 38 and 39 what functions in other languages raise, 44 WITH
-# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D and 42 (not supported for this
-# kind of table, credentials, no such database, no such table, no permission) need a person to fix them.
+# CHECK OPTION violation, 54 program limit exceeded, P0 what functions in PL/pgSQL raise. 0A, 28, 3D, 3F and 42 (not supported for
+# this kind of table, credentials, no such database, no such schema, no such table, no permission) need a person to fix them.
 ROW_CLASSES = ("21", "22", "23", "27", "38", "39", "44", "54", "P0")
-_SETUP_CLASSES = ("0A", "28", "3D", "42")
+_SETUP_CLASSES = ("0A", "28", "3D", "3F", "42")
 # Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
 # 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
 _UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")

@@ -27,6 +27,7 @@ from ingest.store.erasing import erase_rows
 from ingest.store.orders import OrderStore
 from ingest.store.overview import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
+from ingest.store.translation import StoreRefused
 
 KNOWN = migrations()
 NEXT = Migration(KNOWN[-1].version + 1, "next", "CREATE TABLE next_one ()")
@@ -340,6 +341,14 @@ async def test_a_role_that_may_not_create_tables_is_told_so(empty_dsn: str) -> N
     async with role(empty_dsn) as (_, limited):
         with pytest.raises(UserError, match="permission denied"):
             await migrate(limited, KNOWN)
+
+
+async def test_a_database_without_a_schema_for_the_tables_is_told_so(empty_dsn: str) -> None:
+    async with connected(empty_dsn) as sql:
+        await sql.execute("DROP SCHEMA public")
+
+    with pytest.raises(StoreRefused, match="no schema has been selected to create in"):
+        await migrate(empty_dsn, KNOWN)
 
 
 async def test_a_role_that_may_not_read_the_schemas_version_is_told_so(dsn: str) -> None:
