@@ -32,7 +32,7 @@ FROM pg_user WHERE usename = current_user
 _DEFAULT_READ_ONLY = "SELECT current_setting('default_transaction_read_only')::boolean"
 _CONNECTIONS = """
 SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
-             nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) AS most,
+             CASE WHEN NOT rolsuper THEN least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) END) AS most,
        (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used
 FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
 """

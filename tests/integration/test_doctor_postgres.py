@@ -220,3 +220,10 @@ async def test_too_few_connections_for_the_workers_are_a_fault(set_up: SetUp, ds
         (fault,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited, processes=8)
 
     assert "of 4 connections are in use, a worker needs 8" in fault
+
+
+async def test_a_connection_limit_of_a_superuser_is_no_fault_as_it_does_not_apply(set_up: SetUp, dsn: str) -> None:
+    async with role(dsn, "SUPERUSER CONNECTION LIMIT 0") as unlimited:
+        warnings = await set_up.warnings(Area.POSTGRES, postgres_dsn=unlimited)
+
+    assert all("is a superuser" in warning for warning in warnings)
