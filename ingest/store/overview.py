@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ingest.store.connection import connect
+from ingest.store.schema import refuse_closed_schema
 from ingest.store.translation import translated
 
 
@@ -27,11 +28,13 @@ async def overview(dsn: str) -> Overview:
 
     Raises:
         StoreUnavailable: if PostgreSQL cannot be reached.
+        SchemaMismatch: if our role may not use the tables' schema.
     """
     async with connect(dsn) as connection:
         with translated():
             async with connection.transaction(readonly=True):
                 if not await connection.fetchval("SELECT to_regclass('orders') IS NOT NULL"):
+                    await refuse_closed_schema(connection)
                     return Overview(0, None, is_migrated=False)
                 row = await connection.fetchrow("SELECT count(*) AS stored, max(ingested_at) AS last FROM orders")
     assert row is not None  # noqa: S101  an aggregate without GROUP BY has a row

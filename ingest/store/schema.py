@@ -46,6 +46,12 @@ SELECT coalesce(max(version), 0) AS version,
        coalesce(max(coalesce((to_jsonb(migration) ->> 'compatible_with')::integer, version)), 0) AS compatible_with
 FROM schema_migrations AS migration
 """
+# Schemas that a role may not use are not searched for its tables.
+_CLOSED_SCHEMA = """
+SELECT current_user AS role, nspname AS name FROM pg_namespace
+WHERE NOT has_schema_privilege(oid, 'USAGE') AND ARRAY['orders', 'schema_migrations'] <@ ARRAY(
+    SELECT relname::text FROM pg_class WHERE relnamespace = pg_namespace.oid)
+"""
 
 
 class SchemaMismatch(UserError):
@@ -198,8 +204,22 @@ async def check_schema(dsn: str, known: Sequence[Migration]) -> int:
     return state.version
 
 
+async def refuse_closed_schema(connection: asyncpg.Connection) -> None:
+    """See that a database without our tables is one: for a role without USAGE on their schema, it looks so.
+
+    Raises:
+        SchemaMismatch: if our role may not use a schema that has them.
+    """
+    for closed in await connection.fetch(_CLOSED_SCHEMA):
+        raise SchemaMismatch(
+            f"the role {closed['role']} lacks USAGE on the schema {closed['name']}, which has the tables:"
+            f" as their owner, run `ingest migrate --runtime-role {closed['role']}`"
+        )
+
+
 async def _state(connection: asyncpg.Connection) -> _State:
     if not await connection.fetchval("SELECT to_regclass('schema_migrations') IS NOT NULL"):
+        await refuse_closed_schema(connection)
         return _State(0, 0)
     [record] = await connection.fetch(_STATE)
     return _State(record["version"], record["compatible_with"])

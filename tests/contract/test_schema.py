@@ -355,3 +355,12 @@ async def test_a_role_that_may_not_read_the_schemas_version_is_told_so(dsn: str)
     async with role(dsn) as (_, limited):
         with pytest.raises(UserError, match="permission denied"):
             await check_schema(limited, KNOWN)
+
+
+async def test_a_role_that_may_not_use_the_tables_schema_is_told_so_and_not_that_there_are_none(dsn: str) -> None:
+    async with role(dsn) as (name, limited), connected(dsn) as sql:
+        await sql.execute("REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+
+        for look in (check_schema(limited, KNOWN), overview(limited)):
+            with pytest.raises(SchemaMismatch, match=f"the role {name} lacks USAGE on the schema public"):
+                await look

@@ -102,6 +102,14 @@ async def test_privileges_that_the_role_lacks_are_named(set_up: SetUp, dsn: str)
     assert any("SELECT on schema_migrations" in fault for fault in without)
 
 
+async def test_a_schema_that_the_role_may_not_use_is_named(set_up: SetUp, dsn: str) -> None:
+    await execute(dsn, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+    async with role(dsn) as limited:
+        (closed,) = await set_up.faults(Area.POSTGRES, postgres_dsn=limited)
+
+    assert "lacks USAGE on the schema public" in closed
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
