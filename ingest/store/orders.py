@@ -5,8 +5,8 @@ it, either the whole batch is stored or nothing, and sending it again changes no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, ClassVar, Self
@@ -20,6 +20,7 @@ from ingest.domain.order_row import OrderRow
 from ingest.store.columns import COLUMNS, EXPRESSIONS, SENT, Column, Update, arguments, batch, incoming, named, updated
 from ingest.store.connection import BATCH_TIMEOUT, Reconnecting, is_behind_pooler
 from ingest.store.flat_array import array
+from ingest.store.translation import may_be_of_a_row
 
 # The table may be locked.
 _PREPARE_TIMEOUT = 2.0
@@ -169,7 +170,8 @@ class OrderStore:
         newest = {row.order_id: row for row in rows}
         if has_several := len(newest) < len(rows):
             newest = _newest(rows)
-        records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
+        with _rows_blamed():
+            records = await fetch(*_statement([newest[key] for key in sorted(newest)]))
         effects = {order_id: _EFFECTS[effect] for order_id, effect in records}
         suppressed = set()
         if len(effects) < len(newest):
@@ -204,7 +206,8 @@ class OrderStore:
         """
         newest = {row.order_id: row for row in sorted(rows, key=lambda row: row.age)}
         later = [msgspec.structs.replace(row, fetched_at=row.fetched_at + _MOMENT) for _, row in sorted(newest.items())]
-        records = await self._connection.fetch_rolled_back(*_statement(later))
+        with _rows_blamed():
+            records = await self._connection.fetch_rolled_back(*_statement(later))
         return any(_EFFECTS[effect] is not Effect.ERASED for _, effect in records)
 
     async def locked(self, order_ids: Collection[str]) -> set[str]:
@@ -215,6 +218,17 @@ class OrderStore:
         """
         records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, list(order_ids))
         return {order_id for (order_id,) in records}
+
+
+@contextmanager
+def _rows_blamed() -> Iterator[None]:
+    """Refuse the rows of a statement that has failed in a way that some of them may have caused."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        if may_be_of_a_row(error):
+            raise RowsRefused(str(error)) from error
+        raise
 
 
 def _newest(rows: Sequence[OrderRow]) -> dict[str, OrderRow]:

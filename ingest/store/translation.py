@@ -24,6 +24,8 @@ _SETUP_CLASSES = ("0A", "28", "3D", "3F", "42")
 # Whatever SQLSTATE somebody's function has given it, what it raises may be a row's fault, unless it says that something is unavailable:
 # 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 locks, 57 operator intervention, 58 system.
 _UNAVAILABLE_CLASSES = ("08", "25", "40", "53", "55", "57", "58")
+# The server has met something that should not be, such as a damaged page.
+_INTERNAL = "XX"
 # The functions of PostgreSQL that report what a PL/pgSQL function raises, and a row that a policy (42501) does not allow.
 _REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
@@ -129,3 +131,17 @@ def is_refusal(error: asyncpg.PostgresError) -> bool:
 def sqlstate_of(error: asyncpg.PostgresError) -> str:
     """Its SQLSTATE; empty if it has none."""
     return str(getattr(error, "sqlstate", "") or "")
+
+
+def may_be_of_a_row(error: StoreUnavailable) -> bool:
+    """Whether a statement that stores rows may have failed in this way because of some of them.
+
+    A function of the user's that makes a mistake, such as a missing table, may make it for some rows only; and where the server
+    finds a page damaged, only some rows are there.
+    """
+    told = error.__cause__
+    if not isinstance(told, asyncpg.PostgresError) or getattr(told, "severity_en", None) != "ERROR":
+        return False
+    sqlstate = sqlstate_of(told)
+    is_in_function = bool(getattr(told, "context", None)) and not sqlstate.startswith(_UNAVAILABLE_CLASSES)
+    return is_in_function or sqlstate.startswith(_INTERNAL)

@@ -943,6 +943,29 @@ async def test_a_server_that_stops_and_starts_again_is_unavailable_in_between(ow
         assert effects == [UNCHANGED, UNCHANGED, INSERTED]
 
 
+async def test_an_order_whose_stored_lines_are_damaged_is_refused_and_others_are_stored(
+    own_postgres: PostgresServer,
+) -> None:
+    await migrate(own_postgres.dsn, migrations())
+    async with connected(own_postgres.dsn) as sql:
+        await sql.execute("ALTER TABLE orders ALTER COLUMN lines SET STORAGE EXTERNAL")
+        async with OrderStore.open(own_postgres.dsn) as store:
+            await store.upsert([row("damaged", updated=1, lines=100), row("sound", updated=1)])
+        path = own_postgres.data / await sql.fetchval(
+            "SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE relname = 'orders'"
+        )
+    own_postgres.stop()
+    path.write_bytes(b"garbage" + path.read_bytes()[7:])
+    own_postgres.start()
+
+    async with OrderStore.open(own_postgres.dsn) as store:
+        with pytest.raises(RowsRefused, match=r"invalid page in block 0.*XX001") as refused:
+            await store.upsert([row("damaged", updated=2, lines=100), row("sound", updated=2, status="paid")])
+
+        assert not refused.value.is_certain
+        assert await store.upsert([row("sound", updated=2, status="paid")]) == [CHANGED]
+
+
 # -- the table at a glance ----------------------------------------------------------------------------------------
 
 

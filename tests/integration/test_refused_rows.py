@@ -34,6 +34,10 @@ BROKEN = {
         "ALTER TABLE orders ADD CONSTRAINT checked CHECK (currency = 'nothing')",
         "ALTER TABLE orders DROP CONSTRAINT checked",
     ),
+    "a trigger that makes a mistake": (
+        "CREATE TRIGGER mistaken BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION mistake()",
+        "DROP TRIGGER mistaken ON orders",
+    ),
     "a trigger at the commit": (
         (
             "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED"
@@ -58,6 +62,9 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
         )
         await scene.sql(
             "CREATE FUNCTION raise_plainly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
+        )
+        await scene.sql(
+            "CREATE FUNCTION mistake() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM FROM gone; END $$"
         )
         await scene.sql("CREATE FUNCTION suppress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
         yield scene
@@ -294,6 +301,33 @@ async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_st
 
     [dead] = await scene.dead()
     assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", "refused (P0001)")
+    assert_right(await scene.rows(), [*ORDERS, "later"])
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("PERFORM FROM gone; RETURN new;", 'PostgreSQL refuses: relation "gone" does not exist'),
+        ("", "control reached end of trigger procedure without RETURN (2F005)"),
+    ],
+)
+async def test_an_order_for_which_a_function_makes_a_mistake_is_dead_and_all_others_are_stored(
+    scene: Scene, counting: type[Counting], mistake: str, told: str
+) -> None:
+    await scene.sql(
+        "CREATE FUNCTION mistaken() RETURNS trigger LANGUAGE plpgsql AS $$"
+        f" BEGIN IF new.order_id !~ '^bad' THEN RETURN new; END IF; {mistake} END $$"
+    )
+    await scene.sql(
+        "CREATE TRIGGER mistaken BEFORE INSERT OR UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION mistaken()"
+    )
+    await scene.enqueue(*ORDERS[:20], "bad", *ORDERS[20:])
+
+    async with scene.worker(classes=Classes(store=counting)):
+        await finished_with_evidence(scene, counting, "bad")
+
+    [dead] = await scene.dead()
+    assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", told)
     assert_right(await scene.rows(), [*ORDERS, "later"])
 
 
