@@ -7,9 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from ingest.domain.errors import RowsRefused
 from ingest.store.pool import Pool
-from ingest.store.translation import StoreRefused
 
 INSERT = (
     "INSERT INTO audit_log (operation, phase, actor, action, selection, count)"
@@ -44,9 +42,4 @@ class AuditLog:
             RowsRefused: if the selection has a text that the database cannot hold.
         """
         arguments = (operation, phase.value, actor, action, msgspec.json.encode(selection).decode(), count)
-        try:
-            await self._pool.fetch(INSERT, *arguments)
-        except RowsRefused as error:
-            if error.is_certain:
-                raise
-            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
+        await self._pool.fetch(INSERT, *arguments)

@@ -26,6 +26,7 @@ from ingest.store.translation import (
     sqlstate_of,
     translate_reply,
     translated,
+    translated_for_rows,
 )
 
 CONNECT_TIMEOUT = 10.0
@@ -187,7 +188,7 @@ class Reconnecting:
     async def _fetch(
         self, tables: str | None, statement: str, arguments: Any, end: str = "COMMIT"
     ) -> list[asyncpg.Record]:
-        with translated():
+        with translated_for_rows():
             async with self._lock:
                 connection = await self._connected()
                 try:

@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from ingest.domain.errors import RowsRefused, StoreUnavailable
+from ingest.domain.errors import StoreUnavailable
 from ingest.store.audit import INSERT, Phase
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
@@ -43,9 +43,6 @@ async def erase_rows(dsn: str, order_ids: Sequence[str], *, operation: UUID, act
                 f"{error}; give the DSN of the tables' owner, or of a role with the rights of `ingest migrate --api-role`"
                 " and, where the tables have row-level security, BYPASSRLS"
             ) from error
-        except RowsRefused as error:
-            # A foreign key of another table, or a trigger.
-            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
         except StoreUnavailable as error:
             # A worker that was locking rows in another order.
             if attempt == _ATTEMPTS or not isinstance(error.__cause__, asyncpg.DeadlockDetectedError):

@@ -15,7 +15,7 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.announcement import DOCUMENT_LIMIT
-from ingest.domain.errors import RowsRefused, Unavailable
+from ingest.domain.errors import Unavailable
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
 
@@ -183,10 +183,6 @@ class Outbox:
                 await self._connection.execute(f"BEGIN; {begin}")
                 yield
                 await self._connection.execute("COMMIT")
-        except RowsRefused as error:
-            # A constraint or a trigger on the table: no row can be told to be its fault.
-            self._connection.terminate()
-            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
         except StoreRefused as error:
             self._connection.terminate()
             if isinstance(error.__cause__, asyncpg.UndefinedTableError):

@@ -7,7 +7,9 @@ from typing import Any, Self
 
 import asyncpg
 
+from ingest.domain.errors import RowsRefused
 from ingest.store.connection import Reconnecting, is_behind_pooler
+from ingest.store.translation import StoreRefused
 
 
 class Pool:
@@ -42,12 +44,22 @@ class Pool:
             pool.close()
 
     async def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """Run a statement; return its rows. Raises what `Reconnecting.fetch` does."""
+        """Run a statement; return its rows.
+
+        Raises:
+            RowsRefused: if the database cannot hold an argument for certain.
+            StoreRefused: if PostgreSQL refuses it otherwise, for example by a constraint or a policy's function.
+            StoreUnavailable: as `Reconnecting.fetch`.
+        """
         if not self._all:
             await self._prepare()
         connection = await self._free.get()
         try:
             return await connection.fetch(statement, *arguments)
+        except RowsRefused as error:
+            if error.is_certain:
+                raise
+            raise StoreRefused(f"PostgreSQL refuses: {error}") from error
         finally:
             self._free.put_nowait(connection)
 

@@ -63,7 +63,18 @@ class UnusableDsn(StoreRefused):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn asyncpg's exceptions into `StoreUnavailable`, `RowsRefused` or `StoreRefused`.
+    """Turn asyncpg's exceptions into `StoreUnavailable` or `StoreRefused`."""
+    try:
+        with translated_for_rows():
+            yield
+    except RowsRefused as error:
+        # There are none: a trigger on DDL, or a policy's function.
+        raise StoreRefused(f"PostgreSQL refuses: {error}") from error.__cause__
+
+
+@contextmanager
+def translated_for_rows() -> Iterator[None]:
+    """As `translated`, for a statement with rows or other values: `RowsRefused` if they may be at fault.
 
     What is not known to be a row's fault counts as `StoreUnavailable`: retrying a batch is better than dead-lettering it.
     """

@@ -8,7 +8,9 @@ from support import connected, eventually
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.store.connection import Reconnecting, connect
-from ingest.store.translation import translated
+from ingest.store.pool import Pool
+from ingest.store.schema import migrate, migrations
+from ingest.store.translation import StoreRefused, translated
 
 _END_ITSELF = "SELECT pg_terminate_backend(pg_backend_pid())"
 _ENDED = re.escape("terminating connection due to administrator command (57P01)")
@@ -56,6 +58,24 @@ async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: st
             # As in a retry: what it raises has the first failure as its context.
             with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"), translated():
                 await connection.fetch("SELECT 1")
+
+
+async def test_where_no_row_is_stored_a_refusal_is_for_a_person_to_put_right(dsn: str) -> None:
+    async with connect(dsn) as connection, Pool.open(dsn) as pool:
+        for look in (connection.fetch, pool.fetch):
+            with pytest.raises(StoreRefused, match=r"^PostgreSQL refuses: division by zero \(22012\)$"), translated():
+                await look("SELECT 1 / 0")
+
+
+async def test_a_trigger_that_forbids_changes_of_the_schema_is_told_by_a_migration(empty_dsn: str) -> None:
+    async with connected(empty_dsn) as sql:
+        await sql.execute(
+            "CREATE FUNCTION forbid() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$"
+        )
+        await sql.execute("CREATE EVENT TRIGGER forbid ON ddl_command_start EXECUTE FUNCTION forbid()")
+
+    with pytest.raises(StoreRefused, match=r"^PostgreSQL refuses: not now \(P0001\)$"):
+        await migrate(empty_dsn, migrations())
 
 
 async def end(connection: asyncpg.Connection, other: asyncpg.Connection) -> None:
