@@ -1,4 +1,4 @@
--- Rows are orders to be announced: `INSERT INTO {table} (order_id) VALUES (…)`, in the transaction that changes the order.
+-- Rows are orders to be announced: `INSERT INTO {table} (order_id) VALUES (...)`, in the transaction that changes the order.
 -- `ingest relay` moves them to the queue in the order of `id`, and deletes them.
 CREATE TABLE IF NOT EXISTS {table} (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import asyncpg
 import pytest
 from redis.asyncio import Redis
+from set_ups import database
 from support import connected, eventually
 
 from ingest.domain.errors import ConfigError
+from ingest.lab.servers import EmbeddedServers
 from ingest.operations.relay import Announcer, OpenOutbox, Relay
 from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
@@ -590,6 +592,20 @@ async def test_a_table_that_is_missing_later_is_waited_for(shop: Shop) -> None:
         await create_outbox(shop.dsn, TABLE, None)
         await shop.add("A-2")
         await shop.until_queued("A-1", "A-2")
+
+
+@pytest.fixture
+def latin1_dsn(servers: EmbeddedServers) -> Iterator[str]:
+    encoding = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with database(servers, migrated=False, options=encoding) as dsn:
+        yield dsn
+
+
+async def test_a_database_of_another_encoding_may_have_an_outbox(latin1_dsn: str) -> None:
+    await create_outbox(latin1_dsn, TABLE, None)
+
+    async with connected(latin1_dsn) as sql:
+        assert await sql.fetchval(f"SELECT count(*) FROM {TABLE}") == 0
 
 
 @pytest.mark.parametrize("table", ["order_outbox", "shop.outbox_2"])
