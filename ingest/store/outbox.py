@@ -15,7 +15,7 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.announcement import DOCUMENT_LIMIT
-from ingest.domain.errors import Unavailable
+from ingest.domain.errors import StoreLocked, Unavailable
 from ingest.store.connection import connect
 from ingest.store.translation import StoreRefused, translated
 
@@ -141,13 +141,20 @@ class Outbox:
         async with self._transaction(_RELAYING):
             try:
                 await self._connection.execute(self._lock)
-                # After the lock: what the relay before has deleted is gone.
-                rows = [_row(record) for record in await self._connection.fetch(self._select, most)]
             except asyncpg.LockNotAvailableError:
                 return None
+            rows = await self._read(most)
             announced = await announce(rows) if rows else Announced()
             # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
             return await self._settle(announced)
+
+    async def _read(self, most: int) -> list[OutboxRow]:
+        """The first rows, with the lock: what the relay before has deleted is gone."""
+        try:
+            return [_row(record) for record in await self._connection.fetch(self._select, most)]
+        except asyncpg.LockNotAvailableError as error:
+            # That it is a row's is not possible: those are skipped.
+            raise StoreLocked(f"another transaction has locked the outbox: {error.args[0]}") from error
 
     async def backlog(self) -> Backlog:
         """What waits.

@@ -312,6 +312,26 @@ async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: S
             await shop.until_queued("A-1")
 
 
+async def test_a_table_that_somebody_has_locked_is_told_from_another_relays_turn(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await shop.add("A-1")
+
+    async with shop.relaying():
+        async with shop.sql.transaction():
+            await shop.sql.execute(f"LOCK TABLE {TABLE}")
+            written = ""
+
+            async def is_told() -> bool:
+                nonlocal written
+                output = capsys.readouterr()
+                written += output.out + output.err
+                return "another transaction has locked the outbox" in written
+
+            await eventually(is_told)
+        await shop.until_queued("A-1")
+
+
 async def test_over_the_backlog_limit_rows_stay_until_there_is_room(shop: Shop) -> None:
     names = [f"A-{number}" for number in range(10)]
     await shop.add(*names)
