@@ -159,7 +159,7 @@ class StoreUnavailable(Unavailable):
 
 
 class StoreTooSlow(StoreUnavailable):
-    """PostgreSQL did not finish a statement in time: it hangs, waits for a lock, or has been given too much at once."""
+    """PostgreSQL did not finish a statement, or not in time: it hangs, waits for a lock, or was given too much at once."""
 
 
 class StoreLocked(StoreTooSlow):

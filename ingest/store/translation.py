@@ -49,6 +49,8 @@ _OF_A_CLOSED_ONE = re.compile(r"connection is closed|cannot switch to state")
 _KINDS: dict[str, type[StoreUnavailable]] = {
     CANCELLED: StoreTooSlow,
     "25P04": StoreTooSlow,  # `transaction_timeout` (PostgreSQL 17), which ends the connection as well
+    "53200": StoreTooSlow,  # no memory for so much at once
+    "53400": StoreTooSlow,  # `temp_file_limit`
     _LOCKED: StoreLocked,
 }
 

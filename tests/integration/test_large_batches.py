@@ -129,6 +129,31 @@ async def test_a_batch_for_which_the_server_ends_the_connection_is_halved_until_
     assert_right(await scene.rows(), order_ids)
 
 
+async def test_a_batch_that_needs_more_room_than_the_server_allows_is_halved_until_it_does_not(
+    scene: Scene, hurried: type[Hurried]
+) -> None:
+    database = scene.dsn.rpartition("/")[2]
+    for setting in ("temp_file_limit = '200kB'", "work_mem = '64kB'"):
+        await scene.sql(f"ALTER DATABASE {database} SET {setting}")
+    order_ids = ids(24)
+    for order_id in order_ids:
+        scene.api.put_order(order_id, large(order_id, 50_000))
+    await scene.enqueue(*order_ids)
+
+    async with connected(scene.dsn) as blocker, scene.worker(classes=Classes(store=hurried), concurrency=24):
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE orders")
+
+            async def all_fetched() -> bool:
+                return scene.api.stats().requests == len(order_ids)
+
+            await eventually(all_fetched)
+        await scene.finished()
+
+    assert max(rows for rows, is_done in hurried.statements if not is_done) > 4
+    assert_right(await scene.rows(), order_ids)
+
+
 async def test_an_order_for_which_the_server_always_ends_the_connection_is_waited_for_and_named(
     scene: Scene, hurried: type[Hurried]
 ) -> None:
