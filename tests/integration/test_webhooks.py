@@ -228,6 +228,18 @@ async def test_an_unknown_source_is_not_found(api: Api) -> None:
         assert await send(api, name, body, made.shopify(body)) == (404, "unknown_source")
 
 
+async def test_an_unknown_source_is_refused_before_its_body_has_come(api: Api) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(b"POST /v1/webhooks/nobody HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
+
+    # Long before INGEST_API_BODY_TIMEOUT.
+    async with asyncio.timeout(15):
+        answered = await reader.readline()
+    writer.close()
+
+    assert answered.startswith(b"HTTP/1.1 404 ")
+
+
 async def test_without_sources_there_is_no_such_path(redis_url: str, queue_name: str) -> None:
     async with running_api(redis_url, NOWHERE, queue_name) as api:
         assert await send(api, "shop", b"{}", {}) == (404, "no_such_path")
