@@ -219,6 +219,9 @@ async def _answer_with(
 
 async def _expect(request: Request) -> None:
     """Let a client send its body that waits for our permission to."""
+    if request.version == HttpVersion10:
+        # Such a client takes a 100 for the answer: RFC 9110, 10.1.1, wants the expectation ignored.
+        return
     if request.headers["Expect"].lower() != "100-continue":
         raise Problem(417, "expectation_failed", "only 100-continue can be expected")
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -288,6 +288,15 @@ async def test_the_answer_to_a_post_is_whole_in_each_version_of_http(redis_url: 
     assert b"Connection: close" in closed[1]
 
 
+async def test_a_client_of_http_1_0_gets_one_answer_whatever_it_expects(redis_url: str, queue_name: str) -> None:
+    head = HEAD.replace(b"/1.1", b"/1.0") + b"Expect: 100-continue\r\nContent-Length: 19\r\n\r\n"
+    async with running_api(redis_url, NOWHERE, queue_name) as api:
+        status, answered = await ask(api, head, b'{"order_ids":["1"]}')
+
+    assert status == 202
+    assert answered.count(b"HTTP/1.") == 1
+
+
 async def test_a_sane_request_id_is_kept_and_any_other_replaced(redis_url: str, queue_name: str) -> None:
     async with running_api(redis_url, NOWHERE, queue_name) as api:
         for given, is_kept in (("abc-1", True), ("a b", False), ("x" * 65, False)):
