@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from multidict import MultiMapping
@@ -75,9 +76,7 @@ class Access:
         """Put these keys in force, and no others."""
         keys = list(keys)
         buckets = self._buckets.of(keys)
-        self._known = {
-            key.digest: _Known(key.digest, Caller(key.name, key.scopes), buckets.get(key.digest)) for key in keys
-        }
+        self._known = {key.digest: _Known(key.digest, self._caller(key), buckets.get(key.digest)) for key in keys}
         if not keys:
             _log.warning("no_api_keys", settings=SETTING)
 
@@ -107,7 +106,17 @@ class Access:
         taken = bucket.take(self._clock())
         if not taken.is_admitted:
             raise self._limited(bucket, taken)
-        return Caller(caller.name, caller.scopes, bucket.headers(taken))
+        return Caller(caller.name, caller.scopes, bucket.headers(taken), caller.check)
+
+    def _caller(self, key: ApiKey) -> Caller:
+        return Caller(key.name, key.scopes, check=partial(self._check, key.digest))
+
+    def _check(self, digest: bytes, scope: Scope) -> None:
+        known = self._known.get(digest)
+        if known is None:
+            raise self._unauthorized(Denial.UNKNOWN, "the API key has been revoked", "invalid_token")
+        if scope not in known.caller.scopes:
+            raise self._forbidden(scope)
 
     def _unknown(self, text: str) -> Problem:
         if has_valid_checksum(text):

@@ -126,15 +126,17 @@ class Announcing:
         key = key_of(request.headers)
         lines = Lines(request, self._limits)
         if key is None:
-            return await self._announce_batches(lines, None)
+            return await self._announce_batches(lines, caller, None)
         name = name_of(caller.name, f"{_PATH} {NDJSON}", key)
-        return await self._idempotency.once(name, lines, partial(self._announce_batches, lines))
+        return await self._idempotency.once(name, lines, partial(self._announce_batches, lines, caller))
 
-    async def _announce_batches(self, lines: Lines, call: Begun | None) -> Accepted:
+    async def _announce_batches(self, lines: Lines, caller: Caller, call: Begun | None) -> Accepted:
         accepted = duplicates = number = 0
         try:
             async with aclosing(lines.batches()) as batches:
                 async for batch in batches:
+                    # The body may take many times INGEST_API_BODY_TIMEOUT, and the key be revoked meanwhile.
+                    caller.check(Scope.ENQUEUE)
                     key = None if call is None else f"{call.name}:{number}"
                     added = await self._queueing.announce(batch, key=key)
                     accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1

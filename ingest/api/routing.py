@@ -1,7 +1,7 @@
 """What a route is: a method and a path, who may call it, and the function that answers."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -9,6 +9,10 @@ from ingest.api.documentation import Documentation
 from ingest.domain.api_key import Scope
 
 __all__ = ["Caller", "Handler", "Route", "Scope"]
+
+
+def _always(scope: Scope) -> None:
+    """The caller may go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +23,13 @@ class Caller:
         name: of the key, for audit and metrics; `anonymous` if the API runs open.
         scopes: what the caller may do.
         headers: of every answer to this request, such as those of a rate limit.
+        check: raises `Problem` if the caller does not have a scope any more: for a request that takes long.
     """
 
     name: str
     scopes: frozenset[Scope]
     headers: tuple[tuple[str, str], ...] = ()
+    check: Callable[[Scope], None] = field(default=_always, compare=False)
 
 
 Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from http_api import Api, running_api
+from support import eventually
 
 from ingest.api.access import Access
+from ingest.api.ndjson import BATCH
 from ingest.api.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.queue.connection import control_client
@@ -18,12 +21,18 @@ BEARER = {"Authorization": f"Bearer {KEY}"}
 POLICY = '"default";q=3;w=300'
 
 
+LIMITED = ApiKey("limited", digest_of(KEY), frozenset({Scope.ENQUEUE}), RateLimit(0.01, 3))
+
+
 @pytest.fixture
-async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
+def access() -> Access:
     cells = memoryview(bytearray(8 * len(Denial))).cast("d")
     denied = {reason.value: Counter(cells, at) for at, reason in enumerate(Denial)}
-    limited = ApiKey("limited", digest_of(KEY), frozenset({Scope.ENQUEUE}), RateLimit(0.01, 3))
-    access = Access([limited], SharedBuckets(), denied, lambda: 0.0)
+    return Access([LIMITED], SharedBuckets(), denied, lambda: 0.0)
+
+
+@pytest.fixture
+async def api(redis_url: str, queue_name: str, access: Access) -> AsyncIterator[Api]:
     async with running_api(redis_url, "postgresql://127.0.0.1:1/none", queue_name, access) as api:
         yield api
 
@@ -80,3 +89,28 @@ async def test_headers_as_an_attacker_sends_them_are_refused_and_queue_nothing(
     assert KEY[:-1] not in answer
     async with control_client(redis_url) as redis:
         assert await redis.xlen(Keys.of(queue_name).stream) == 0
+
+
+@pytest.mark.parametrize("scopes", [None, frozenset({Scope.READ})])
+async def test_an_upload_ends_when_its_key_is_revoked_or_loses_the_scope(
+    api: Api, access: Access, redis_url: str, queue_name: str, scopes: frozenset[Scope] | None
+) -> None:
+    first, second = ("".join(f"{start + number}\n" for number in range(BATCH)).encode() for start in (0, BATCH))
+
+    async with control_client(redis_url) as redis:
+
+        async def queued() -> int:
+            return int(await redis.xlen(Keys.of(queue_name).stream))
+
+        async def body() -> AsyncIterator[bytes]:
+            yield first
+            await eventually(queued)
+            access.use([] if scopes is None else [replace(LIMITED, scopes=scopes)])
+            yield second
+
+        status, answer = await api.post(
+            "/v1/orders", data=body(), headers={**BEARER, "Content-Type": "application/x-ndjson"}
+        )
+
+        assert (status, answer["code"]) == ((401, "unauthorized") if scopes is None else (403, "missing_scope"))
+        assert (answer["accepted"], await queued()) == (BATCH, BATCH)
