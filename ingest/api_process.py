@@ -76,14 +76,16 @@ def run_api(settings: Settings) -> int:
             f"api-{slot}",
             partial(_api_process, settings, series, buckets, slot, listener, webhooks),
             on_death=series.of(slot).restarts.inc,
+            listener=listener,
         )
         for slot in range(settings.api_processes)
     ]
     if metrics_listener is not None:
-        children.append(Child("metrics", partial(_metrics_process, settings, series, metrics_listener)))
+        serve = partial(_metrics_process, settings, series, metrics_listener)
+        children.append(Child("metrics", serve, listener=metrics_listener))
     host, port = listener.getsockname()[:2]
     _log.info("listening", url=f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
-    return Supervisor(children, settings.shutdown_grace, listener=listener).run()
+    return Supervisor(children, settings.shutdown_grace).run()
 
 
 def check_access(settings: Settings) -> None:

@@ -73,7 +73,8 @@ def run_worker(settings: "Settings") -> int:
         for slot in range(settings.processes)
     ]
     if listener is not None:
-        children.append(Child("metrics", partial(_metrics_process, settings, shared_metrics, listener)))
+        serve = partial(_metrics_process, settings, shared_metrics, listener)
+        children.append(Child("metrics", serve, listener=listener))
     code = Supervisor(children, settings.shutdown_grace).run()
     # A process that stops by itself reports its own; one that had to be killed has left its gauge as it was.
     if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):

@@ -49,12 +49,15 @@ class Child:
         main: the function that the process runs, given the lifeline's file descriptor; returns the exit code. It is
             called with SIGTERM blocked, and unblocks it after it has installed its own handler.
         on_death: called in the parent when the process has died without having been asked to stop.
+        listener: that it accepts from and closes when it is asked to stop; it is then closed in the parent, too, and never open in
+            children with another one. As long as one process has it, the system makes connections, which nobody would answer.
         pid: of the running process; 0 if none is running.
     """
 
     name: str
     main: Callable[[int], int]
     on_death: Callable[[], None] = lambda: None
+    listener: socket.socket | None = None
     pid: int = field(default=0, init=False)
     started: float = field(default=0.0, init=False)
     start_at: float = field(default=0.0, init=False)
@@ -69,19 +72,10 @@ class Supervisor:
         children: the processes to run.
         grace: seconds that a child may take to stop.
         margin: seconds after the grace period until a child is killed.
-        listener: that the children accept from and close when they are asked to stop; it is then closed here, too. As long as one
-            process has it, the system makes connections, which would wait for the end of the last child.
     """
 
-    def __init__(
-        self,
-        children: Sequence[Child],
-        grace: float,
-        margin: float = KILL_MARGIN,
-        listener: socket.socket | None = None,
-    ) -> None:
+    def __init__(self, children: Sequence[Child], grace: float, margin: float = KILL_MARGIN) -> None:
         self._children = children
-        self._listener = listener
         self._grace = grace
         self._margin = margin
         self._stopping = False
@@ -165,6 +159,7 @@ class Supervisor:
             self._wake.close()
             self._waker.close()
             os.close(self._lifeline_held)
+            self._close_listeners(kept=child.listener)
             # A terminal signals the whole process group; the parent forwards it as SIGTERM.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -190,11 +185,15 @@ class Supervisor:
         self._kill_at = min(self._kill_at, kill_at) if self._stopping else kill_at
         self._stopping = True
         self._stopped_at = time.monotonic()
-        if self._listener is not None:
-            self._listener.close()
+        self._close_listeners()
         for child in self._children:
             if child.pid:
                 os.kill(child.pid, signal.SIGTERM)
+
+    def _close_listeners(self, kept: socket.socket | None = None) -> None:
+        for child in self._children:
+            if child.listener is not None and child.listener is not kept:
+                child.listener.close()
 
     def _reap(self) -> None:
         while True:

@@ -98,6 +98,16 @@ class Workers:
         return command
 
 
+async def is_refused(host: str, port: int) -> bool:
+    """Whether a new connection to this port is refused."""
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
+
+
 @contextmanager
 def closing_workers(cli: Cli, env: dict[str, str]) -> Iterator[Workers]:
     """The workers of one test, killed at its end."""

@@ -7,14 +7,16 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 import aiohttp
 import psutil
 import pytest
-from acceptance.commands import WorkerCommand
+from acceptance.commands import WorkerCommand, is_refused
 from redis.asyncio import Redis
 from support import Cli, eventually
 
+from ingest.lab.servers.server import free_port
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 
@@ -91,7 +93,8 @@ async def accepted(http: aiohttp.ClientSession, url: str) -> bool:
 async def test_while_it_finishes_a_request_at_its_stop_new_connections_are_refused(
     start: Start, redis: Redis, queue_name: str
 ) -> None:
-    api = start(api_processes=2)
+    metrics_port = free_port()
+    api = start(api_processes=2, api_metrics_port=metrics_port)
     host, port = (await url_of(api)).removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
@@ -102,15 +105,8 @@ async def test_while_it_finishes_a_request_at_its_stop_new_connections_are_refus
 
     api.ask(signal.SIGTERM)
 
-    async def refused() -> bool:
-        try:
-            _, other = await asyncio.open_connection(host, int(port))
-        except ConnectionRefusedError:
-            return True
-        other.close()
-        return False
-
-    await eventually(refused, within=15)
+    await eventually(partial(is_refused, host, int(port)), within=15)
+    await eventually(partial(is_refused, host, metrics_port), within=15)
     writer.write(b"first\nsecond\n\n\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 202")
     writer.close()

@@ -6,10 +6,11 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import psutil
 import pytest
-from acceptance.commands import WorkerCommand, Workers, closing_workers
+from acceptance.commands import WorkerCommand, Workers, closing_workers, is_refused
 from integration.scene import Scene, assert_right, ids
 from support import Cli, eventually
 
@@ -166,6 +167,24 @@ async def test_a_stop_while_redis_is_frozen_still_commits_the_rows_in_flight(
         assert await scene.stored() == 20
 
     await next_worker_finishes(scene, workers, ORDERS[:20])
+
+
+async def test_while_orders_in_flight_are_finished_the_metrics_port_refuses_connections(
+    scene: Scene, workers: Workers
+) -> None:
+    scene.api.behave(hang_rate=1.0)
+    await scene.enqueue("slow")
+    port = free_port()
+    command = workers.start(metrics_port=port, shutdown_grace=60)
+
+    async def requested() -> bool:
+        return scene.api.stats().requests == 1
+
+    await eventually(requested)
+    command.ask(signal.SIGTERM)
+    await eventually(partial(is_refused, "127.0.0.1", port), within=20)
+
+    assert command.process.poll() is None, "it has not finished, so that the system would refuse them in any case"
 
 
 # -- PostgreSQL unavailable -------------------------------------------------------------------------------------
