@@ -28,7 +28,7 @@ def run_exporter(settings: Settings) -> int:
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    stop_on_signals(lambda _: stop.set())
     shared_metrics = SharedMetrics((LOOP_LAG,), 1)
     lag = shared_metrics.row(0).histogram(LOOP_LAG)[""]
     liveness = Liveness(shared_metrics, settings.heartbeat_ttl)

@@ -65,10 +65,10 @@ def stop_on(lifeline: int, request: Callable[[str], None]) -> None:
     loop.add_reader(lifeline, parent_gone)
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
+def stop_on_signals(request: Callable[[str], None]) -> None:
+    """Ask for a stop at SIGTERM, Ctrl-C, or when the terminal closes: for a process without a supervisor."""
     for number in stop_signals():
-        _on_signal(number, stop.set)
+        _on_signal(number, partial(request, number.name))
     # Some programs block signals, and let those that they start inherit that.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, stop_signals())
 
@@ -115,7 +115,7 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | Non
 async def done_unless_stopped(work: Coroutine[Any, Any, None]) -> bool:
     """Do what has to be done before the processes start; False if a stop was requested while it waited."""
     stopped = asyncio.Event()
-    stop_on_signals(stopped)
+    stop_on_signals(lambda _: stopped.set())
     await unless(stopped, work)
     # From here until the supervisor's own handlers are in place, a signal waits, so nothing else may wait. What has been caught
     # before is still on its way through the loop: one turn to receive it, one to act on it.

@@ -8,6 +8,7 @@ from functools import partial
 from ingest.domain.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.exposition import serving
+from ingest.flow.shutdown import Shutdown
 from ingest.operations.relay import Relay
 from ingest.processes import listen, run_to_the_end, stop_on_signals
 from ingest.queue.producer import Producer
@@ -63,8 +64,8 @@ async def _check_durability(settings: Settings) -> None:
 
 
 async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
-    stop = asyncio.Event()
-    stop_on_signals(stop)
+    shutdown = Shutdown(settings.shutdown_grace)
+    stop_on_signals(shutdown.request)
     shared_metrics = relay_shared_metrics()
     metrics = RelayMetrics.on(shared_metrics)
     async with AsyncExitStack() as stack:
@@ -91,19 +92,18 @@ async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -
             metrics=metrics,
         )
         _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
-        await _until_stopped(relay, stop, settings.shutdown_grace)
+        await _until_stopped(relay, shutdown)
 
 
-async def _until_stopped(relay: Relay, stop: asyncio.Event, grace: float) -> None:
-    """Relay; a batch that has not ended `grace` seconds after the stop, as a server does not answer, is given up."""
-    running = asyncio.create_task(relay.run(stop))
-    stopped = asyncio.create_task(stop.wait())
+async def _until_stopped(relay: Relay, shutdown: Shutdown) -> None:
+    """Relay; a batch that has not ended when the stop is overdue, as a server does not answer, is given up."""
+    running = asyncio.create_task(relay.run(shutdown.requested))
+    overdue = asyncio.create_task(shutdown.overdue.wait())
     try:
-        await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait([running], timeout=grace)
+        await asyncio.wait([running, overdue], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await running
     finally:
-        stopped.cancel()
+        overdue.cancel()
         running.cancel()
-        await asyncio.wait([running, stopped])
+        await asyncio.wait([running, overdue])

@@ -147,12 +147,10 @@ async def test_the_relay_serves_metrics_and_ends_cleanly(
 async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_period(
     own_servers: EmbeddedServers, shop_dsn: str, shop_env: dict[str, str]
 ) -> None:
-    parts = urlsplit(shop_dsn)
-    account = parts.netloc.rpartition("@")[0]
     with Proxy(own_servers.postgres.port) as network, closing_cli(shop_env) as cli:
         assert cli.run("relay", "--create", "--no-role").returncode == 0
-        through = urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{network.port}"))
-        relay = cli.start("relay", env={"INGEST_OUTBOX_DSN": through, "INGEST_SHUTDOWN_GRACE": "0.5"})
+        dsn = through(network, shop_dsn)
+        relay = cli.start("relay", env={"INGEST_OUTBOX_DSN": dsn, "INGEST_SHUTDOWN_GRACE": "0.5"})
         async with connected(shop_dsn) as sql:
             await add_rows(sql, 1, 1)
 
@@ -163,6 +161,49 @@ async def test_a_relay_whose_database_does_not_answer_ends_after_its_grace_perio
         network.freeze()
 
         await stop(relay)
+
+
+async def test_a_second_request_ends_the_grace_period_of_a_relay(
+    own_servers: EmbeddedServers, shop_dsn: str, shop_env: dict[str, str]
+) -> None:
+    with (
+        Proxy(own_servers.postgres.port) as to_postgres,
+        Proxy(own_servers.valkey.port) as to_redis,
+        closing_cli(shop_env) as cli,
+    ):
+        assert cli.run("relay", "--create", "--no-role").returncode == 0
+        servers = {
+            "INGEST_OUTBOX_DSN": through(to_postgres, shop_dsn),
+            "INGEST_REDIS_URL": through(to_redis, own_servers.redis_url),
+        }
+        to_redis.freeze()
+        relay = cli.start("relay", env={**servers, "INGEST_SHUTDOWN_GRACE": "600"})
+        async with connected(shop_dsn) as sql:
+            await add_rows(sql, 1, 1)
+
+            async def announces() -> bool:
+                idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND state = 'idle in transaction'"
+                return bool(await sql.fetchval(idle, urlsplit(shop_dsn).path[1:]))
+
+            await eventually(announces)
+        to_postgres.freeze()
+
+        async def has_ended() -> bool:
+            relay.send_signal(signal.SIGINT)
+            return relay.poll() is not None
+
+        await eventually(has_ended)
+        _, log = await asyncio.to_thread(relay.communicate)
+
+    assert "stop_hurried" in log
+    assert relay.returncode == 0
+
+
+def through(network: Proxy, url: str) -> str:
+    """A server's URL with its proxy in its place."""
+    parts = urlsplit(url)
+    account, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{network.port}"))
 
 
 def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: Cli) -> None:
