@@ -128,6 +128,7 @@ def env(redis_url: str, dsn: str, queue_name: str) -> dict[str, str]:
         "INGEST_POSTGRES_DSN": dsn,
         "INGEST_STREAM": queue_name,
         "INGEST_METRICS_PORT": "0",
+        "INGEST_RELAY_METRICS_PORT": "0",
         "INGEST_LOG_FORMAT": "json",
     }
 

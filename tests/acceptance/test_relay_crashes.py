@@ -47,7 +47,6 @@ def shop_env(env: dict[str, str], own_servers: EmbeddedServers, shop_dsn: str) -
         "INGEST_REDIS_URL": own_servers.redis_url,
         "INGEST_OUTBOX_DSN": shop_dsn,
         "INGEST_OUTBOX_BATCH": str(BATCH),
-        "INGEST_RELAY_METRICS_PORT": "0",
     }
 
 
@@ -213,7 +212,7 @@ def test_a_relay_started_by_a_program_that_blocks_signals_stops_when_asked(cli: 
     )
     relay = subprocess.Popen(
         [sys.executable, "-c", program],
-        env={**cli.env, "INGEST_OUTBOX_DSN": "postgresql://127.0.0.1:1/none", "INGEST_RELAY_METRICS_PORT": "0"},
+        env={**cli.env, "INGEST_OUTBOX_DSN": "postgresql://127.0.0.1:1/none"},
         stderr=subprocess.PIPE,
     )
     try:
