@@ -4,6 +4,8 @@ import os
 import sys
 from typing import Any
 
+import typer
+
 from ingest.cli.terminal import wrapped
 from ingest.settings import Settings, load_settings, names_in_dot_env, unknown_settings
 from ingest.telemetry.logs import begin_logs
@@ -19,3 +21,20 @@ def start(**overrides: Any) -> Settings:
 def say(line: str, indent: str = "") -> None:
     """Print a message for the user on stderr; stdout is for data. Where it is broken, the other lines begin with `indent`."""
     sys.stderr.write(wrapped(line, sys.stderr, indent) + "\n")
+
+
+def require(context: typer.Context, needed: str, *options: str) -> None:
+    """Refuse options that do nothing without another one.
+
+    Args:
+        context: of the command.
+        needed: the other option, such as `--watch`.
+        options: the names of their parameters.
+
+    Raises:
+        typer.BadParameter: the command line has one of them.
+    """
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"--{option} requires {needed}")

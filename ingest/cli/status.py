@@ -31,10 +31,11 @@ Examples:
 
 
 def status(
+    context: typer.Context,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(help="Seconds between refreshes.", min=0.1)] = 1.0,
+    interval: Annotated[float, typer.Option(help="With --watch: seconds between refreshes.", min=0.1)] = 1.0,
 ) -> None:
     """Show the queue, its consumers and the stored orders.
 
@@ -45,10 +46,12 @@ def status(
 
     The exit code is 1 if Redis or PostgreSQL cannot be reached.
     """
-    from ingest.cli.common import start
+    from ingest.cli.common import require, start
     from ingest.operations.backends import Backends
     from ingest.operations.status import read_status
 
+    if not watch:
+        require(context, "--watch", "interval")
     backends = Backends.of(start())
     found = asyncio.run(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
     if not watch:

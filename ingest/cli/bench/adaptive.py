@@ -19,6 +19,7 @@ Examples:
 
 
 def adaptive(  # noqa: PLR0913  each parameter is one option
+    context: typer.Context,
     *,
     live: Annotated[bool, typer.Option("--live", help="Real workers, and an API whose capacity changes.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 1,
@@ -59,5 +60,8 @@ def adaptive(  # noqa: PLR0913  each parameter is one option
         publish(partial(measure, plan), output, as_json=as_json)
         return
     from ingest.bench.adaptive.score import score
+    from ingest.cli.common import require
+
+    require(context, "--live", "seconds", "latency", "queue", "processes", "client", "fixed")
 
     publish(partial(score, seed), output, as_json=as_json)
