@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import re
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +16,7 @@ from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
 
 if TYPE_CHECKING:
+    from ingest.mapping.compiled import CompiledMapping
     from ingest.settings import Settings
 
 EPILOG = """
@@ -46,23 +50,19 @@ def check(
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
     """
-    from ingest.cli.common import start
     from ingest.cli.text import printable_json
-    from ingest.mapping.load import load_mapping
     from ingest.operations.mapped_row import row_of
 
     if sample is None and order_id is None:
         raise typer.BadParameter("give a document (--sample) or the ID of an order to fetch (--id)")
     if url is not None and sample is not None:
         raise typer.BadParameter("--url is for an order that is fetched, and not for --sample")
-    settings = start(mapping=mapping, upstream_url=url)
-    if settings.mapping is None:
-        raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
-    compiled = load_mapping(settings.mapping)
-    if sample is None:
-        body = asyncio.run(_fetched(settings, _checked_id(order_id or "")))
-    else:
-        body = _read(sample, settings.upstream_body_limit)
+    with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
+        settings, compiled = _configured(mapping, url)
+        if sample is None:
+            body = asyncio.run(_fetched(settings, _checked_id(order_id or "")))
+        else:
+            body = _read(sample, settings.upstream_body_limit)
     try:
         order = compiled.decode(body, order_id)
     except InvalidDocument as error:
@@ -75,6 +75,27 @@ def check(
         typer.echo(printable_json(json.dumps({"fits": True, "row": row}, ensure_ascii=False)))
     else:
         _print(row)
+
+
+@contextmanager
+def _naming(options: Mapping[str, str | None]) -> Iterator[None]:
+    """Name the options that the user has given, in an error about a setting in whose place they are."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            re.sub(r"^(\w+)(?=: )", lambda setting: options.get(setting[1]) or setting[1], str(error))
+        ) from error
+
+
+def _configured(mapping: str | None, url: str | None) -> "tuple[Settings, CompiledMapping]":
+    from ingest.cli.common import start
+    from ingest.mapping.load import load_mapping
+
+    settings = start(mapping=mapping, upstream_url=url)
+    if settings.mapping is None:
+        raise ConfigError("there is no mapping: set INGEST_MAPPING, or give --mapping")
+    return settings, load_mapping(settings.mapping)
 
 
 def _checked_id(text: str) -> str:
