@@ -228,6 +228,8 @@ def test_an_empty_source_succeeds(cli: Cli, queued: Queued, tmp_path: Path) -> N
         (["upstream", "--client-ca", "ca.pem"], "--client-ca need --tls-cert"),
         (["upstream", "--tls-cert", "nowhere.pem"], "--tls-cert, --tls-key, --client-ca: cannot be used"),
         (["upstream", "--basic", "nobody"], "--basic"),
+        (["upstream", "--shape", "x"], "--shape: choose shopify, woocommerce, amazon"),
+        (["upstream", "--list-shape", "x"], "--list-shape: choose object, array"),
     ],
     ids=" ".join,
 )

@@ -5,10 +5,11 @@ names.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from random import Random
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -145,7 +146,21 @@ def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
     Raises:
         ValueError: a field is unknown, or a value of the wrong type or out of range.
     """
-    return msgspec.convert({**msgspec.to_builtins(behaviour), **changes}, Behaviour)
+    try:
+        return msgspec.convert({**msgspec.to_builtins(behaviour), **changes}, Behaviour)
+    except msgspec.ValidationError as error:
+        raise ValueError(_with_choices(str(error))) from error
+
+
+def _with_choices(problem: str) -> str:
+    field = re.search(r"^Invalid enum value.*`\$\.(\w+)`$", problem)
+    return problem if field is None else f"{problem}: choose {', '.join(_choices(Behaviour.__annotations__[field[1]]))}"
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The values of a `Literal`, also where it may be None."""
+    parts = get_args(annotation)
+    return [text for part in parts for text in ([part] if isinstance(part, str) else _choices(part))]
 
 
 def parse_latency(text: str) -> Callable[[Random], float] | None:
