@@ -15,10 +15,11 @@ from ingest.domain.toml_lines import Keys
 from ingest.mapping.compiled import CompiledMapping
 from ingest.mapping.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
 from ingest.mapping.errors import MappingError
+from ingest.regular_file import open_regular
 
 _READY_MADE = files("ingest.mapping") / "ready_made"
 _SUFFIX = ".toml"
-# A file larger than this is not a mapping; a mistake such as /dev/zero must not fill the memory.
+# A file larger than this is not a mapping; a mistake must not fill the memory.
 _LARGEST = 1024 * 1024
 
 
@@ -79,7 +80,7 @@ def _text_of(name: str) -> tuple[str, str]:
             )
         return (_READY_MADE / f"{name}{_SUFFIX}").read_text(encoding="utf-8"), name
     try:
-        with Path(name).open("rb") as file:
+        with open_regular(Path(name)) as file:
             content = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"INGEST_MAPPING: cannot read {name}: {error.strerror}") from error

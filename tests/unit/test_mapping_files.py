@@ -1,5 +1,6 @@
 """A mapping file that cannot be used is refused at the start, by one line that names the line and the field."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,20 @@ def test_a_quantity_may_be_converted_like_another_number(name: str) -> None:
     assert mapping.decode(body + b'"shipping": []}', "a").lines[0].quantity == 2
 
 
+def test_a_file_that_is_too_large_is_told(tmp_path: Path) -> None:
+    (tmp_path / "large.toml").write_bytes(b"#" * (1024 * 1024 + 1))
+
+    with pytest.raises(ConfigError, match="is larger than 1048576 bytes: it is not a mapping"):
+        load_mapping(str(tmp_path / "large.toml"))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shop.toml")
+
+    with pytest.raises(ConfigError, match="Not a regular file"):
+        load_mapping(str(tmp_path / "shop.toml"))
+
+
 @pytest.mark.parametrize(
     ("name", "error"),
     [
@@ -194,7 +209,7 @@ def test_a_quantity_may_be_converted_like_another_number(name: str) -> None:
             "INGEST_MAPPING: no mapping is called 'shoppify': write one of amazon, shopify, woocommerce, or the path",
         ),
         ("missing.toml", "INGEST_MAPPING: cannot read missing.toml: No such file or directory"),
-        ("/dev/zero", "INGEST_MAPPING: /dev/zero is larger than 1048576 bytes: it is not a mapping"),
+        ("/dev/zero", "INGEST_MAPPING: cannot read /dev/zero: Not a regular file"),
         ("/", "INGEST_MAPPING: cannot read /: Is a directory"),
     ],
 )

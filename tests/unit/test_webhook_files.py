@@ -1,5 +1,6 @@
 """The file of webhook sources: every mistake is one line with file, line and field, and no secret is in it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -126,8 +127,22 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path, name: str) -> None:
 
 
 def test_a_file_that_never_ends_is_refused() -> None:
-    with pytest.raises(ConfigError, match="it is not a file of sources"):
+    with pytest.raises(ConfigError, match="cannot read /dev/zero: Not a regular file"):
         load_sources("/dev/zero")
+
+
+def test_a_file_that_is_too_large_is_refused(folder: Path) -> None:
+    (folder / "large.toml").write_bytes(b"#" * (1024 * 1024 + 1))
+
+    with pytest.raises(ConfigError, match="it is not a file of sources"):
+        load_sources(str(folder / "large.toml"))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.toml")
+
+    with pytest.raises(ConfigError, match="Not a regular file"):
+        load_sources(str(folder / "pipe.toml"))
 
 
 def test_paths_of_secrets_begin_at_the_folder_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

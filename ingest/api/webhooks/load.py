@@ -14,6 +14,7 @@ from ingest.api.webhooks.sources import Source, compile_source
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import explained, located
 from ingest.domain.toml_lines import Keys
+from ingest.regular_file import open_regular
 
 _LARGEST = 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
@@ -83,7 +84,7 @@ def _known_keys(keys: Keys) -> Sequence[str]:
 
 def _text_of(path: str) -> str:
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(Path(path)) as file:
             content = file.read(_LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"INGEST_WEBHOOKS: cannot read {path}: {error.strerror}") from error
