@@ -1,0 +1,78 @@
+"""The examples of docker-compose.override.yml in the documentation fit docker-compose.yml."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "docs" / "how-to" / name for name in ("compose.md", "scale.md")]
+
+
+class Reset:
+    """`!reset`: what was there before is removed."""
+
+
+class Override(dict[str, Any]):
+    """`!override`: what was there before is replaced, not merged."""
+
+
+class Loader(yaml.SafeLoader):
+    """Knows the tags of Compose."""
+
+
+Loader.add_constructor("!reset", lambda _loader, _node: Reset())
+Loader.add_constructor("!override", lambda loader, node: Override(loader.construct_mapping(node, deep=True)))
+
+
+def examples() -> list[Any]:
+    """Each example that changes a service of the file, by its page and line."""
+    base = load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.finditer(r"^( *)```yaml\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
+            example = load(dedent(block[2]))
+            if isinstance(example, dict) and set(example.get("services", ())) & set(base):
+                line = text.count("\n", 0, block.start()) + 1
+                found.append(pytest.param(base, example["services"], id=f"{page.name}:{line}"))
+    return found
+
+
+def load(text: str) -> Any:
+    return yaml.load(text, Loader)
+
+
+@pytest.mark.parametrize(("base", "example"), examples())
+def test_no_service_depends_on_one_that_an_example_disables(
+    base: Mapping[str, Any], example: Mapping[str, Any]
+) -> None:
+    services = {name: merged(base.get(name, {}), example.get(name, {})) for name in {*base, *example}}
+    enabled = {name: facts for name, facts in services.items() if not facts.get("profiles")}
+
+    missing = [
+        (name, needed)
+        for name, facts in enabled.items()
+        for needed in facts.get("depends_on", ())
+        if needed not in enabled
+    ]
+
+    assert missing == []
+
+
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """One mapping over another, as Compose does."""
+    result = dict(base)
+    for name, value in change.items():
+        before = base.get(name)
+        if isinstance(value, Reset):
+            result.pop(name, None)
+        elif isinstance(before, dict) and isinstance(value, dict) and not isinstance(value, Override):
+            result[name] = merged(before, value)
+        else:
+            result[name] = value
+    return result
