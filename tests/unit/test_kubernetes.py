@@ -118,3 +118,21 @@ def test_each_container_runs_with_the_least_rights() -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }, name
+
+
+def test_the_credential_that_the_page_names_is_a_file_of_the_workers() -> None:
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"^```yaml\n(patches:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [patch] = yaml.safe_load(example)["patches"]
+    [added] = yaml.safe_load(patch["patch"])
+
+    pod = pods()[patch["target"]["name"]]
+    mounted = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
+    volumes = {each["name"]: each.get("secret") for each in pod["volumes"]}
+
+    assert added["op"] == "add"
+    assert added["path"] == "/spec/template/spec/containers/0/env/-"
+    assert added["value"]["name"].removesuffix("_FILE") == "INGEST_UPSTREAM_TOKEN"
+    secret = volumes[mounted[str(Path(added["value"]["value"]).parent)]]
+    assert secret["secretName"] == "order-ingest-worker"
+    assert "items" not in secret  # all keys are files
