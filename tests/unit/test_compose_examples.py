@@ -1,4 +1,4 @@
-"""The examples of docker-compose.override.yml in the documentation fit docker-compose.yml."""
+"""What the documentation says of docker-compose.yml, and its examples of docker-compose.override.yml, fit the file."""
 
 import re
 from collections.abc import Mapping
@@ -62,6 +62,23 @@ def test_no_service_depends_on_one_that_an_example_disables(
     ]
 
     assert missing == []
+
+
+def test_the_memory_that_the_page_asks_for_is_the_sum_of_all_limits() -> None:
+    base = load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    # Of what runs at the same time: `migrate` has exited, and `api-key` is a tool.
+    running = [facts for name, facts in base.items() if name not in {"migrate", "api-key"}]
+
+    megabytes = sum(megabytes_of(facts["deploy"]) for facts in running)
+
+    page = (ROOT / "docs" / "how-to" / "compose.md").read_text(encoding="utf-8")
+    assert f"about {round(megabytes / 1024)} GB of memory" in page
+
+
+def megabytes_of(deploy: Mapping[str, Any]) -> int:
+    """The limit of a service, for all its containers."""
+    number, unit = re.fullmatch(r"(\d+)([gm])", deploy["resources"]["limits"]["memory"]).groups()  # type: ignore[union-attr]
+    return int(number) * (1024 if unit == "g" else 1) * int(deploy.get("replicas", 1))
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
