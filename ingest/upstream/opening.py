@@ -103,6 +103,7 @@ async def opened_session(
             credential=credential,
             method=endpoint.method,
             statuses=endpoint.statuses,
+            with_certificate=access.tls.cert is not None,
             now=now,
         )
 

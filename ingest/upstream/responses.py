@@ -34,6 +34,8 @@ def fault_of(
     headers: Mapping[str, str],
     now: datetime,
     overrides: Mapping[int, StatusOverride] = NO_OVERRIDES,
+    *,
+    with_certificate: bool = False,
 ) -> Fault:
     """Return the fault for a response without a document.
 
@@ -43,6 +45,7 @@ def fault_of(
             Retry-After may say by its rate limit headers how long to wait.
         now: the local time.
         overrides: what statuses mean for this API, where that differs from the usual.
+        with_certificate: whether a client certificate identifies us.
     """
     now = api_time(headers, now)
     wait = retry_after(headers.get("Retry-After"), now)
@@ -50,7 +53,11 @@ def fault_of(
         left = remaining_of(headers, now.timestamp())
         wait = min(left.seconds, LONGEST_WAIT) if left is not None and not left.requests else None
     override = overrides.get(status)
-    return _usual(status, wait) if override is None else _overridden(status, override, wait)
+    if override is not None:
+        return _overridden(status, override, wait)
+    if with_certificate and _is_refusal_by_nginx(status, headers):
+        return CredentialFault("HTTP 400: the external API refuses our client certificate, as nginx does")
+    return _usual(status, wait)
 
 
 def _usual(status: int, wait: float | None) -> Fault:
@@ -73,6 +80,12 @@ def _usual(status: int, wait: float | None) -> Fault:
             return TransientFault(f"HTTP {status}")
         case _:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")
+
+
+def _is_refusal_by_nginx(status: int, headers: Mapping[str, str]) -> bool:
+    """Return whether nginx may refuse a client certificate: it does so with an HTML page, and closes the connection."""
+    is_page = headers.get("Content-Type", "").lower().startswith("text/html")
+    return status == 400 and is_page and headers.get("Connection", "").lower() == "close"
 
 
 def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fault:

@@ -64,6 +64,7 @@ class ApiSession:
         credential: their headers.
         method: of requests.
         statuses: what statuses mean for this API, where that differs from the usual.
+        with_certificate: whether a client certificate identifies us.
         now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
 
     Attributes:
@@ -79,6 +80,7 @@ class ApiSession:
         credential: Credential | None = None,
         method: Method = "GET",
         statuses: Mapping[int, StatusOverride] = NO_OVERRIDES,
+        with_certificate: bool = False,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._transport = transport
@@ -87,6 +89,7 @@ class ApiSession:
         self._credential = credential or FixedCredential()
         self._method = method
         self._statuses = statuses
+        self._with_certificate = with_certificate
         self._now = now
         self.quota: FleetQuota | None = None
 
@@ -163,7 +166,13 @@ class ApiSession:
             return await self.send(sent.requests, target, body, method, sent.redirects - 1, sent.renewals)
         if response.status == 401 and sent.renewals and await self._renewed(sent):
             return await self.send(sent.requests, sent.url, sent.body, sent.method, sent.redirects, sent.renewals - 1)
-        fault = fault_of(response.status, response.headers, sent.asked_at, self._statuses)
+        fault = fault_of(
+            response.status,
+            response.headers,
+            sent.asked_at,
+            self._statuses,
+            with_certificate=self._with_certificate,
+        )
         raise _in(sent.requests, sent.started, fault) from None
 
     def _target(self, response: NoDocument, sent: Sent) -> str | None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.status_overrides import parse_status_overrides
 from ingest.upstream.responses import LONGEST_WAIT, code_of, fault_of, is_truncated, retry_after
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)
@@ -36,6 +37,21 @@ def test_a_refused_credential_is_not_a_fault_of_the_order(status: int) -> None:
     fault = fault_of(status, {}, NOW)
 
     assert isinstance(fault, CredentialFault)
+
+
+def test_a_refused_client_certificate_is_not_a_fault_of_the_order() -> None:
+    nginx = {"Server": "nginx/1.22.1", "Content-Type": "text/html", "Content-Length": "215", "Connection": "close"}
+
+    refused = fault_of(400, nginx, NOW, with_certificate=True)
+
+    assert isinstance(refused, CredentialFault)
+    assert "client certificate" in str(refused)
+    assert isinstance(fault_of(400, nginx, NOW), PermanentFault), "we have none"
+    assert isinstance(
+        fault_of(400, nginx, NOW, parse_status_overrides("400=rejected"), with_certificate=True), PermanentFault
+    )
+    for of_the_order in ({"Content-Type": "application/json", "Connection": "close"}, {"Content-Type": "text/html"}):
+        assert isinstance(fault_of(400, of_the_order, NOW, with_certificate=True), PermanentFault)
 
 
 @pytest.mark.parametrize("status", [408, 421, 425, 500, 502, 503, 504, 507, 520, 599])

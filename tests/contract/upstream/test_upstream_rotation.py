@@ -314,6 +314,22 @@ async def test_the_certificate_and_its_key_may_be_in_one_file(
         assert await is_accepted(client)
 
 
+async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
+    connect: Connect, server: Party, client_party: Party
+) -> None:
+    async def refuse(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        writer.write(http(b"<html>", "Content-Type: text/html", "Connection: close", status="400 Bad Request"))
+        writer.close()
+
+    tls = TlsFiles(server.ca, client_party.cert, client_party.key)
+    async with (
+        serving(refuse, mutual(server, client_party)) as port,
+        connect(f"https://127.0.0.1:{port}/{{order_id}}", access=Access(tls=tls)) as client,
+    ):
+        with pytest.raises(CredentialFault, match="refuses our client certificate"):
+            await client.fetch(REQUEST)
+
+
 async def test_a_private_authority_takes_the_place_of_the_systems(
     connect: Connect, server: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
