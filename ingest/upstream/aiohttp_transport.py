@@ -85,7 +85,7 @@ class AiohttpTransport:
             # Headers per request, not per session: aiohttp 3.14 sends those of the session, and with them the token, to a tunnelling
             # proxy.
             async with self._session.request(
-                method, URL(url, encoded=True), headers=self._headers, data=body, allow_redirects=False
+                method, _parsed(url), headers=self._headers, data=body, allow_redirects=False
             ) as response:
                 if not has_document(response.status):
                     raise NoDocument(response.status, response.headers)
@@ -122,6 +122,12 @@ class AiohttpTransport:
             if len(body) > self._body_limit:
                 raise TooLarge
         return bytes(body)
+
+
+def _parsed(url: str) -> URL:
+    """Return a URL that is percent-encoded, but for a host that is not ASCII, which would be sent as it is."""
+    parsed = URL(url, encoded=True)
+    return parsed if url.isascii() or not parsed.raw_host else parsed.with_host(parsed.raw_host)
 
 
 def _not_connected(error: aiohttp.ClientConnectorError) -> NoResponse:

@@ -60,6 +60,17 @@ async def test_a_plain_request_goes_through_the_proxy(connect: Connect) -> None:
     assert len(asked) == 1
 
 
+async def test_a_proxy_is_sent_the_ascii_form_of_a_host_name(connect: Connect) -> None:
+    async with (
+        proxying(http(b"{}", "Content-Length: 2")) as (proxy, heads),
+        connect("http://b\u00fccher.example/{order_id}", proxy=proxy) as client,
+    ):
+        await client.fetch(FetchRequest("shop:1"))
+
+    assert heads[0].startswith(b"GET http://xn--bcher-kva.example/shop%3A1 HTTP/1.1\r\n")
+    assert b"\r\nHost: xn--bcher-kva.example\r\n" in heads[0]
+
+
 async def test_a_tls_request_goes_through_a_tunnel_that_does_not_receive_the_token(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
