@@ -80,6 +80,8 @@ def context_of(material: TlsMaterial | None) -> ssl.SSLContext:
                 context.load_cert_chain(cert, key, password=lambda: b"")
             except (ssl.SSLError, ValueError) as error:
                 raise UnusableFile(_why_not(error)) from None
+        # Apache asks for a certificate after it has read a request, where only some paths need one.
+        context.post_handshake_auth = True
     return context
 
 

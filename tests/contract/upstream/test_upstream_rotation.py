@@ -314,6 +314,30 @@ async def test_the_certificate_and_its_key_may_be_in_one_file(
         assert await is_accepted(client)
 
 
+async def test_a_server_may_ask_for_the_certificate_after_it_has_read_a_request(
+    connect: Connect, server: Party, client_party: Party
+) -> None:
+    async def ask(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
+        connection = writer.get_extra_info("ssl_object")
+
+        async def has_certificate() -> bool:
+            return bool(connection.getpeercert())
+
+        connection.verify_client_post_handshake()
+        writer.write(http(b"", status="103 Early Hints"))  # with what asks for the certificate
+        await eventually(has_certificate)
+        writer.write(http(DOCUMENT, f"Content-Length: {len(DOCUMENT)}"))
+
+    later = mutual(server, client_party)
+    later.post_handshake_auth = True
+    tls = TlsFiles(server.ca, client_party.cert, client_party.key)
+    async with (
+        serving(ask, later) as port,
+        connect(f"https://127.0.0.1:{port}/{{order_id}}", access=Access(tls=tls)) as client,
+    ):
+        assert await is_accepted(client)
+
+
 async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
     connect: Connect, server: Party, client_party: Party
 ) -> None:
