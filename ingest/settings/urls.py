@@ -1,5 +1,6 @@
 """Checks URLs of settings, without ever showing one: they may contain passwords."""
 
+import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -10,6 +11,8 @@ _FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "
 _AUTHORITIES = ("ssl_ca_certs", "sslrootcert")
 # A certificate, its key, and the key's password.
 _PAIRS = (("ssl_certfile", "ssl_keyfile", "ssl_password"), ("sslcert", "sslkey", "sslpassword"))
+# A host's name with one of these is another name by IDNA 2003, as in Python, than by IDNA 2008, as in browsers.
+_AMBIGUOUS = re.compile("[\u00df\u03c2\u200c\u200d]")
 
 
 def refuse_many_redis(url: str) -> None:
@@ -31,7 +34,7 @@ def refuse_many_redis(url: str) -> None:
 
 
 def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_hosts: bool = False) -> None:
-    """Require a URL with one of these schemes, and a port that is a number.
+    """Require a URL with one of these schemes, a host that is the same for all programs, and a port that is a number.
 
     Raises:
         ValueError: it is something else.
@@ -46,6 +49,11 @@ def require_scheme(url: str, schemes: tuple[str, ...], example: str, *, several_
         raise ValueError(f"is not a URL, or its port is not a number: {expected}") from None
     if parts.scheme not in schemes:
         raise ValueError(expected)
+    if _AMBIGUOUS.search(hosts.lower()):
+        raise ValueError(
+            "names a host with a letter such as \u00df, which is another host for some programs: write its ASCII form, such as "
+            "xn--strae-oqa.example"
+        )
 
 
 def require_template(url: str, placeholder: str, example: str) -> None:
