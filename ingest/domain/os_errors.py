@@ -10,6 +10,8 @@ _NO_REASON = "Connect call failed"
 _NO_HANDSHAKE = "the server closed the connection during the TLS handshake"
 # asyncio's text names the address as a tuple, and not the reason: `[Errno 111] Connect call failed ('127.0.0.1', 5432)`.
 _ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^)]*\)")
+# What is left of others, such as uvloop's, which names no address: `[Errno 111] Connection refused`.
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 # redis-py's names the host as the URL does: `Error 111 connecting to redis:6379. Connection refused.`
 _REDIS = re.compile(r"^Error (-?\d+) connecting to (\S+)\. (.*)\.$", re.DOTALL)
 
@@ -20,7 +22,7 @@ def plain(text: str) -> str:
         number, address, reason = match.groups()
         return f"cannot connect to {address}: {os.strerror(int(number)) if reason.startswith(_NO_REASON) else reason}"
     text = text.removeprefix("Multiple exceptions: ") if _ASYNCIO.search(text) else text
-    return _ASYNCIO.sub(_address_and_reason, text)
+    return _NUMBER.sub("", _ASYNCIO.sub(_address_and_reason, text))
 
 
 def is_exhaustion(error: BaseException | None) -> bool:

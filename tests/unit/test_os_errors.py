@@ -24,7 +24,8 @@ REFUSED = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
         ("Error 111 connecting to h:1. Connection refused.", "cannot connect to h:1: Connection refused"),
         ("Error -2 connecting to h:1. Name or service not known.", "cannot connect to h:1: Name or service not known"),
         ("Error connecting to h:1.", "Error connecting to h:1."),
-        ("[Errno -2] Name or service not known", "[Errno -2] Name or service not known"),
+        ("[Errno -2] Name or service not known", "Name or service not known"),
+        ("[Errno 111] Connection refused", "Connection refused"),
     ],
 )
 def test_each_address_that_was_tried_is_named(text: str, expected: str) -> None:
