@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from ingest.api.problems import Problem
 from ingest.api.queueing import busy, unavailable
-from ingest.domain.errors import QueueUnavailable, RowsRefused, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import QueueUnavailable, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
@@ -19,6 +19,9 @@ def as_problems() -> Iterator[None]:
         yield
     except RowsRefused as error:
         raise Problem(422, "invalid_parameter", "the database cannot hold one of the values") from error
+    except StoreLocked as error:
+        detail = "another transaction has locked what the request needs"
+        raise busy(503, "store_unavailable", detail, _RETRY_AFTER) from error
     except StoreTooSlow as error:
         detail = "the query took too long: use fewer or other filters, or ask for an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error

@@ -8,6 +8,7 @@ import pytest
 from http_api import Api, running_api
 from integration.scene import Scene, document
 from integration.scene import ids as order_ids
+from support import connected
 
 from ingest.api.problems import Problem
 from ingest.api.routing import Caller, Scope
@@ -244,6 +245,16 @@ async def test_an_order_is_erased_for_good_and_the_audit_log_says_by_whom(scene:
     assert set(await scene.rows()) == {"B"}
     rows = await scene.sql("SELECT DISTINCT actor, action, selection FROM audit_log")
     assert [tuple(row) for row in rows] == [("shop", "orders.erase", '{"ids": ["A"]}')]
+
+
+async def test_a_table_that_somebody_has_locked_is_told_from_a_query_that_is_too_slow(scene: Scene, api: Api) -> None:
+    async with connected(scene.dsn) as blocker, blocker.transaction():
+        await blocker.execute("LOCK TABLE orders")
+
+        status, problem = await call(api, "DELETE", "/v1/orders/A")
+
+    assert (status, problem["code"]) == (503, "store_unavailable")
+    assert "locked" in problem["detail"]
 
 
 async def test_an_erasure_without_redis_can_be_repeated(scene: Scene, api: Api) -> None:
