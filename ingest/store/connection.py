@@ -8,6 +8,7 @@ When the process dies here, the server ends the running statement by itself, at 
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -45,6 +46,8 @@ _ROW_LOCK_TIMEOUT = 25
 # primary once; 57P0x: it ends; 08: the protocol) the next attempt gets a new connection.
 _ON_THE_SAME_CONNECTION = (*ROW_CLASSES, "40", "53", "55", CANCELLED)
 _SESSION_ATTRS = "target_session_attrs"
+# The attribute that a server does not have, in asyncpg's words: `… requirement <SessionAttribute.read_write: 'read-write'>`.
+_ATTRIBUTE = re.compile(r"'([a-z-]+)'")
 # Whatever the usual one of the database or the role is: a statement that has waited for a table sees what was committed meanwhile.
 # With a snapshot from before, an order could be stored that was erased meanwhile.
 _ISOLATION = "read committed"
@@ -110,6 +113,10 @@ async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
         raise  # also a certificate that is not accepted, which is a ValueError as well
     except ValueError as error:
         raise UnusableDsn(str(error.args[0]) if isinstance(error, asyncpg.InterfaceError) else str(error)) from error
+    except asyncpg.TargetServerAttributeNotMatched as error:
+        wanted = _ATTRIBUTE.search(str(error))
+        what = "takes no writes" if wanted is None or wanted[1] == "read-write" else f"is not {wanted[1]}"
+        raise StoreUnavailable(f"{what} ({_SESSION_ATTRS})") from error
     except asyncpg.PostgresError as error:
         # What a trigger on login raises, or a parameter of the DSN that has an invalid value.
         if not is_refusal(error):

@@ -184,7 +184,7 @@ async def test_that_no_host_can_be_used_is_said_of_each(pair: Pair) -> None:
         await overview(pair.dsn(at(pair.primary), at(pair.standby)))
 
     assert at(pair.primary) in str(refused.value)
-    assert "read-write" in str(refused.value)
+    assert f"{at(pair.standby)}: takes no writes (target_session_attrs)" in str(refused.value)
     assert pair.primary.password not in str(refused.value)
 
 
