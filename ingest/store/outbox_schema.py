@@ -15,9 +15,11 @@ _GRANTS = (
     "        CREATE ROLE {role} LOGIN;  -- give it a password, or a certificate\n"
     "    END IF;\n"
     "END $$;\n"
-    "{schema}"
+    "{usage}"
     "GRANT SELECT, DELETE, UPDATE (error) ON {table} TO {role};\n"
 )
+# Of the schema in which a table without one is created: its name is known only there.
+_USAGE = "DO $$ BEGIN\n    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), '{name}');\nEND $$;\n"
 
 
 def outbox_sql(table: str, role: str | None) -> str:
@@ -44,8 +46,10 @@ def outbox_sql(table: str, role: str | None) -> str:
         return sql
     if not role or not role.isprintable() or set(role) & set("\"'\\$") or len(role.encode()) > 63:
         raise ConfigError("--role: is not the name of a role")
-    grant = f'GRANT USAGE ON SCHEMA {prefix.removesuffix(".")} TO "{role}";\n' if prefix else ""
-    return sql + _GRANTS.format(name=role, role=f'"{role}"', table=quoted_table(table), schema=grant)
+    usage = _USAGE.format(name=role)
+    if prefix:
+        usage = f'GRANT USAGE ON SCHEMA {prefix.removesuffix(".")} TO "{role}";\n'
+    return sql + _GRANTS.format(name=role, role=f'"{role}"', table=quoted_table(table), usage=usage)
 
 
 async def create_outbox(dsn: str, table: str, role: str | None) -> None:

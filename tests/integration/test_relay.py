@@ -21,7 +21,7 @@ from ingest.queue.keys import Keys
 from ingest.queue.producer import Producer
 from ingest.queue.submission import Orders
 from ingest.store.connection import connect
-from ingest.store.outbox import Announced, Outbox, OutboxRow
+from ingest.store.outbox import Announced, Backlog, Outbox, OutboxRow
 from ingest.store.outbox_schema import create_outbox, outbox_sql
 from ingest.store.translation import StoreRefused
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
@@ -612,6 +612,17 @@ async def test_a_table_that_is_missing_later_is_waited_for(shop: Shop) -> None:
         await create_outbox(shop.dsn, TABLE, None)
         await shop.add("A-2")
         await shop.until_queued("A-1", "A-2")
+
+
+async def test_its_role_may_use_the_tables_schema_where_nobody_else_may(shop: Shop) -> None:
+    role = f"relay_{shop.queue.replace('-', '_')}"
+    await shop.sql.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+    try:
+        await shop.sql.execute(outbox_sql(TABLE, role))
+        async with as_role(shop.dsn, TABLE, role) as outbox:
+            assert await outbox.backlog() == Backlog(rows=0, oldest_age=0.0)
+    finally:
+        await shop.sql.execute(f'DROP OWNED BY "{role}"; DROP ROLE "{role}"')
 
 
 @pytest.fixture
