@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from ingest.domain.errors import StoreUnavailable
+from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.store.columns import COLUMNS
 from ingest.store.connection import connect
 from ingest.store.orders import plan_upsert
@@ -18,6 +18,8 @@ from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema
 from ingest.store.translation import StoreRefused, translated
 
 _CLOCKS = 3
+# As long as a worker waits for a lock.
+_LOCK_TIMEOUT = "2s"
 _NEEDED = [table for _, table in RUNTIME_PRIVILEGES]
 # The rest may be a view.
 _STORED = ("orders", "erased_orders")
@@ -71,6 +73,7 @@ class PostgresFacts:
         missing: privileges that our role lacks, as `INSERT on orders`.
         required: columns of `orders` that are not ours and need a value.
         not_planned: why the statement that stores orders cannot be run, if neither of these says so.
+        is_locked: whether another transaction keeps a lock for which that statement would wait.
         some_order: one that is stored.
     """
 
@@ -96,6 +99,7 @@ class PostgresFacts:
     missing: Sequence[str] = ()
     required: Sequence[str] = ()
     not_planned: str = ""
+    is_locked: bool = False
     some_order: str | None = None
 
 
@@ -180,8 +184,11 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
     try:
         with translated():
             async with connection.transaction(readonly=True):
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 await plan_upsert(connection)
                 facts.some_order = await connection.fetchval(_SOME_ORDER)
+    except StoreLocked:
+        facts.is_locked = True
     except StoreUnavailable as error:
         facts.not_planned = str(error)
 

@@ -175,6 +175,16 @@ async def test_row_level_security_that_applies_to_the_role_is_a_warning(set_up: 
     assert without == []
 
 
+@pytest.mark.parametrize("table", ["orders", "erased_orders"])
+async def test_a_table_that_somebody_has_locked_is_a_fault(set_up: SetUp, dsn: str, table: str) -> None:
+    async with connected(dsn) as blocker, blocker.transaction():
+        await blocker.execute(f"LOCK TABLE {table}")
+
+        (locked,) = await set_up.faults(Area.POSTGRES)
+
+    assert "another transaction has locked" in locked
+
+
 async def test_a_database_that_takes_no_writes_is_a_fault(set_up: SetUp, dsn: str) -> None:
     await execute(dsn, f"ALTER DATABASE {dsn.rpartition('/')[2]} SET default_transaction_read_only = on")
 

@@ -126,6 +126,11 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             f"orders cannot be stored: {facts.not_planned}",
             "undo what was changed in the tables, or restore them; ingest migrate makes them from nothing",
         )
+    elif facts.is_locked:
+        yield _OF.fault(
+            "another transaction has locked orders or erased_orders: nothing is stored meanwhile",
+            "wait for its end, or end it: pg_locks has the IDs of the processes with locks on these tables",
+        )
     elif not (facts.absent or facts.not_plain or facts.missing or facts.required):
         yield _OF.good("the schema is this release's, and the role may store orders")
 
