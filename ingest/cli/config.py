@@ -24,7 +24,8 @@ Times are in seconds, sizes in bytes. All settings: docs/reference/settings.md.
 def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the effective settings, with secrets masked.
 
-    The exit code is 2 if a setting is invalid.
+    The exit code is 2 if a setting is invalid. Whether settings fit together, such as a credential and its kind, is found by
+    `ingest doctor`, and by the commands that use them.
     """
     from ingest.cli.common import start
     from ingest.cli.terminal import width_of
