@@ -62,6 +62,23 @@ class CheckedConnection(_Base):
     # Whether the server has answered anything since the handshake.
     _has_served = False
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a command can be sent; where not, sending it connects first.
+
+        Not once the transport is closing, though it is still there until the event loop's next turn: what is written to it is lost.
+        And asyncio's own event loop, in Python 3.12 and in releases of 3.13, then waits for a socket that is about to be closed. The
+        next connection gets its number, and would wait in vain (https://github.com/python/cpython/issues/136234).
+        """
+        return self._reader is not None and self._writer is not None and not self._writer.transport.is_closing()
+
+    async def disconnect(self, *arguments: Any, **options: Any) -> None:
+        """Close the connection; also one that is closing already is then forgotten."""
+        writer = self._writer
+        await super().disconnect(*arguments, **options)
+        if self._writer is writer:
+            self._reader = self._writer = None
+
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         """The next reply; one of a server that is not the one to ask closes the connection."""
         _last_answered.set(self)

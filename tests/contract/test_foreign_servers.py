@@ -139,6 +139,27 @@ async def test_whatever_answers_no_call_fails_otherwise_than_in_an_outage(
     assert fallen == {}
 
 
+async def test_after_a_reply_that_makes_no_sense_the_next_command_connects_again(
+    own_valkey: ValkeyServer, proxy: Proxy
+) -> None:
+    url = to(proxy.port, own_valkey.url)
+    async with Consumer.open(url, "orders", GROUP, "one", 1.0) as consumer, listening(ones) as foreign:
+
+        async def is_refused() -> bool:
+            try:
+                await consumer.heartbeat(5.0)
+            except QueueUnavailable as error:
+                return isinstance(error, QueueRefused)
+            return False
+
+        proxy.lead_to(foreign)
+        await asyncio.to_thread(proxy.cut)
+        await eventually(is_refused)
+        proxy.lead_to(own_valkey.port)
+
+        await consumer.heartbeat(5.0)
+
+
 async def test_a_connection_to_itself_is_nobody_who_listens() -> None:
     port = free_port()
     options = connection_options(f"redis://127.0.0.1:{port}/0", socket_connect_timeout=5.0)
