@@ -14,10 +14,14 @@ _ASYNCIO = re.compile(r"\[Errno (\d+)\] Connect call failed \('([^']*)', (\d+)[^
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
 # redis-py's names the host as the URL does: `Error 111 connecting to redis:6379. Connection refused.`
 _REDIS = re.compile(r"^Error (-?\d+) connecting to (\S+)\. (.*)\.$", re.DOTALL)
+# And of a connection that is reset: `Error while reading from redis:6379 : (104, 'Connection reset by peer')`.
+_REDIS_READ = re.compile(r"^Error while reading from (\S+) ?: \((?:\d+, )?'([^']*)',?\)$")
 
 
 def plain(text: str) -> str:
     """The text of an error, with `cannot connect to HOST:PORT: Connection refused` in place of those forms."""
+    if match := _REDIS_READ.match(text):
+        return f"the connection to {match[1]} failed: {match[2]}"
     if match := _REDIS.match(text):
         number, address, reason = match.groups()
         return f"cannot connect to {address}: {os.strerror(int(number)) if reason.startswith(_NO_REASON) else reason}"

@@ -26,6 +26,12 @@ REFUSED = f"[Errno {errno.ECONNREFUSED}] Connect call failed"
         ("Error connecting to h:1.", "Error connecting to h:1."),
         ("[Errno -2] Name or service not known", "Name or service not known"),
         ("[Errno 111] Connection refused", "Connection refused"),
+        (f"[Errno {errno.ECONNRESET}] Connection reset by peer", "Connection reset by peer"),
+        (
+            "Error while reading from h:1 : (104, 'Connection reset by peer')",
+            "the connection to h:1 failed: Connection reset by peer",
+        ),
+        ("Error while reading from h:1: ('Connection lost',)", "the connection to h:1 failed: Connection lost"),
     ],
 )
 def test_each_address_that_was_tried_is_named(text: str, expected: str) -> None:
