@@ -133,12 +133,14 @@ dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 .PHONY: reference
 reference: .venv/ready  ## generate docs/reference/http-api.md from the HTTP API's routes
 	@.venv/bin/python -c 'from ingest.api_groups import all_described; from ingest.api.reference import page_of; \
-		print(page_of(all_described()), end="")' >docs/reference/http-api.md
+		print(page_of(all_described()), end="")' >docs/reference/http-api.md.new || { rm docs/reference/http-api.md.new; exit 1; }
+	@mv docs/reference/http-api.md.new docs/reference/http-api.md
 
 .PHONY: pictures
 pictures:  ## write the pictures of docs/explanation/architecture from their text; needs Graphviz (dot)
 	@for source in docs/explanation/architecture/*.dot; do \
-		echo "dot $$source"; dot -Tsvg "$$source" >"$${source%.dot}.svg.new" && mv "$${source%.dot}.svg.new" "$${source%.dot}.svg" || exit 1; \
+		echo "dot $$source"; dot -Tsvg "$$source" >"$${source%.dot}.svg.new" || { rm "$${source%.dot}.svg.new"; exit 1; }; \
+		mv "$${source%.dot}.svg.new" "$${source%.dot}.svg"; \
 	done
 
 .PHONY: release

@@ -44,7 +44,7 @@ _OUR_TABLES = re.compile(r"\b(orders|erased_orders|audit_log)\b")
 
 _CLOSED = "the connection was closed"
 # What asyncpg raises for it: instead of what the server said last, if anything.
-_OF_A_CLOSED_ONE = re.compile(r"connection is closed|cannot switch to state")
+_OF_A_CLOSED_ONE = re.compile(r"connection is closed|cannot switch to state|unexpected connection_lost")
 
 _KINDS: dict[str, type[StoreUnavailable]] = {
     CANCELLED: StoreTooSlow,
@@ -94,7 +94,8 @@ def translated_for_rows() -> Iterator[None]:
     except (OSError, TimeoutError) as error:
         # A timeout has no text of its own.
         nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-        raise StoreUnavailable(plain(str(error)) or nameless) from error
+        text = _CLOSED if _OF_A_CLOSED_ONE.search(str(error)) else plain(str(error))
+        raise StoreUnavailable(text or nameless) from error
     except RuntimeError as error:
         # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
         if "handler is closed" not in str(error):

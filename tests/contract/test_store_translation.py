@@ -1,9 +1,11 @@
 """What PostgreSQL, and asyncpg in its name, say of a failure is told in words that name the cause."""
 
 import re
+from asyncio import StreamReader, StreamWriter
 
 import asyncpg
 import pytest
+from listener import listening
 from support import connected, eventually
 
 from ingest.domain.errors import StoreUnavailable
@@ -46,6 +48,16 @@ async def test_a_connection_that_the_server_has_ended_between_two_statements_is_
 
     with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"):
         await read_twice()
+
+
+async def test_a_connection_that_the_server_closes_when_tls_is_asked_for_is_told_to_be_closed() -> None:
+    async def close(reader: StreamReader, _: StreamWriter) -> None:
+        await reader.read(1)
+
+    async with listening(close) as port:
+        with pytest.raises(StoreUnavailable, match=r"^the connection was closed$"):
+            async with connect(f"postgresql://a:b@127.0.0.1:{port}/c?sslmode=require"):
+                pass
 
 
 async def test_what_an_earlier_connection_met_is_not_told_of_a_later_one(dsn: str) -> None:

@@ -32,6 +32,8 @@ SHARES = (
 )
 """The faults of which a request draws at most one; together at most 1."""
 
+_FORMS = {"basic": "USER:PASSWORD", "key": "NAME: VALUE", "client": "ID:SECRET"}
+
 
 class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests for orders are answered; the default is at once and correctly.
@@ -149,7 +151,14 @@ def changed(behaviour: Behaviour, changes: Mapping[str, object]) -> Behaviour:
     try:
         return msgspec.convert({**msgspec.to_builtins(behaviour), **changes}, Behaviour)
     except msgspec.ValidationError as error:
-        raise ValueError(_with_choices(str(error))) from error
+        raise ValueError(_with_form(_with_choices(str(error)))) from error
+
+
+def _with_form(problem: str) -> str:
+    """The same with the form of a text in place of the regular expression for it."""
+    field = re.search(r"`\$\.(\w+)`$", problem)
+    form = None if field is None else _FORMS.get(field[1])
+    return problem if form is None else re.sub(r"`str` matching regex '.*'", form, problem)
 
 
 def _with_choices(problem: str) -> str:
