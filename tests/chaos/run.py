@@ -1,7 +1,6 @@
 """A run in its order: start everything, let the faults strike, lift them, wait for the queue to be empty, look."""
 
 import asyncio
-import json
 import secrets
 import shutil
 import sys
@@ -12,16 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from redis.exceptions import RedisError
 
 from chaos import check
 from chaos.faults import STOP_SECONDS, Faults
+from chaos.left import left
 from chaos.plan import Fault, Kind, plan
 from chaos.producer import Announcer
 from chaos.report import Report
-from chaos.stage import GROUP, STREAM, Stage, open_stage
+from chaos.stage import STREAM, Stage, open_stage
 from ingest.queue.connection import control_client
 from ingest.queue.keys import Keys
 
@@ -30,7 +29,6 @@ _COMMANDS = 2
 _DRAIN_SECONDS = 420.0
 _LOOK_EVERY = 0.25
 _TELL_EVERY = 5.0
-_MOST_DUMPED = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +166,9 @@ class _Run:
             if await self._queued() == (0, 0):
                 return True
             await asyncio.sleep(_LOOK_EVERY)
-        left = await self._left()
-        (self._stage.logs / "left.json").write_text(json.dumps(left, indent=1, default=repr))
-        self._say(f"NOT DRAINED: {json.dumps(left, default=repr)[:4000]}")
+        found = await left(self._redis, STREAM)
+        (self._stage.logs / "left.txt").write_text(f"{found}\n")
+        self._say(f"NOT DRAINED: {found[:4000]}")
         return False
 
     async def _queued(self) -> tuple[int, int] | None:
@@ -185,25 +183,6 @@ class _Run:
                     retry, *lanes = await pipe.execute()
                     return sum(lanes), retry
         return None
-
-    async def _left(self) -> dict[str, Any]:
-        """What is queued still, for whoever looks for the cause."""
-        redis, keys = self._redis, Keys.of(STREAM)
-        return {
-            "queued": await self._queued(),
-            "lanes": {
-                lane.stream: {
-                    "groups": await redis.xinfo_groups(lane.stream),
-                    "consumers": await redis.xinfo_consumers(lane.stream, GROUP),
-                    "pending": await redis.xpending_range(lane.stream, GROUP, "-", "+", _MOST_DUMPED),
-                    "entries": await redis.xrange(lane.stream, count=_MOST_DUMPED),
-                }
-                for lane in keys.lanes
-            },
-            "time": await redis.time(),
-            "retry": await redis.zrange(keys.retry, 0, _MOST_DUMPED, withscores=True),
-            "keys": {key: await redis.type(key) async for key in redis.scan_iter("ingest:*", count=1000)},
-        }
 
     # -- what is seen ---------------------------------------------------------------------------------------
 
