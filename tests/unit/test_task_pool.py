@@ -84,6 +84,26 @@ async def test_what_is_started_when_a_task_becomes_free_runs_in_it_and_in_others
     assert pool.done == ["a", "b", "c", "d"]
 
 
+async def test_a_task_that_is_cancelled_in_what_it_was_given_at_once_is_free_and_is_not_used_again(pool: Pool) -> None:
+    given: list[Task] = []
+
+    def start_one(task: Task) -> None:
+        pool.freed.append(task)
+        if not given:
+            given.append(pool.start("b", asyncio.Event()))
+
+    pool.pool = TaskPool(start_one)
+    task = pool.start("a")
+    await some_turns()
+    task.cancel()
+    await some_turns()
+
+    assert given == [task]
+    assert task.cancelled()
+    assert (pool.done, pool.freed) == (["a"], [task, task])
+    assert pool.start("c") is not task
+
+
 async def test_a_cancelled_task_is_free_and_is_not_used_again(pool: Pool) -> None:
     task = pool.start("a", asyncio.Event())
     await some_turns()
