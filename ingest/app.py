@@ -13,6 +13,7 @@ from ingest.endpoint import check_endpoint
 from ingest.flow.availability import until_ready
 from ingest.flow.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
+from ingest.interrupt import run_interruptible
 from ingest.mapping.process_pool import check_function
 from ingest.processes import (
     allow_connections,
@@ -50,7 +51,7 @@ def run_worker(settings: "Settings") -> int:
     decode_of(settings)
     if settings.transform is not None:
         # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
-        asyncio.run(check_function(settings.transform, settings.transform_memory))
+        run_interruptible(check_function(settings.transform, settings.transform_memory))
     listener = None
     if settings.metrics_port:
         advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"

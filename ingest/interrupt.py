@@ -1,12 +1,29 @@
-"""Ends what Ctrl-C would not end by itself: imports, and reads within an event loop.
+"""Lets Ctrl-C end a command wherever it is: in its imports, in an event loop, and in a read within one.
 
 It is imported before all others and imports little: until it has, Ctrl-C ends a command with a traceback.
 """
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+_Result = TypeVar("_Result")
+
+
+class _CancelOnce:
+    """A handler of SIGINT: cancels a task at the first one, and raises KeyboardInterrupt at others."""
+
+    def __init__(self, cancel_soon: Callable[[], object]) -> None:
+        self.called = False
+        self._cancel_soon = cancel_soon
+
+    def __call__(self, *_: object) -> None:
+        if self.called:
+            raise KeyboardInterrupt
+        self.called = True
+        self._cancel_soon()
 
 
 @contextmanager
@@ -25,9 +42,46 @@ def ending_at_once() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
+    """Do what `asyncio.run` does, but cancel the task between two callbacks of the loop.
+
+    asyncio's own handler of SIGINT cancels it wherever Python is at that moment. A callback that has found its future
+    pending, such as the one of a connection that is refused, then fails to set it, and the loop logs a traceback.
+
+    Raises:
+        KeyboardInterrupt: SIGINT was received. A second one raises it at once.
+    """
+    import asyncio  # noqa: PLC0415  as below
+
+    handler: _CancelOnce | None = None
+
+    async def interruptible() -> _Result:
+        nonlocal handler
+        own = signal.getsignal(signal.SIGINT)
+        if not callable(own):  # a background job of a shell ignores SIGINT
+            return await main
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None  # noqa: S101  for the type checker
+        handler = _CancelOnce(lambda: loop.call_soon_threadsafe(task.cancel))
+        signal.signal(signal.SIGINT, handler)
+        try:
+            return await main
+        finally:
+            signal.signal(signal.SIGINT, own)
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        if handler is None or not handler.called:
+            raise
+        raise KeyboardInterrupt from None
+    finally:
+        main.close()
+
+
 @contextmanager
 def interrupting_reads() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, within a task of `asyncio.run`, while a read may wait for its input.
+    """Let SIGINT raise KeyboardInterrupt, within `run_interruptible`, while a read may wait for its input.
 
     There SIGINT only cancels the task, which has no effect before its next await: the read would go on.
     """
@@ -39,7 +93,7 @@ def interrupting_reads() -> Iterator[None]:
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
+        if isinstance(cancel, _CancelOnce) and cancel.called:
             raise asyncio.CancelledError
         yield
     finally:

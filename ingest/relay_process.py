@@ -9,6 +9,7 @@ from ingest.domain.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.exposition import serving
 from ingest.flow.shutdown import Shutdown
+from ingest.interrupt import run_interruptible
 from ingest.operations.relay import Relay
 from ingest.processes import listen, run_to_the_end, stop_on_signals
 from ingest.queue.producer import Producer
@@ -42,7 +43,7 @@ def run_relay(settings: Settings) -> int:
         advice = "set INGEST_METRICS_HOST or INGEST_RELAY_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
     if settings.durability is not Durability.MEMORY:
-        asyncio.run(_check_durability(settings))
+        run_interruptible(_check_durability(settings))
     return run_to_the_end(partial(_relay, settings, dsn, listener))
 
 

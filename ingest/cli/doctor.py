@@ -1,6 +1,5 @@
 """`ingest doctor`: checks the servers and the settings, and says what to do about what is wrong."""
 
-import asyncio
 import json
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.text import counted, printable, printable_json
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.doctor import Diagnosis, Finding
@@ -58,9 +58,9 @@ def doctor(
     if settings.transform is not None:
         from ingest.mapping.process_pool import check_function
 
-        asyncio.run(check_function(settings.transform, settings.transform_memory))
+        run_interruptible(check_function(settings.transform, settings.transform_memory))
     subject = subject_of(settings, _checked(order_id), os.environ)
-    diagnosis = asyncio.run(examine(subject, timeout))
+    diagnosis = run_interruptible(examine(subject, timeout))
     if as_json:
         typer.echo(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)))
     else:

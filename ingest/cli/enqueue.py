@@ -1,9 +1,10 @@
 """`ingest enqueue`: announces orders by their IDs."""
 
-import asyncio
 from typing import Annotated
 
 import typer
+
+from ingest.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -58,7 +59,7 @@ def enqueue(
 
     settings = start()
     source: Source = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)
-    result = asyncio.run(announce(settings, source, quiet=quiet, rate=rate, express=express))
+    result = run_interruptible(announce(settings, source, quiet=quiet, rate=rate, express=express))
     if as_json:
         typer.echo(result.as_json())
     else:

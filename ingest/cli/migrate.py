@@ -1,9 +1,10 @@
 """`ingest migrate`: creates or updates the database schema."""
 
-import asyncio
 from typing import Annotated
 
 import typer
+
+from ingest.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -34,10 +35,10 @@ def migrate(
 
     dsn = start().postgres_dsn.get_secret_value()
     known = schema.migrations()
-    applied = asyncio.run(schema.migrate(dsn, known, runtime_role, api_role))
+    applied = run_interruptible(schema.migrate(dsn, known, runtime_role, api_role))
     for migration in applied:
         typer.echo(f"applied {migration.version:04} {migration.name}")
-    version, newest = asyncio.run(schema.check_schema(dsn, known)), known[-1].version
+    version, newest = run_interruptible(schema.check_schema(dsn, known)), known[-1].version
     typer.echo(f"schema is at version {version}")
     if version > newest:
         typer.echo(f"a newer release has migrated it; this one knows up to {newest} and can work with it")

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from ingest.interrupt import run_interruptible
+
 EPILOG = """
 Examples:
 
@@ -51,8 +53,6 @@ def reconcile(
     The exit code is 1 if an order is missing, if a line of the list is not an order ID, and with --complete also if there
     are orders that are not on the list.
     """
-    import asyncio
-
     from ingest.cli.common import start
     from ingest.cli.reconciling import check_options, print_report, reconcile_source
     from ingest.cli.sources import pick_source
@@ -61,6 +61,6 @@ def reconcile(
     check_options(missing, force=force, as_json=as_json)
     backends = Backends.of(start())
     source = pick_source(ids or [], file, None, column, file_format, usage=_SOURCES)
-    found = asyncio.run(reconcile_source(backends, source, missing, complete=complete, replace=force))
+    found = run_interruptible(reconcile_source(backends, source, missing, complete=complete, replace=force))
     print_report(found, missing, as_json=as_json)
     raise typer.Exit(0 if found.is_sound else 1)

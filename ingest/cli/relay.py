@@ -1,9 +1,10 @@
 """`ingest relay`: moves the rows of an outbox to the queue."""
 
-import asyncio
 from typing import Annotated
 
 import typer
+
+from ingest.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -56,7 +57,7 @@ def relay(
     if print_sql:
         typer.echo(outbox_sql(settings.outbox_table, owner), nl=False)
     elif create:
-        asyncio.run(create_outbox(outbox_dsn(settings), settings.outbox_table, owner))
+        run_interruptible(create_outbox(outbox_dsn(settings), settings.outbox_table, owner))
         say(f"the outbox {settings.outbox_table} is there")
     else:
         raise typer.Exit(run_relay(settings))

@@ -12,6 +12,7 @@ from ingest.cli.order.ids import parse_ids
 from ingest.cli.text import counted, printable
 from ingest.cli.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.remap import DocumentSelection, RemapReport
@@ -50,7 +51,6 @@ def remap(
 
     The report goes to stderr, or with --json to stdout. The exit code is 1 if a document cannot be used.
     """
-    import asyncio
     import json
 
     from ingest.cli.common import start
@@ -59,7 +59,7 @@ def remap(
     selection = _selection(parse_ids(ids or []), since, until)
     report = RemapReport(last=_checked(after))
     with _resumable(report, has_options=bool(ids or since or until or dry_run)):
-        asyncio.run(_run(start(), selection, report, dry_run=dry_run))
+        run_interruptible(_run(start(), selection, report, dry_run=dry_run))
     if as_json:
         typer.echo(json.dumps(report.as_dict() | {"dry_run": dry_run}))
     else:

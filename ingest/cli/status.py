@@ -10,6 +10,7 @@ import typer
 
 from ingest.cli.status_table import lines_of
 from ingest.cli.terminal import console_on, width_of
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
@@ -53,7 +54,7 @@ def status(
     if not watch:
         require(context, "--watch", "interval")
     backends = Backends.of(start())
-    found = asyncio.run(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
+    found = run_interruptible(_watch(backends, interval, as_json=as_json) if watch else read_status(backends))
     if not watch:
         _show(found, as_json=as_json)
     raise typer.Exit(1 if found.errors else 0)

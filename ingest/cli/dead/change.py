@@ -14,6 +14,7 @@ from ingest.cli.dead.listing import report_missing
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import counted, printable
 from ingest.domain.dead_letter import Selection
+from ingest.interrupt import run_interruptible
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import PAGE, Change, Survey
@@ -56,7 +57,7 @@ def carry_out(
     Raises:
         ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
     """
-    survey = asyncio.run(_survey(backends, selection))
+    survey = run_interruptible(_survey(backends, selection))
     report_missing(survey.missing)
     done = 0
     if not dry_run:
@@ -64,7 +65,7 @@ def carry_out(
             say("nothing was changed")
             return 1
         if survey.count:
-            done = asyncio.run(_apply(backends, action, selection, survey)).done
+            done = run_interruptible(_apply(backends, action, selection, survey)).done
     if as_json:
         typer.echo(_as_json(action, survey, done, dry_run=dry_run))
     else:

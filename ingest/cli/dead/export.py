@@ -1,6 +1,5 @@
 """`ingest dead export`: writes dead letters to a file or to standard output, for other programs."""
 
-import asyncio
 import csv
 import json
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ import typer
 from ingest.cli.dead.options import Ids, Reasons, Since, Until
 from ingest.domain.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
+from ingest.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -72,7 +72,7 @@ def export(
     with standard_output() if output is None else new_file(output, replace=force) as stream:
         write = (_csv_writer if file_format is Format.CSV else _json_writer)(stream)
         with ProgressDisplay("exporting", beside=stream) as display:
-            done = asyncio.run(dead_letters.export(backends, selection, write, on_progress=display.update))
+            done = run_interruptible(dead_letters.export(backends, selection, write, on_progress=display.update))
     if output is not None:
         say(f"wrote {counted(done.count, 'dead letter')} to {output}")
     report_missing(done.missing)

@@ -3,7 +3,6 @@
 The table has as many columns as fit the terminal; on a narrow one, the error has a line of its own.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from ingest.cli.terminal import Table, width_of
 from ingest.cli.text import printable
 from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.interrupt import run_interruptible
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import Written
@@ -58,7 +58,7 @@ def json_line(entry: DeadLetterEntry) -> str:
 def print_json(backends: Backends, selection: Selection, limit: int | None = None) -> Written:
     """Print one JSON object per line for each of the newest dead letters that match."""
     with standard_output() as stream:
-        return asyncio.run(
+        return run_interruptible(
             read(backends, selection, lambda entries: stream.writelines(map(json_line, entries)), stream, limit)
         )
 
@@ -67,7 +67,7 @@ def print_table(backends: Backends, selection: Selection, limit: int) -> Written
     """Print a table with a header of the newest dead letters that match."""
     now = datetime.now(UTC)
     rows: list[Row] = []
-    found = asyncio.run(
+    found = run_interruptible(
         search(backends, selection, lambda entries: rows.extend(_row(entry, now) for entry in entries), limit)
     )
     if rows:

@@ -1,6 +1,5 @@
 """`ingest dead show`: shows every detail of dead letters."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +8,7 @@ import typer
 
 from ingest.cli.dead.options import AsJson
 from ingest.domain.dead_letter import DeadLetterEntry
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +69,7 @@ def _print_details(backends: "Backends", selection: "Selection") -> "Written":
                 console.print(_table(entry, now))
                 shown += 1
 
-        return asyncio.run(read(backends, selection, write, stream))
+        return run_interruptible(read(backends, selection, write, stream))
 
 
 def _table(entry: DeadLetterEntry, now: datetime) -> "Table":

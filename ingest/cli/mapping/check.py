@@ -1,6 +1,5 @@
 """`ingest mapping check`: shows the row that a mapping makes of a document, or what is wrong."""
 
-import asyncio
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import typer
 
 from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled import CompiledMapping
@@ -60,7 +60,7 @@ def check(
     with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
         settings, compiled = _configured(mapping, url)
         if sample is None:
-            body = asyncio.run(_fetched(settings, _checked_id(order_id or "")))
+            body = run_interruptible(_fetched(settings, _checked_id(order_id or "")))
         else:
             body = _read(sample, settings.upstream_body_limit)
     try:

@@ -1,6 +1,5 @@
 """`ingest order erase`: erases orders for good."""
 
-import asyncio
 import json
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
+from ingest.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -60,7 +60,7 @@ def erase(
         return f"{what if so_far == len(order_ids) else f'{so_far:,} of {what}'} erased from the database"
 
     try:
-        erased = asyncio.run(run(backends, order_ids, actor(), on_progress=on_progress))
+        erased = run_interruptible(run(backends, order_ids, actor(), on_progress=on_progress))
     except QueueUnavailable as error:
         raise Interrupted(
             f"{told()}; retries and dead letters may remain: run it again when Redis can be used ({error})"

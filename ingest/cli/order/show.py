@@ -1,12 +1,12 @@
 """`ingest order show`: shows where orders are."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends
@@ -42,7 +42,7 @@ def show(
     from ingest.operations.backends import Backends
 
     order_ids = parse_ids(ids)
-    states = asyncio.run(_locate(Backends.of(start()), order_ids))
+    states = run_interruptible(_locate(Backends.of(start()), order_ids))
     with standard_output() as stream:
         for state in states:
             if as_json:

@@ -13,6 +13,7 @@ from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import printable
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.retry_selection import RetrySelection
+from ingest.interrupt import run_interruptible
 from ingest.operations.backends import Backends
 from ingest.operations.retries import PAGE, survey
 
@@ -38,13 +39,13 @@ def carry_out(
     Raises:
         ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
     """
-    reasons = asyncio.run(_survey(backends, selection))
+    reasons = run_interruptible(_survey(backends, selection))
     matched, done = sum(reasons.values()), 0
     if matched and not dry_run:
         if matched > 1 and not yes and not _is_confirmed(action, reasons):
             say("nothing was changed")
             return 1
-        done = asyncio.run(_apply(backends, action, selection, matched))
+        done = run_interruptible(_apply(backends, action, selection, matched))
     if as_json:
         typer.echo(json.dumps({"matched": matched, action.key: done, "reasons": dict(reasons), "dry_run": dry_run}))
     elif not matched:

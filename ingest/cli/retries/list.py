@@ -1,12 +1,12 @@
 """`ingest retries list`: lists orders that wait for their next attempt, the soonest first."""
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ingest.cli.retries.options import AsJson, Ids, Reasons, selection_or_all
+from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ def list_(
     from ingest.operations.retries import as_object
 
     backends = Backends.of(start())
-    found = asyncio.run(_find(backends, selection_or_all(ids, reason), limit))
+    found = run_interruptible(_find(backends, selection_or_all(ids, reason), limit))
     if as_json:
         with standard_output() as stream:
             stream.writelines(json.dumps(as_object(entry)) + "\n" for entry in found.entries)
