@@ -15,9 +15,9 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.announcement import DOCUMENT_LIMIT
-from ingest.domain.errors import StoreLocked, Unavailable
+from ingest.domain.errors import RowsRefused, StoreLocked, StoreUnavailable, Unavailable
 from ingest.store.connection import connect
-from ingest.store.translation import StoreRefused, translated
+from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, translated_for_rows
 
 # Of the documents in one batch, as text; the last of them may exceed it.
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -29,8 +29,9 @@ _LOCK = 0x696E676F << 32
 # Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
 # whose host is gone, loses its turn after the second.
 _LIMITS = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
-# Each statement sees what was committed before it, whatever the database's default is: rows are read once the lock is held.
-_RELAYING = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {_LIMITS}"
+# Each statement sees what was committed before it, whatever the database's default is: rows are read once the lock is held. A
+# constraint that is checked at the commit would refuse all rows.
+_RELAYING = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET CONSTRAINTS ALL IMMEDIATE; {_LIMITS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,26 +201,69 @@ class Outbox:
             raise
 
     async def _settle(self, announced: Announced) -> Announced:
-        """Delete or mark what is to be; returns what has come of it."""
-        done, refused = list(announced.done), list(announced.refused)
-        kept: set[int] = set()
-        if done and not _affected(await self._connection.execute(self._delete, done), done):
-            kept |= await self._waiting(done)
-        if refused:
-            errors = list(announced.refused.values())
-            if not _affected(await self._connection.execute(self._refuse, refused, errors), refused):
-                kept |= await self._waiting(refused)
+        """Delete or mark what is to be; returns what has come of it.
+
+        A row whose DELETE is refused is marked, too: it would otherwise be announced with each batch.
+        """
+        done, refused = list(announced.done), dict(announced.refused)
+        undeleted, kept = await self._apart(done, lambda part: self._connection.execute(self._delete, part))
+        refused |= {number: f"queued, but PostgreSQL refuses to delete it: {why}" for number, why in undeleted.items()}
+        unmarked, still = await self._apart([*refused], lambda part: self._mark(part, refused))
+        kept |= still | unmarked.keys()
+        settled = Announced(
+            [number for number in done if number not in kept | refused.keys()],
+            {number: error for number, error in refused.items() if number not in kept},
+            announced.unavailable,
+        )
         if not kept:
-            return announced
+            return settled
+        why = next(iter(unmarked.values()), "row-level security, a trigger or a rule skips it")
         return replace(
-            announced,
-            done=[number for number in done if number not in kept],
-            refused={number: error for number, error in announced.refused.items() if number not in kept},
+            settled,
             unavailable=StoreRefused(
                 f"PostgreSQL keeps {len(kept):,} rows of the outbox that the relay is done with, the first with the id "
-                f"{min(kept)}: row-level security, a trigger or a rule skips their DELETE, or the UPDATE of their error"
+                f"{min(kept)}: it does not execute their DELETE, or the UPDATE of their error: {why}"
             ),
         )
+
+    async def _mark(self, numbers: Sequence[int], errors: Mapping[int, str]) -> str:
+        return await self._connection.execute(self._refuse, numbers, [errors[number] for number in numbers])
+
+    async def _apart(
+        self, numbers: Sequence[int], execute: Callable[[Sequence[int]], Awaitable[str]]
+    ) -> tuple[dict[int, str], set[int]]:
+        """Execute a statement for rows, without those for which it is refused: they are found by halving.
+
+        Returns:
+            Why it is refused for some, by number, and which others it has left as they are.
+        """
+        refused: dict[int, str] = {}
+        kept: set[int] = set()
+        parts = [numbers] if numbers else []
+        while parts:
+            part = parts.pop()
+            await self._connection.execute("SAVEPOINT part")
+            try:
+                with translated_for_rows():
+                    tag = await execute(part)
+            except StoreUnavailable as error:
+                if not may_be_of_a_row(error):
+                    raise
+                why = str(error)
+            except RowsRefused as error:
+                why = str(error)
+            else:
+                if parts:
+                    await self._connection.execute("RELEASE SAVEPOINT part")
+                if not _affected(tag, part):
+                    kept |= await self._waiting(part)
+                continue
+            await self._connection.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part")
+            if len(part) == 1:
+                refused[part[0]] = why
+            else:
+                parts += (part[len(part) // 2 :], part[: len(part) // 2])
+        return refused, kept
 
     async def _waiting(self, numbers: Sequence[int]) -> set[int]:
         """Which of these rows still wait: a trigger or a rule of the program may have marked them instead."""

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     -- Into the lane that workers read first.
     express boolean NOT NULL DEFAULT false,
     created_at timestamptz NOT NULL DEFAULT now(),
-    -- Why the row cannot be announced: correct or delete it. Set to null, it is tried again.
+    -- Why the row cannot be announced, or not be deleted: correct or delete it. Set to null, it is tried again.
     error text
 );
 

@@ -502,10 +502,12 @@ KEEP = {
         """,
         "DROP RULE keep ON order_outbox; DROP RULE keep_too ON order_outbox",
     ),
-    "foreign key": (
-        "CREATE TABLE mail (row bigint REFERENCES order_outbox); INSERT INTO mail SELECT id FROM order_outbox",
-        # Both tables in the order in which the relay locks them: a deadlock would be another problem, and reported as well.
-        "BEGIN; LOCK TABLE order_outbox; DROP TABLE mail; COMMIT",
+    "function": (
+        """
+        CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not yet'; END $$;
+        CREATE TRIGGER keep BEFORE DELETE OR UPDATE ON order_outbox FOR EACH ROW EXECUTE FUNCTION keep()
+        """,
+        "DROP TRIGGER keep ON order_outbox",
     ),
 }
 
@@ -543,6 +545,74 @@ async def test_rows_that_are_kept_are_reported_and_relayed_when_they_can_be(
     assert written.count("relay_waits") == 1
     assert "error" in next(line for line in written.splitlines() if "relay_waits" in line)
     assert [shop.shared_metrics.total("ingest_relay_rows_total", place) for place in (0, 1)] == [[3], [1]]
+
+
+REFUSE = {
+    "foreign key": "CREATE TABLE mail (row bigint REFERENCES order_outbox); INSERT INTO mail VALUES (3), (4)",
+    "deferred foreign key": """
+        CREATE TABLE mail (row bigint REFERENCES order_outbox DEFERRABLE INITIALLY DEFERRED);
+        INSERT INTO mail VALUES (3), (4)
+    """,
+    "trigger": """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN IF OLD.id IN (3, 4) THEN RAISE 'it is mine'; END IF; RETURN OLD; END $$;
+        CREATE TRIGGER refuse BEFORE DELETE ON order_outbox FOR EACH ROW EXECUTE FUNCTION refuse()
+    """,
+    "trigger with a mistake": """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN IF OLD.id IN (3, 4) THEN DELETE FROM nowhere; END IF; RETURN OLD; END $$;
+        CREATE TRIGGER refuse BEFORE DELETE ON order_outbox FOR EACH ROW EXECUTE FUNCTION refuse()
+    """,
+}
+
+
+@pytest.mark.parametrize("how", REFUSE)
+async def test_rows_whose_deletion_is_refused_are_marked_and_stop_nothing(
+    shop: Shop, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"A-{number}" for number in range(1, 8)]
+    await shop.add(*names)
+    await shop.sql.execute(REFUSE[how])
+
+    async with shop.relaying(batch=5):
+        await shop.until_queued(*names)
+
+        async def others_deleted() -> bool:
+            return await shop.waiting() == ["A-3", "A-4"]
+
+        await eventually(others_deleted)
+        await shop.add("A-8")
+        await shop.until_queued(*names, "A-8")
+
+    rows = await shop.sql.fetch("SELECT error FROM order_outbox ORDER BY id")
+    assert [row["error"].partition(":")[0] for row in rows] == ["queued, but PostgreSQL refuses to delete it"] * 2
+    written = "".join(capsys.readouterr())
+    assert written.count("outbox_rows_refused") == 1
+    assert "relay_waits" not in written
+    assert [shop.shared_metrics.total("ingest_relay_rows_total", place) for place in (0, 1)] == [[6], [2]]
+
+
+async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_no_other(shop: Shop) -> None:
+    await shop.add("A-1", "A-2", "A-3")
+    await shop.sql.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN IF OLD.id = 2 THEN RAISE 'it is mine'; END IF; RETURN coalesce(NEW, OLD); END $$;
+        CREATE TRIGGER refuse BEFORE DELETE OR UPDATE ON order_outbox FOR EACH ROW EXECUTE FUNCTION refuse()
+        """
+    )
+
+    async def announce(rows: Sequence[OutboxRow]) -> Announced:
+        return Announced([row.number for row in rows])
+
+    async with shop.outbox() as outbox:
+        announced = await outbox.relay(10, announce)
+
+    assert announced is not None
+    assert (announced.done, announced.refused) == ([1, 3], {})
+    assert "the first with the id 2" in str(announced.unavailable)
+    assert "it is mine (P0001)" in str(announced.unavailable)
+    assert await shop.waiting() == ["A-2"]
 
 
 @pytest.mark.parametrize("kept", ["DELETE", "UPDATE"])
