@@ -13,7 +13,7 @@ from ingest.domain.fetching import FetchRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The end of the year 9998: the latest moment that has a date wherever one is.
-_LATEST_MS = 253_370_764_799_999
+LATEST_MS = 253_370_764_799_999
 
 
 class DeadReason(StrEnum):
@@ -95,7 +95,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         their sequence, as microseconds.
         """
         id_ms, _, sequence = self.entry.id.partition("-")
-        added, carried = min(int(id_ms), _LATEST_MS), round(self.enqueued_at * 1000)
+        added, carried = min(int(id_ms), LATEST_MS), round(self.enqueued_at * 1000)
         if carried < added:
             return _EPOCH + timedelta(milliseconds=carried)
         return _EPOCH + timedelta(milliseconds=added, microseconds=min(int(sequence), 999))

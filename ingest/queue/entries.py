@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.delivery import LATEST_MS, Delivery, EntryRef
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
 ORDER_ID = b"order_id"
@@ -31,15 +31,21 @@ def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], cou
     name = entry_id.decode()
     if len(fields) == 1 and ORDER_ID in fields:
         # Nearly all: what our producers announce has no other field.
-        added_at = int(name.partition("-")[0]) / 1000
-        return Delivery(EntryRef(stream, name), _order_id(fields[ORDER_ID]), added_at, 1, count, None, fields)
+        return Delivery(
+            EntryRef(stream, name), _order_id(fields[ORDER_ID]), _added_ms(name) / 1000, 1, count, None, fields
+        )
     if PACKED in fields:
         fields = unpacked_fields(fields)
-    milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or int(name.partition("-")[0])
+    milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or _added_ms(name)
     attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
     order_id = _order_id(fields.get(ORDER_ID))
     entry = EntryRef(stream, name)
     return Delivery(entry, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
+
+
+def _added_ms(entry_id: str) -> int:
+    # An ID that somebody wrote by hand may be beyond all dates, and so are then those of all later entries.
+    return min(int(entry_id.partition("-")[0]), LATEST_MS)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:

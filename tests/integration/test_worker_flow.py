@@ -375,6 +375,19 @@ async def test_an_order_at_fault_is_a_dead_letter_at_once_and_stops_no_other(
     assert_right(await scene.rows(), ["pushed"])
 
 
+async def test_an_entry_whose_id_is_beyond_all_dates_is_stored_and_so_are_those_behind_it(scene: Scene) -> None:
+    # Each entry that is added after it has the same time in its ID.
+    await scene.redis.xadd(scene.keys.stream, {"order_id": "X"}, id="99999999999999999-0")
+    await scene.enqueue("Y")
+    await scene.add(order_id="Z", document=document("Z"))
+
+    async with scene.worker():
+        await scene.finished()
+
+    assert await scene.dead() == []
+    assert sorted(await scene.rows()) == ["X", "Y", "Z"]
+
+
 async def test_an_entry_without_a_valid_order_id_is_an_invalid_message(scene: Scene) -> None:
     wrong: list[dict[str, str | bytes]] = [
         {"id": "X"},

@@ -1,5 +1,7 @@
 """Between a stream entry and a delivery: what a foreign producer wrote wrong is read as not given."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -38,6 +40,13 @@ def test_a_wrong_id_is_no_id(raw: bytes) -> None:
 )
 def test_a_wrong_time_is_replaced_by_that_of_the_entry(raw: bytes) -> None:
     assert to_delivery("orders", ENTRY, {b"enqueued_at": raw}, 1).enqueued_at == 1_700_000_000.123
+
+
+@pytest.mark.parametrize("fields", [{b"order_id": b"a1"}, {b"order_id": b"a1", b"x": b""}])
+def test_an_id_beyond_all_dates_has_the_latest_one(fields: dict[bytes, bytes]) -> None:
+    delivery = to_delivery("orders", b"18446744073709551615-7", fields, 1)
+
+    assert datetime.fromtimestamp(delivery.enqueued_at, UTC).year == 9998
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"first", b"-1", b"1.5", b"9" * 7, b"9" * 5000, b"\xff"])
