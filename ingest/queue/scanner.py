@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import msgspec
 from redis.asyncio import Redis
 
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.connection import NoGroup, translated
-from ingest.queue.entries import ORDER_ID, pairs, unpacked
+from ingest.queue.entries import ORDER_ID, pairs
 from ingest.queue.keys import Keys
+from ingest.queue.scripts import load
 
 _PAGE = 1000
 
@@ -58,6 +58,8 @@ class QueueScanner:
         self._client = client
         self._keys = Keys.of(queue, group)
         self._group = group
+        self._list = load(client, "list_dead")
+        self._list_retries = load(client, "scan_retries")
 
     async def queued(self) -> AsyncIterator[Page]:
         """Every entry of both lanes and of the retry set; one that moves may come twice."""
@@ -69,9 +71,7 @@ class QueueScanner:
 
     async def dead(self) -> AsyncIterator[Page]:
         """All dead letters."""
-        after: bytes | str = "-"
-        while page := await self._range(self._keys.dead, after):
-            after = b"(" + page[-1][0]
+        async for page in self._entries(_Position(self._keys.dead)):
             yield [
                 OrderLocation(_order_id(fields), Location.DEAD, fields.get(b"reason", b"").decode(errors="replace"))
                 for _, fields in page
@@ -80,10 +80,9 @@ class QueueScanner:
     async def _lane(self, lane: "_Position") -> AsyncIterator[Page]:
         """The unfinished entries of a lane after the position, which moves on to the end."""
         delivered = await self._last_delivered(lane.stream)
-        while page := await self._range(lane.stream, lane.after):
+        async for page in self._entries(lane):
             held = await self._held(lane.stream, page[0][0], page[-1][0])
             settled = await self._settled(lane.settled, [entry_id for entry_id, _ in page if entry_id not in held])
-            lane.after = b"(" + page[-1][0]
             # A delivered entry that is neither held nor settled has left the pending list without an ack: the sweep puts it back.
             yield [
                 OrderLocation(
@@ -94,21 +93,24 @@ class QueueScanner:
             ]
 
     async def _retries(self) -> AsyncIterator[Page]:
-        cursor: Any = 0
-        packed: Any
+        cursor: bytes | str = "0"
         while True:
             with translated():
-                cursor, packed = await self._client.hscan(self._keys.retry_entries, cursor, count=_PAGE)
-                times = await self._client.zmscore(self._keys.retry, list(packed)) if packed else []
-            # An entry without a due time has just been moved, or will never be.
-            due = [fields for fields, time in zip(packed.values(), times, strict=True) if time is not None]
-            yield [OrderLocation(_order_id(_fields(fields)), Location.RETRYING) for fields in due]
-            if not cursor:
+                cursor, orders = await self._list_retries([self._keys.retry, self._keys.retry_entries], [cursor, _PAGE])
+            yield [OrderLocation(_order_id({ORDER_ID: name}), Location.RETRYING) for name in orders]
+            if cursor == b"0":
                 return
 
-    async def _range(self, key: str, after: bytes | str) -> Any:
-        with translated():
-            return await self._client.xrange(key, min=after, count=_PAGE)
+    async def _entries(self, position: "_Position") -> AsyncIterator[list[tuple[bytes, dict[bytes, bytes]]]]:
+        """Pages of a stream's entries after the position, which moves on to the end, without documents and unknown fields."""
+        is_end = False
+        while not is_end:
+            with translated():
+                after, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE, 0])
+            is_end = not after
+            if rows:
+                position.after = b"(" + rows[-1][0]
+                yield [(entry_id, pairs(fields)) for entry_id, fields, _ in rows]
 
     async def _last_delivered(self, stream: str) -> tuple[int, int]:
         """The group's position; the start if there is no group: it will be created from there."""
@@ -147,15 +149,15 @@ class QueueScanner:
 
 @dataclass(slots=True)
 class _Position:
-    """How far a lane has been read.
+    """How far a stream has been read.
 
     Attributes:
-        settled: the key of what the group has finished in the lane.
+        settled: the key of what the group has finished, if it is a lane.
         after: the first ID of the next page, as XRANGE takes it.
     """
 
     stream: str
-    settled: str
+    settled: str = ""
     after: bytes | str = "-"
 
 
@@ -169,11 +171,3 @@ def _order_id(fields: Mapping[bytes, bytes]) -> str | None:
 def _number(entry_id: bytes) -> tuple[int, int]:
     milliseconds, _, sequence = entry_id.partition(b"-")
     return int(milliseconds), int(sequence)
-
-
-def _fields(packed: bytes) -> Mapping[bytes, bytes]:
-    """The fields of an entry in the retry set; none if it cannot be read, in which case it becomes a dead letter."""
-    try:
-        return pairs(unpacked(packed))
-    except (msgspec.DecodeError, ValueError):
-        return {}

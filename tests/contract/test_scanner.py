@@ -158,7 +158,7 @@ async def put(redis: Redis, keys: Keys, place: Place) -> None:
     """Put the entry into one place, among others that do not move."""
     match place:
         case Place.RETRY:
-            packed = msgspec.msgpack.encode([part for pair in ENTRY.items() for part in pair])
+            packed = msgspec.msgpack.encode([part.decode() for pair in ENTRY.items() for part in pair])
             await redis.hset(keys.retry_entries, "1-0", packed)  # type: ignore[arg-type]  # bytes are what Redis keeps
             await redis.zadd(keys.retry, {"1-0": 1})
         case _:
@@ -252,3 +252,21 @@ async def test_entries_without_a_valid_order_have_no_name(scanner: QueueScanner,
         await redis.xadd(keys.stream, fields)  # type: ignore[arg-type]
 
     assert await queued(scanner) == {None: Location.WAITING}
+
+
+async def test_large_documents_are_not_handed_over(scanner: QueueScanner, redis: Redis, keys: Keys) -> None:
+    document = b"1" * 100_000
+    names = [f"order-{number}" for number in range(30)]
+    for name in names:
+        await redis.xadd(keys.stream, {"order_id": name, "document": document})
+        await redis.xadd(keys.dead, {"order_id": name, "document": document, "reason": "rejected"})
+        packed = msgspec.msgpack.encode(["order_id", name, "document", document.decode()])
+        await redis.hset(keys.retry_entries, name, packed)  # type: ignore[arg-type]  # bytes are what Redis keeps
+        await redis.zadd(keys.retry, {name: 1})
+    before = (await redis.info("stats"))["total_net_output_bytes"]
+
+    in_queue = [entry.order_id async for page in scanner.queued() for entry in page]
+
+    assert sorted(in_queue) == sorted(2 * names)
+    assert await dead(scanner) == [OrderLocation(name, Location.DEAD, "rejected") for name in names]
+    assert (await redis.info("stats"))["total_net_output_bytes"] - before < 100_000

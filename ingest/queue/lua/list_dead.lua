@@ -1,5 +1,5 @@
--- One page of dead letters, in either direction; of large ones, without documents and unknown fields. Changes nothing.
--- KEYS: dead   ARGV: XRANGE or XREVRANGE, where the page begins and where it ends at the latest, as that command takes them, most entries,
+-- One page of dead letters, or of a lane, in either direction; of large ones, without documents and unknown fields. Changes nothing.
+-- KEYS: the stream   ARGV: XRANGE or XREVRANGE, where the page begins and where it ends at the latest, as that command takes them, most entries,
 -- bytes of an entry that is told whole
 -- returns: the ID to go on after (nothing: the end is reached), for each dead letter what `dead_summary` does
 local command, from, to, most, told_whole = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
