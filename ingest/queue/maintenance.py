@@ -35,8 +35,12 @@ class MaintainingMember(Member):
         """Move up to `most` scheduled entries whose time has come to the express lane; return how many."""
         keys = [self._keys.express, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
         keys += [self._keys.retry_announced, self._keys.stream, self._keys.erased]
-        with translated():
-            return int(await self._scripts.move_due(keys, [self._group, most]))
+        moved, has_more = 0, 1
+        while has_more and moved < most:
+            with translated():
+                count, has_more = await self._scripts.move_due(keys, [self._group, most - moved])
+            moved += count
+        return int(moved)
 
     async def trim(self, most: int) -> int:
         """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""

@@ -272,6 +272,24 @@ async def test_no_more_comes_back_at_once_than_asked_for(consumer: Consumer, red
     assert await redis.xlen(keys.express) == 5
 
 
+async def test_large_documents_come_back_a_few_at_a_time(consumer: Consumer, redis: Redis, keys: Keys) -> None:
+    assert await consumer.move_due(4) == 0
+    for order_id in "abcde":
+        await redis.xadd(keys.stream, {"order_id": order_id, "document": b"1" * 400_000})
+    for delivery in await consumer.read(5, NOW):
+        await consumer.reschedule(delivery, 0.0, 2)
+
+    async def calls() -> int:
+        return int((await redis.info("commandstats"))["cmdstat_evalsha"]["calls"])
+
+    before = await calls()
+
+    assert await consumer.move_due(4) == 4
+    assert await calls() - before == 2
+    assert await consumer.move_due(4) == 1
+    assert await redis.xlen(keys.express) == 5
+
+
 async def test_several_workers_bring_each_retry_back_once(
     consumer: Consumer, other: Consumer, redis: Redis, keys: Keys
 ) -> None:

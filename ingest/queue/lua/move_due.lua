@@ -1,12 +1,15 @@
 -- Moves scheduled entries whose time has come to the express lane. What cannot be read as an entry becomes a dead letter: it must
 -- not stop the others. What waits of an order that was erased is deleted.
 -- KEYS: express, retry, retry entries, clock, dead, retry announced, stream, erased   ARGV: group, most entries
--- returns: how many were moved or deleted
+-- returns: how many were moved or deleted, 1 if more are due and were left for the next call, as these were large
 local time = now(KEYS[4])
 
 local is_shared = has_other_groups(KEYS[1], KEYS[7])
 local due = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time, 'LIMIT', 0, ARGV[2])
-for _, id in ipairs(due) do
+local moved, size = 0, 0
+while moved < #due and size <= 2 ^ 20 do
+  moved = moved + 1
+  local id = due[moved]
   local packed = redis.call('HGET', KEYS[3], id)
   if packed then
     local fields = waiting_fields(packed)
@@ -16,6 +19,7 @@ for _, id in ipairs(due) do
       redis.call('XADD', KEYS[1], '*', unpack(narrow(addressed(is_shared, ARGV[1], fields))))
     end
     redis.call('HDEL', KEYS[3], id)
+    size = size + #packed
   end
   redis.call('ZREM', KEYS[2], id)
   redis.call('ZREM', KEYS[6], id)
@@ -26,4 +30,4 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[6], 0, 9)) do
     redis.call('ZREM', KEYS[6], id)
   end
 end
-return #due
+return {moved, moved < #due and 1 or 0}
