@@ -27,6 +27,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
         claim: requests that it may have in flight by its last lease, or by its safe share.
         is_back: whether it could not reach the server since its last lease.
         members: processes that shared the quota when this one last knew; 0 if it never did.
+        is_unused: whether requests wait, and none has begun by the last lease: their times to begin have not come.
         slowest: requests per second to which the API's own headers limit the fleet, if they do.
         slow_for: seconds for which.
     """
@@ -37,6 +38,7 @@ class LeaseRequest(msgspec.Struct, frozen=True):
     claim: int = 0
     is_back: bool = False
     members: int = 0
+    is_unused: bool = False
     slowest: float = 0.0
     slow_for: float = 0.0
 

@@ -69,6 +69,7 @@ class FleetQuotaClient:
             repr(request.slowest),
             int(request.slow_for * 1000),
             request.members,
+            int(request.is_unused),
         ]
         reply = await self._run(self._lease, arguments)
         lease = _lease_of(reply)

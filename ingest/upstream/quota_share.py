@@ -23,6 +23,8 @@ LEASE = 3.0
 _RENEW = 1.0
 # How often an unavailable server is tried; the server stops learning two seconds after the first has found it again, or later.
 _RETRY = (0.25, 0.75)
+# How often one without free concurrency asks whether there is some, in periods: in step, some would always find that of others taken.
+_LOOK = (0.75, 1.25)
 # Times to send are asked for this early, so that neither the round trip nor a busy event loop leaves a gap.
 _LEAD = 0.06
 _LEAD_SHARE = 0.6
@@ -48,7 +50,7 @@ class Share:
     Args:
         limits: of the fleet.
         longest: seconds after which a request has ended.
-        draw: a uniform random number between its arguments: processes do not try an unavailable server in step.
+        draw: a uniform random number between its arguments: processes do not ask in step.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class Share:
         self._asked_at = self._valid_until = self._member_since = self._paused_until = -math.inf
         self._safe_since = math.inf
         self._retry_in: float | None = None
-        self._is_short = False
+        self._looks_in = 0.0
+        self._is_short = self._is_used = False
         self._slowest, self._slow_until = limits.rate, -math.inf
         self.limit = 0
         self.in_flight = 0
@@ -84,6 +87,7 @@ class Share:
     def begin(self) -> None:
         """A request begins; `delay` says that it may."""
         self.in_flight += 1
+        self._is_used = True
         self._demand.count()
         if self._limits.rate:
             self._schedule.take()
@@ -128,7 +132,7 @@ class Share:
             return earliest
         due = self._asked_at + _RENEW
         if waiting and self._is_limited(now):
-            due = self._asked_at + self._lease.period
+            due = self._asked_at + self._looks_in
         elif self._limits.rate and (waiting or self._demand.expected(self._lease.period) >= 1):
             due = min(due, self._next_times(now, waiting))
         return max(earliest, due)
@@ -138,7 +142,7 @@ class Share:
         self._demand.learn(now, self._lease.period, self.in_flight + waiting)
         tokens = 0.0
         if self._limits.rate and not self._is_safe():
-            wanted = self._demand.expected(self._lease.period) + (0 if self._is_limited(now) else waiting)
+            wanted = self._demand.expected(self._lease.period) + self._fitting(now, waiting)
             tokens = max(0.0, wanted - self._schedule.left(now))
         slow_for = max(0.0, self._slow_until - now)
         claim = self.limit_at(now)
@@ -150,6 +154,7 @@ class Share:
             claim=claim,
             is_back=self._retry_in is not None,
             members=self._lease.members if self._valid_until > -math.inf else 0,
+            is_unused=waiting > 0 and not self._is_used,
             slowest=self._slowest if slow_for else 0.0,
             slow_for=slow_for,
         )
@@ -175,8 +180,10 @@ class Share:
         self._count(lease.tokens, now)
         self._valid_until = self._asked_at + LEASE
         self._lease, self.limit = lease, lease.limit
+        self._looks_in = lease.period * self._draw(*_LOOK)
         self._is_short = lease.tokens < request.tokens
-        self._add(lease, min(waiting, lease.tokens), now)
+        self._is_used = lease.limit == 0
+        self._add(lease, min(self._fitting(now, waiting), lease.tokens), now)
 
     def failed(self, now: float) -> None:
         """The server cannot be used."""
@@ -216,9 +223,15 @@ class Share:
     def _is_limited(self, now: float) -> bool:
         return bool(self._limits.concurrency) and self.in_flight >= self.limit_at(now)
 
+    def _fitting(self, now: float, waiting: int) -> int:
+        """How many of those that wait may begin, as far as the concurrency goes; without any, one, as it may be granted next."""
+        if not self._limits.concurrency:
+            return waiting
+        return max(0, min(waiting, max(1, self.limit_at(now)) - self.in_flight))
+
     def _next_times(self, now: float, waiting: int) -> float:
         """When to ask for more times to send: shortly before the last; at once, if all that was wanted last was granted."""
-        if self._is_short or waiting <= self._schedule.left(now):
+        if self._is_short or self._fitting(now, waiting) <= self._schedule.left(now):
             return self._schedule.end() - min(_LEAD, _LEAD_SHARE * self._lease.period)
         return -math.inf
 

@@ -48,12 +48,15 @@ class MemoryQuota:
         self.calls += 1
         if request.is_back:
             self._learning_until = max(self._learning_until, now + _LEARNING)
+        _, held = self._asked.get(name, (now, 0))
         self._asked = {key: at for key, at in self._asked.items() if at[0] > now - _FORGOTTEN_AFTER and key != name}
         members = len(self._asked) + 1
         paused = max(0.0, self.paused_until - now)
         is_learning = now < self._learning_until
         free = self.limits.concurrency - sum(held for _, held in self._asked.values())
         limit = max(0, min(request.concurrency, math.ceil(self.limits.concurrency / members), free))
+        if self.limits.concurrency < members and held and not request.is_unused:
+            limit = 0
         self._asked[name] = now, max(request.claim if is_learning else limit, request.in_flight)
         if is_learning or paused or not self.limits.rate:
             asks_in = min(0.25, self._learning_until - now + 0.001) if is_learning else min(1.0, paused + 0.001)
@@ -71,9 +74,11 @@ class MemoryQuota:
         if request.slow_for:
             self._slowest, self._slow_until = request.slowest, now + request.slow_for
         interval = 1 / min(self.limits.rate, self._slowest if now < self._slow_until else math.inf)
-        period = min(1.0, max(0.1, members * interval))
+        # Times to send are of no use to one that has no concurrency.
+        has_none = self.limits.concurrency > 0 and limit == 0
+        period = 0.1 if has_none else min(1.0, max(0.1, members * interval))
         start = max(self._next, now - (self.limits.burst - 1) * interval)
-        tokens = min(request.tokens, max(1, int(period / interval / members)))
+        tokens = 0 if has_none else min(request.tokens, max(1, int(period / interval / members)))
         self._next = start + tokens * interval
         spacing = interval + max(0.0, start - now) / tokens if tokens >= 4 else interval
         return Lease(tokens, start - now, spacing, limit, period, period / 4, members)

@@ -182,6 +182,20 @@ async def test_no_more_requests_than_the_quota_are_in_flight_also_without_a_serv
 
 
 @virtual_time
+async def test_with_a_rate_and_fewer_places_than_processes_all_send_and_come_near_to_the_rate() -> None:
+    fleet = Fleet(QuotaLimits(rate=5.0, concurrency=1))
+    started = now()
+
+    async with fleet.processes("a", "b", "c"):
+        await asyncio.sleep(60.0)
+
+    assert fleet.peak == 1
+    assert fleet.count(started) >= 0.8 * 5 * 60
+    for name in "abc":
+        assert fleet.count(started, name) >= 60
+
+
+@virtual_time
 async def test_a_pause_of_the_fleet_stops_all_and_ends() -> None:
     fleet = Fleet(QuotaLimits(rate=100.0))
 

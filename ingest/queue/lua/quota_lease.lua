@@ -13,7 +13,8 @@
 -- keeps to its own safe share.
 -- KEYS: state
 -- ARGV: own contribution, rate, burst, concurrency, tokens wanted, concurrency wanted, in flight, claim, 1 if
---       back after a failure, requests/s told by the API (0: none), for how many ms, members last known (0: none)
+--       back after a failure, requests/s told by the API (0: none), for how many ms, members last known (0: none),
+--       1 if the last lease is unused
 -- returns: own contribution, members, tokens, us until the first, us between two, limit, period in ms, ms until the next call at the
 --       earliest, 1 if learning, ms of the pause
 local learning_ms, missing_ms, epoch_ms = 2000, 3000, 1000
@@ -61,16 +62,39 @@ if rate > 0 and time < (tonumber(state.slow) or 0) then
 end
 local paused = math.max(0, (tonumber(state.paused) or 0) - time)
 
+-- The concurrency.
+local limit, large, short = want, 0, 0
+if concurrency > 0 then
+  local free = math.max(0, concurrency - others.held)
+  local level = math.max(concurrency / members, (concurrency - others.small) / (others.large + 1))
+  if want > level then
+    large = 1
+    if level >= 1 then
+      limit = others.short > 0 and math.floor(level) or math.ceil(level)
+    else
+      -- Fewer than processes: one that has used its turn leaves it to the others before it gets the next. One whose time to send has
+      -- not come keeps it: otherwise nobody would ever have both.
+      limit = own and own.held > 0 and ARGV[13] ~= '1' and 0 or 1
+    end
+  end
+  limit = math.min(limit, free)
+  if limit < math.min(want, math.max(1, math.floor(level))) then
+    short = 1
+  end
+end
+
 -- The rate.
 local tokens, starts, spacing, period, asks = 0, 0, 0, 100, 25
 period = math.min(1000, math.max(period, members * 1000 / 128))
+-- Times to send are of no use to one that has no concurrency; it asks again soon, as another may have used its turn by then.
+local has_none = concurrency > 0 and limit == 0
 if rate > 0 then
   local interval = 1000 / rate
-  period = math.min(1000, math.max(period, members * interval))
+  period = has_none and period or math.min(1000, math.max(period, members * interval))
   local earliest = time - math.max(0, burst - 1) * interval
   local next_ = math.max(tonumber(state.next) or 0, earliest, paused > 0 and time + paused or 0,
     is_learning and math.max(time, learning) or 0)
-  if wanted > 0 and paused == 0 and not is_learning then
+  if wanted > 0 and paused == 0 and not is_learning and not has_none then
     if next_ - time > 2 * period + interval then
       asks = math.min(1000, next_ - time - period)
     else
@@ -92,26 +116,6 @@ if is_learning then
   asks = time < learning and math.min(250, learning - time + 1) or 100
 elseif paused > 0 then
   asks = math.min(1000, paused + 1)
-end
-
--- The concurrency.
-local limit, large, short = want, 0, 0
-if concurrency > 0 then
-  local free = math.max(0, concurrency - others.held)
-  local level = math.max(concurrency / members, (concurrency - others.small) / (others.large + 1))
-  if want > level then
-    large = 1
-    if level >= 1 then
-      limit = others.short > 0 and math.floor(level) or math.ceil(level)
-    else
-      -- Fewer than processes: one that has had its turn leaves it to the others before it gets the next.
-      limit = own and own.held > 0 and 0 or 1
-    end
-  end
-  limit = math.min(limit, free)
-  if limit < math.min(want, math.max(1, math.floor(level))) then
-    short = 1
-  end
 end
 
 local held = math.max(is_learning and claim or limit, in_flight)

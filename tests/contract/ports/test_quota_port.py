@@ -137,6 +137,21 @@ async def test_a_new_process_gets_its_fair_share_when_the_others_have_ended_requ
     assert await ask(new, 500) == 50
 
 
+async def test_with_fewer_places_than_processes_a_turn_lasts_until_it_is_used(quota: QuotaUnderTest) -> None:
+    one, two = [await quota.join(QuotaLimits(rate=100.0, concurrency=1)) for _ in range(2)]
+    await two.lease(LeaseRequest())
+
+    first = await one.lease(LeaseRequest(tokens=1, concurrency=5))
+    other = await two.lease(LeaseRequest(tokens=1, concurrency=5))
+    waits = await one.lease(LeaseRequest(tokens=1, concurrency=5, is_unused=True))
+    used = await one.lease(LeaseRequest(tokens=1, concurrency=5))
+    later = await two.lease(LeaseRequest(tokens=1, concurrency=5))
+
+    assert [lease.limit for lease in (first, other, waits, used, later)] == [1, 0, 1, 0, 1]
+    # Without concurrency, times to send would only be lost to the others.
+    assert [lease.tokens for lease in (first, other, waits, used, later)] == [1, 0, 1, 0, 1]
+
+
 async def test_a_dead_process_is_forgotten_after_four_seconds(quota: QuotaUnderTest) -> None:
     dead, heir = [await quota.join(QuotaLimits(concurrency=100)) for _ in range(2)]
     assert await ask(dead, 100) == 100
