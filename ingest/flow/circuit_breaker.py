@@ -3,7 +3,8 @@
 A failure is classified by evidence only. If a request that began later has been answered, the API works, and the order is at
 fault. Without evidence, a canary request is sent: for an order that the API has sent before. If it is answered, those that
 failed are at fault themselves; if not, the API is unavailable. Until then the failure waits in the evidence window, and the order
-keeps its slot. (A process that the API has sent nothing yet can only count: one order is at fault, several are an outage.)
+keeps its slot. (A process that the API has sent nothing yet can only count: one order is at fault, several without an answer between
+them are an outage.)
 
 While the circuit is open, nothing is read, what is in flight is released uncounted, and single requests are sent as probes, with growing
 pauses; the first answer closes it. An API that only asks to wait is left the requests that it is processing.
@@ -64,6 +65,8 @@ class CircuitBreaker(Circuit):
         self._canary: FetchRequest | None = None
         self._latest_answered = 0.0
         self._answered_at = 0.0
+        self._counted: set[str] = set()
+        self._counted_at = 0.0
 
     @property
     def has_canary(self) -> bool:
@@ -143,9 +146,14 @@ class CircuitBreaker(Circuit):
         is_unmistakable = isinstance(fault, CredentialFault) or (
             isinstance(fault, TransientFault) and not fault.reached
         )
-        if is_unmistakable or self._failed.apart() > 1:
+        failed = self._failed.apart()
+        if self._answered_at <= self._counted_at:
+            # With one request at a time, those of an outage fail one after the other.
+            failed |= self._counted
+        if is_unmistakable or len(failed) > 1:
             self._open(fault)
         else:
+            self._counted, self._counted_at = failed, self._clock()
             self._failed.clear()
 
     def _record_throttle(self, exchange: Exchange, fault: ThrottledFault) -> None:

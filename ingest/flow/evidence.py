@@ -34,9 +34,9 @@ class EvidenceWindow:
         """How many orders they were sent for."""
         return len({request.order_id for exchange in self.waiting for request in exchange.requests})
 
-    def apart(self) -> int:
-        """How many of them failed for different orders; those that were sent for several orders count once."""
-        return len({exchange.requests[0].order_id for exchange in self.waiting})
+    def apart(self) -> set[str]:
+        """The orders for which they failed; of those that were sent for several orders, the first."""
+        return {exchange.requests[0].order_id for exchange in self.waiting}
 
     async def until_classified(self, exchange: Exchange, examine: Callable[[], Awaitable[None]]) -> None:
         """Wait until a failure is classified; without evidence until then, let one of those that wait `examine`."""

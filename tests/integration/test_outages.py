@@ -155,6 +155,21 @@ async def test_an_outage_in_full_flight_dead_letters_nothing_and_loses_nothing(
     assert [row["attempts"] for row in rows.values()].count(1) >= (280 if way == "refused" else len(ORDERS))
 
 
+async def test_an_outage_that_a_worker_with_one_slot_starts_in_dead_letters_nothing(scene: Scene) -> None:
+    scene.api.behave(error_rate=1.0)
+    orders = ids(5)
+    await scene.enqueue(*orders)
+
+    async with scene.worker(concurrency=1, max_attempts=2) as worker:
+        await until(lambda: is_open(worker))
+        assert await scene.dead() == []
+        scene.api.behave(error_rate=0.0)
+        await scene.finished()
+
+    assert await scene.dead() == []
+    assert_right(await scene.rows(), orders)
+
+
 async def test_an_api_that_asks_for_time_with_every_answer_gets_it_and_no_order_is_blamed(scene: Scene) -> None:
     scene.api.behave(unavailable_rate=1.0, retry_after=2)
     await scene.enqueue(*ORDERS)

@@ -223,10 +223,23 @@ async def test_before_anything_was_given_it_counts(fault: Fault, orders: str, bl
     assert api.asked == []
 
 
-async def test_a_failure_that_was_classified_is_no_evidence_later() -> None:
+@pytest.mark.parametrize(("orders", "blamed"), [("aaaa", ["order"] * 4), ("aab", ["order", "order", "API"])])
+async def test_orders_that_fail_one_after_the_other_count_like_those_that_fail_together(
+    orders: str, blamed: list[str]
+) -> None:
+    watched = circuit(concurrency=1, window=SHORT)
+
+    verdicts = [await fault_of(await classifying(watched, order_id, BROKEN, time.monotonic())) for order_id in orders]
+
+    assert verdicts == blamed
+    assert watched.is_open == ("API" in blamed)
+
+
+async def test_orders_that_fail_with_an_answer_between_them_are_each_at_fault() -> None:
     watched = circuit(window=SHORT)
 
-    verdicts = [await fault_of(await classifying(watched, f"bad-{n}", BROKEN, time.monotonic())) for n in range(5)]
+    for order_id in "abc":
+        assert await fault_of(await classifying(watched, order_id, BROKEN, time.monotonic())) == "order"
+        watched.record_answer(time.monotonic())
 
-    assert set(verdicts) == {"order"}
     assert not watched.is_open
