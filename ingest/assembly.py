@@ -81,6 +81,7 @@ class Ports(msgspec.Struct, frozen=True):
         pauses: the pauses that the external API asks all processes for; None: each process keeps its own.
         quota: of `upstream`, if it has one.
         bulk: what sends the requests of `upstream` for several orders, if the API has a list endpoint.
+        client: what sends all of its requests, if that is the service's own.
     """
 
     queue: Queue
@@ -92,6 +93,7 @@ class Ports(msgspec.Struct, frozen=True):
     pauses: FleetPauses | None = None
     quota: FleetQuota | None = None
     bulk: BulkUpstream | None = None
+    client: UpstreamClient | None = None
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -128,6 +130,8 @@ def build_worker(
     circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
     pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
     limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, ports.adaptive, clock=clock)
+    if ports.client is not None:
+        ports.client.is_paused = pacing.is_paused
     if ports.bulk is not None and isinstance(pacing, SharedPacing):
         ports.bulk.pace = RequestPace(limit, pacing)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
@@ -186,6 +190,7 @@ def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Calla
         parts.append(FleetPause(ports.pauses, pacing, in_flight, shortest=shortest, clock=clock))
     if quota is not None:
         quota.on_exhausted(pacing.told)
+        pacing.on_refused = quota.turn_away
         parts.append(quota)
     return parts
 
@@ -252,7 +257,7 @@ async def open_ports(
             bulk = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
         upstream = with_parts(bulk or client, client, settings)
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
-        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota, bulk)
+        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota, bulk, client)
 
 
 @asynccontextmanager

@@ -113,10 +113,13 @@ class ThrottledFault(Fault):
 
 
 class NotSent(Fault):
-    """The request was not sent, as the process stops: nobody is at fault, and the order is released."""
+    """The request was not sent, as the process stops or the external API asks to wait: nobody is at fault, and the order is released."""
 
-    def __init__(self) -> None:
-        super().__init__("the process stops")
+    def __init__(self, reason: str = "the process stops") -> None:
+        super().__init__(reason)
+
+
+ASKED_TO_WAIT = "the external API asks to wait"
 
 
 class PermanentFault(Fault):

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ingest.domain.delivery import Delivery
+from ingest.domain.errors import ASKED_TO_WAIT
 from ingest.domain.outcome import Outcome, Release, Store
 from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.handler import Handler
@@ -87,7 +88,7 @@ class Executor:
         if delivery.document is None:
             while (pause := self._pacing.wait()) > 0:
                 if self._circuit.is_open or shutdown.requested.is_set():
-                    return Release("the external API asks to wait")
+                    return Release(ASKED_TO_WAIT)
                 await shutdown.pause(min(pause, _UNTIL_DUE))
             self._pacing.record_start()
         return await self._handler.handle(delivery)

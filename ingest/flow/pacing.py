@@ -40,6 +40,7 @@ class Pacing:
         interval: seconds between the beginnings of two requests; 0 while the number in flight is limit enough.
         pause: seconds of the last pause for all.
         on_told: called with the seconds of each pause that the API asks for by a number.
+        on_refused: called when the API has refused a request.
 
     Args:
         clock: monotonic seconds.
@@ -56,6 +57,7 @@ class Pacing:
         self._draw = draw
         self._until = self._next_start = 0.0
         self.on_told: Callable[[float], None] | None = None
+        self.on_refused: Callable[[], None] | None = None
         self._refusals = 0
         self._answers = 0
         self._refused_at = clock()
@@ -84,6 +86,10 @@ class Pacing:
             self.is_on = False
         return left
 
+    def is_paused(self) -> bool:
+        """Whether all requests pause now."""
+        return self.is_on and self._until > self._clock()
+
     def record_start(self) -> None:
         """A request begins."""
         if self.interval:
@@ -98,6 +104,8 @@ class Pacing:
         self.is_on = True
         if told and self.on_told is not None:
             self.on_told(min(told, _LONGEST_TOLD))
+        if self.on_refused is not None:
+            self.on_refused()
         return max(told or 0.0, self._draw(floor, 2 * floor))
 
     def count_throttle(self) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import PermanentFault, TokenFault, TransientFault
+from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.attempts import Attempts
@@ -38,6 +38,9 @@ _UNRESERVED = re.compile("[A-Za-z0-9._~-]*")
 class UpstreamClient:
     """Client of the external API.
 
+    Attributes:
+        is_paused: tells whether the API has asked to wait; then there are no further immediate tries.
+
     Args:
         session: sends the requests.
         endpoint: the templates of URL and body.
@@ -59,6 +62,7 @@ class UpstreamClient:
         self._body = endpoint.body
         self._tries = tries
         self._draw = draw
+        self.is_paused: Callable[[], bool] = _never
 
     @classmethod
     @asynccontextmanager
@@ -123,6 +127,7 @@ class UpstreamClient:
             CredentialFault: the API refuses our credential.
             PostponedFault: the API has answered that the order is not ready.
             PermanentFault: the API has no such order, refuses it, or its document is too large.
+            NotSent: the process stops, or the API asks to wait.
         """
         try:
             return await self._send(request)
@@ -174,6 +179,8 @@ class UpstreamClient:
             if failed is not None:
                 error, failed = failed, None
                 raise error
+            if self.is_paused():
+                raise NotSent(ASKED_TO_WAIT)
             return await send()
 
         # Full jitter: requests that failed together are not retried together.
@@ -184,6 +191,10 @@ class UpstreamClient:
             reraise=True,
         )
         return await retrying(next_try)
+
+
+def _never() -> bool:
+    return False
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Protocol
 
-from ingest.domain.errors import NotSent, Unavailable, UserError
+from ingest.domain.errors import ASKED_TO_WAIT, NotSent, Unavailable, UserError
 from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -83,7 +83,7 @@ class FleetQuota:
         """Wait until a request may be sent.
 
         Raises:
-            NotSent: the process stops, and nothing more is sent.
+            NotSent: the process stops, or the API has asked to wait meanwhile.
         """
         if self._is_closed:
             raise NotSent
@@ -127,13 +127,20 @@ class FleetQuota:
         else:
             self._share.told(left.rate, left.seconds, self._clock())
 
+    def turn_away(self) -> None:
+        """The API asks to wait: what waits for the quota is not sent, as it may be its turn before that is over."""
+        self._end_waiting(ASKED_TO_WAIT)
+
     def close(self) -> None:
         """The process stops: what waits is not sent any more."""
         self._is_closed = True
+        self._end_waiting("the process stops")
+
+    def _end_waiting(self, reason: str) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_exception(NotSent())
+                turn.set_exception(NotSent(reason))
 
     def _leave(self, turn: "asyncio.Future[None]") -> None:
         if turn.cancelled():

@@ -75,6 +75,50 @@ async def test_one_refusal_with_a_time_to_wait_stops_the_whole_process_for_that_
     assert {row["attempts"] for row in rows.values()} == {1}
 
 
+async def test_orders_that_wait_for_a_quota_are_not_sent_while_the_api_refuses_requests(scene: Scene) -> None:
+    scene.api.behave(error_rate=1.0, error_status=429)
+    orders = ids(50)
+    await scene.enqueue(*orders)
+
+    async with scene.worker(upstream_rate=20, upstream_quota=scene.queue):
+        await eventually(lambda: _asked(scene, 1))
+        await throughout(5.0, lambda: asyncio.sleep(0))
+
+        # After 0, 1, 2 and 4 s, and not 20 times a second.
+        assert scene.api.stats().requests <= 6
+        scene.api.behave(error_rate=0.0)
+        await all_stored_at_the_first_attempt(scene, orders)
+
+
+async def test_orders_that_wait_for_their_next_try_are_not_sent_while_the_api_asks_to_wait(scene: Scene) -> None:
+    asked: list[float] = []
+    refused_at: list[float] = []
+
+    async def answer(order_id: str) -> web.Response:
+        asked.append(time.monotonic())
+        if len(asked) <= 40:
+            refuses = len(asked) == 40
+            # All are in flight by then, and the refusal comes first.
+            await asyncio.sleep(0.3 if refuses else 0.6)
+            if refuses:
+                refused_at.append(time.monotonic())
+            return web.Response(status=429, headers={"Retry-After": "3"}) if refuses else web.Response(status=500)
+        if refused_at and time.monotonic() < refused_at[0] + 3:
+            return web.Response(status=429, headers={"Retry-After": "3"})
+        return served(order_id)
+
+    orders = ids(40)
+    await scene.enqueue(*orders)
+
+    async with api(answer) as url, scene.worker(upstream_url=url, concurrency=40, upstream_tries=3):
+        await scene.finished()
+
+    early = [at for at in asked if refused_at[0] < at < refused_at[0] + 3]
+    assert early == []
+    assert min(at for at in asked if at >= refused_at[0] + 3) < refused_at[0] + 6, "it is as long as the API asks for"
+    assert_right(await scene.rows(), orders)
+
+
 async def test_told_to_wait_for_no_time_at_all_it_asks_ever_less_often_and_dead_letters_nothing(scene: Scene) -> None:
     scene.api.behave(error_rate=1.0, error_status=429, retry_after_format="seconds", retry_after=0)
     orders = ids(50)

@@ -306,6 +306,24 @@ async def test_when_the_process_stops_those_that_wait_end_at_once_and_those_that
 
 
 @virtual_time
+async def test_when_the_api_asks_to_wait_those_that_wait_are_turned_away_and_others_may_follow() -> None:
+    fleet = Fleet(QuotaLimits(rate=1.0))
+
+    async with fleet.process("a", slots=0) as quota:
+        first, *others = [asyncio.create_task(quota.acquire()) for _ in range(5)]
+        await asyncio.sleep(0.01)
+
+        quota.turn_away()
+
+        await first
+        for task in others:
+            with pytest.raises(NotSent, match="asks to wait"):
+                await task
+        async with asyncio.timeout(5.0):
+            await quota.acquire()
+
+
+@virtual_time
 async def test_a_cancelled_wait_leaves_its_turn_to_the_next() -> None:
     fleet = Fleet(QuotaLimits(concurrency=1))
 

@@ -14,7 +14,7 @@ from raw_http import DOCUMENT, IMPATIENT, ORDER, OTHER, QUICK, TOKEN, Connect, a
 from support import eventually
 
 from ingest.domain.delivery import DeadReason
-from ingest.domain.errors import CredentialFault, PermanentFault, ThrottledFault, TransientFault
+from ingest.domain.errors import CredentialFault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -141,6 +141,17 @@ async def test_a_fault_that_ends_within_the_immediate_tries_is_not_reported(
 
     assert body == DOCUMENT
     assert api.stats().by_id == {ORDER: 3}
+
+
+async def test_while_the_api_asks_to_wait_nothing_is_tried_again(api: SimulatedApi, connect: Connect) -> None:
+    api.behave(error_rate=1.0)
+
+    async with connect(api.url_template, QUICK) as client:
+        client.is_paused = lambda: True
+        with pytest.raises(NotSent, match="asks to wait"):
+            await client.fetch(FetchRequest(ORDER))
+
+    assert api.stats().requests == 1
 
 
 async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: SimulatedApi, connect: Connect) -> None:
