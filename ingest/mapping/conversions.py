@@ -1,7 +1,7 @@
 """Converts single values: text, numbers, amounts, moments.
 
-Amounts never pass through a binary float: the decoder keeps the digits of JSON numbers, and a float (which only a JMESPath
-expression can produce) is refused.
+Amounts never pass through a binary float: the decoder keeps the digits of JSON numbers, and makes a float, which is infinite, only of
+one that no decimal can hold.
 """
 
 import html
@@ -57,7 +57,7 @@ def to_decimal(value: Any) -> Decimal:
     if value.__class__ is int:
         return Decimal(value)
     if value.__class__ is float:
-        raise Mismatch("a number out of range" if math.isinf(value) else "a binary floating-point number is not exact")
+        raise Mismatch("a number out of range")
     raise Mismatch(_is_not("a decimal", value))
 
 

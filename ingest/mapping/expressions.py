@@ -1,6 +1,7 @@
 """Compiles JMESPath expressions, with numbers that stay exact.
 
-The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers.
+The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers, and so are
+the numbers of the expression itself. A float is equal to hardly any decimal: `2.55` would not be the 2.55 of a document.
 """
 
 import math
@@ -11,6 +12,7 @@ import jmespath
 import msgspec
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions, signature
+from jmespath.parser import ParsedResult
 
 from ingest.domain.order import EXACT
 from ingest.mapping.conversions import MAX_MAGNITUDE, to_decimal
@@ -99,9 +101,10 @@ def compile_expression(text: str, name: str) -> Read:
         MappingError: it is not JMESPath.
     """
     try:
-        compiled = jmespath.compile(text)
+        parsed = jmespath.compile(text).parsed
         # Functions are looked up when they run: an unknown one would be found with the first order.
-        _check(compiled.parsed)
+        _check(parsed)
+        compiled = ParsedResult(text, _with_decimals(parsed))
     except (JMESPathError, RecursionError) as error:
         raise MappingError(f"not a JMESPath expression: {' '.join(str(error).split())}") from None
     options = jmespath.Options(custom_functions=ExactFunctions())
@@ -128,3 +131,36 @@ def _check(node: Any, *, may_be_reference: bool = False) -> None:
     for child in node["children"]:
         if isinstance(child, dict):
             _check(child, may_be_reference=name in _TAKE_REFERENCES)
+
+
+def _with_decimals(node: Any) -> Any:
+    """A copy of a parsed expression, as the package keeps the original for others, with decimals in the place of floats.
+
+    Raises:
+        MappingError: a literal cannot be stored.
+    """
+    copy = {
+        **node,
+        "children": [_with_decimals(child) if isinstance(child, dict) else child for child in node["children"]],
+    }
+    if node["type"] == "literal":
+        copy["value"] = _exact(node["value"])
+    return copy
+
+
+def _exact(literal: Any) -> Any:
+    match literal:
+        case float():
+            if not math.isfinite(literal):
+                raise MappingError("a number that is not finite")
+            return Decimal(repr(literal))
+        case str():
+            if not literal.isascii() and any("\ud800" <= character <= "\udfff" for character in literal):
+                raise MappingError("a text contains half of a surrogate pair")
+            return literal
+        case list():
+            return [_exact(each) for each in literal]
+        case dict():
+            return {_exact(key): _exact(each) for key, each in literal.items()}
+        case _:
+            return literal

@@ -143,6 +143,16 @@ def test_a_sound_file_is_loaded(tmp_path: Path) -> None:
             '{ jmespath = "[map(&a, b), &c]" }',
             "line 21, attributes.note.jmespath: & is for the functions map(),",
         ),
+        (
+            '"note"',
+            '{ jmespath = "note || `[1e999]`" }',
+            "line 21, attributes.note.jmespath: a number that is not finite",
+        ),
+        (
+            '"note"',
+            r"""{ jmespath = 'note || `"\ud800"`' }""",
+            "line 21, attributes.note.jmespath: a text contains half of a surrogate pair",
+        ),
         ("{ value = 1 }", "{ value = inf }", "line 17, lines[1].quantity.value: a number that is not finite"),
         ('"note"', '{ path = "note", none = [nan] }', "line 21, attributes.note.none[0]: a number that is not finite"),
         (
