@@ -52,12 +52,10 @@ class InLoop:
         Raises:
             TransformFailed: if it fails, or takes too long.
         """
-        limit = asyncio.timeout(self._timeout)
         try:
             value = self._function(order, body)
             if inspect.isawaitable(value):
-                async with limit:
-                    value = await _in_own_task(value)
+                value = await _in_own_task(value, self._timeout)
             return returned_orders(order, value)
         except (TransformFailed, KeyboardInterrupt):
             raise  # the latter is somebody at a terminal, who wants a command to end
@@ -67,18 +65,26 @@ class InLoop:
                 raise
             raise TransformFailed(described(error, self._function)) from error
         except BaseException as error:  # also what extensions raise that is no `Exception`, such as panics of Rust
-            if limit.expired():
-                raise TransformFailed(f"took longer than {self._timeout:g} s") from error
             raise TransformFailed(described(error, self._function)) from error
 
 
-async def _in_own_task(value: Awaitable[Any]) -> Any:
-    """What an async function returns. It may cancel its own task, which must not be the delivery's."""
+async def _in_own_task(value: Awaitable[Any], timeout: float) -> Any:  # noqa: ASYNC109  nobody waits for it beyond that
+    """What an async function returns. It may cancel its own task, which must not be the delivery's, and ignore that it is cancelled.
+
+    Raises:
+        TransformFailed: it takes too long.
+    """
+    task = asyncio.create_task(_outcome(value))
+    if inspect.iscoroutine(value):
+        # A task that is cancelled before it begins has not awaited it.
+        task.add_done_callback(lambda _: value.close())
     try:
-        returned, error = await asyncio.create_task(_outcome(value))
+        await asyncio.wait([task], timeout=timeout)
+        if not task.done():
+            raise TransformFailed(f"took longer than {timeout:g} s")
     finally:
-        if inspect.iscoroutine(value):
-            value.close()  # a task that is cancelled before it begins has not awaited it
+        task.cancel()
+    returned, error = task.result()
     if error is not None:
         raise error
     return returned

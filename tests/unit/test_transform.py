@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -203,6 +204,21 @@ async def test_an_async_function_that_takes_too_long_fails() -> None:
 
     with pytest.raises(TransformFailed, match=r"took longer than 0\.01 s"):
         await transform(wait, timeout=0.01).decode(BODY, FetchRequest("a1"))
+
+
+async def test_an_async_function_that_ignores_its_cancellation_fails_in_time_all_the_same() -> None:
+    end = asyncio.Event()
+
+    async def ignore(order: Order, _: bytes) -> Order:
+        while not end.is_set():
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+        return order
+
+    async with asyncio.timeout(5):
+        with pytest.raises(TransformFailed, match=r"took longer than 0\.01 s"):
+            await transform(ignore, timeout=0.01).decode(BODY, FetchRequest("a1"))
+    end.set()
 
 
 async def test_a_worker_that_cancels_a_call_is_obeyed() -> None:
