@@ -175,6 +175,12 @@ def typed(order: Order, document: bytes) -> Order:
     return replace(order, attributes={"type": type(order.attributes["price"]).__name__})
 
 
+def without_note(order: Order, document: bytes) -> Order:
+    """Changes the attributes in place, until there are none."""
+    del document, order.attributes["note"]
+    return order
+
+
 def local_times(order: Order, document: bytes) -> Order:
     """Tells what its clock showed when the order was placed and changed."""
     del document

@@ -137,7 +137,8 @@ def checked_order(given: Order, returned: Returned) -> Order:
         TransformFailed: it is not valid; the message tells where.
     """
     if not returned.body:
-        return given
+        # In another process, the function may have taken the attributes out of the order that it was given.
+        return msgspec.structs.replace(given, attributes={}) if given.attributes else given
     try:
         return decode_order(returned.body, returned.order_id)
     except InvalidDocument as error:

@@ -97,6 +97,14 @@ async def test_times_keep_the_offset_of_the_document() -> None:
     assert order.attributes == {"times": ["2024-12-31 23:30:00-05:00", "2025-01-01 08:00:00+09:00"]}
 
 
+async def test_attributes_that_the_function_takes_out_of_the_order_are_gone() -> None:
+    body = document("a1").removesuffix(b"}") + b',"attributes":{"note":"leave it at the door"}}'
+    async with opened("without_note") as transform:
+        [order] = await transform.decode(body, FetchRequest("a1"))
+
+    assert order.attributes == {}
+
+
 @pytest.mark.parametrize(
     ("order_id", "problem"),
     [
