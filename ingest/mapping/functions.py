@@ -168,7 +168,8 @@ def is_exhausted(error: BaseException) -> bool:
 
 def _place(trace: TracebackType | None, function: Function) -> str:
     """The innermost line of the function's own package, or else of any code that it called."""
-    package = getattr(function, "__module__", "").partition(".")[0]
+    # Methods of extensions have None.
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
     innermost = own = ""
     while trace is not None:
         frame = trace.tb_frame

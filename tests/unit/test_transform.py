@@ -221,6 +221,16 @@ async def test_an_async_function_that_ignores_its_cancellation_fails_in_time_all
     end.set()
 
 
+async def test_a_failure_of_a_function_without_a_module_tells_the_place() -> None:
+    class Function:
+        __module__ = None  # type: ignore[assignment]  # as methods of extensions have it
+
+        def __call__(self, _order: Order, _body: bytes) -> Order:
+            raise ValueError
+
+    assert (await failure_of(Function())).startswith("`ValueError` at test_transform:")
+
+
 async def test_a_worker_that_cancels_a_call_is_obeyed() -> None:
     started = asyncio.Event()
 
