@@ -50,7 +50,7 @@ RATE_LIMIT_WAIT = Spec(
 UPSTREAM_QUOTA = Spec(
     "ingest_upstream_quota",
     "gauge",
-    "What the processes are granted of the shared quota: requests per second, and at a time.",
+    "What the processes are granted of the shared quota: requests per second, and at a time; 0 without such a quota.",
     "kind",
     ("rate", "concurrency"),
 )

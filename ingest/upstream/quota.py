@@ -65,6 +65,7 @@ class FleetQuota:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._leases = leases
+        self._limits = limits
         self._share = Share(limits, longest)
         self._waits = waits
         self._gauges = gauges
@@ -214,5 +215,6 @@ class FleetQuota:
                 _log.info("quota_available")
             self._is_unavailable = False
         self._gauges["rate"].set(self._share.granted_rate)
-        self._gauges["concurrency"].set(self._share.limit_at(self._clock()))
+        # Without a limit, all that is asked for is granted.
+        self._gauges["concurrency"].set(self._share.limit_at(self._clock()) if self._limits.concurrency else 0.0)
         self._send_due()

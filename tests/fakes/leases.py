@@ -54,9 +54,11 @@ class MemoryQuota:
         paused = max(0.0, self.paused_until - now)
         is_learning = now < self._learning_until
         free = self.limits.concurrency - sum(held for _, held in self._asked.values())
-        limit = max(0, min(request.concurrency, math.ceil(self.limits.concurrency / members), free))
-        if self.limits.concurrency < members and held and not request.is_unused:
-            limit = 0
+        limit = request.concurrency
+        if self.limits.concurrency:
+            limit = max(0, min(limit, math.ceil(self.limits.concurrency / members), free))
+            if self.limits.concurrency < members and held and not request.is_unused:
+                limit = 0
         self._asked[name] = now, max(request.claim if is_learning else limit, request.in_flight)
         if is_learning or paused or not self.limits.rate:
             asks_in = min(0.25, self._learning_until - now + 0.001) if is_learning else min(1.0, paused + 0.001)

@@ -12,6 +12,7 @@ from fakes.workers import metrics
 
 from ingest.domain.errors import NotSent
 from ingest.domain.quota import QuotaLimits
+from ingest.telemetry.metrics import UPSTREAM_QUOTA, WorkerMetrics, worker_shared_metrics
 from ingest.upstream.quota import FleetQuota
 from ingest.upstream.session import utc_now
 
@@ -30,9 +31,11 @@ class Fleet:
         self.peak = 0
 
     @asynccontextmanager
-    async def process(self, name: str, slots: int = 50) -> AsyncIterator[FleetQuota]:
+    async def process(
+        self, name: str, slots: int = 50, measuring: WorkerMetrics | None = None
+    ) -> AsyncIterator[FleetQuota]:
         """A process with so many slots, each of which sends one request after another."""
-        own = metrics()
+        own = measuring or metrics()
         quota = FleetQuota(
             self.server.member(name), self.limits, LONGEST, own.rate_limit_wait, own.upstream_quota, utc_now, clock=now
         )
@@ -285,6 +288,25 @@ async def test_a_frozen_process_sends_nothing_by_its_old_lease() -> None:
 
     running.cancel()
     await asyncio.wait([running])
+
+
+@virtual_time
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [(QuotaLimits(rate=200.0), ("rate",)), (QuotaLimits(concurrency=10), ("concurrency",))],
+    ids=["rate", "concurrency"],
+)
+async def test_the_gauges_show_nothing_granted_of_a_quota_that_is_not_set(
+    limits: QuotaLimits, shown: tuple[str, ...]
+) -> None:
+    fleet = Fleet(limits)
+    granted = worker_shared_metrics(1)
+
+    async with fleet.process("a", measuring=WorkerMetrics.on(granted, 0)):
+        await asyncio.sleep(5.0)
+        values = [granted.total(UPSTREAM_QUOTA.name, index)[0] for index in range(len(UPSTREAM_QUOTA.values))]
+
+    assert [kind for kind, value in zip(UPSTREAM_QUOTA.values, values, strict=True) if value] == list(shown)
 
 
 @virtual_time
