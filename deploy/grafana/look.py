@@ -26,7 +26,7 @@ COLOURS = {
     "stored": GOOD, "unchanged": "blue", "erased": "light-purple", "skipped": "light-blue", "retried": WARN, "dead": BAD,
     "waiting": "blue", "pending": GOOD, "to be retried": WARN,
     "main": "blue", "express": "purple",
-    "2xx": GOOD, "4xx": "yellow", "429": "purple", "5xx": BAD, "timeout": "dark-red", "error": WARN,
+    "2xx": GOOD, "3xx": "light-green", "4xx": "yellow", "429": "purple", "5xx": BAD, "timeout": "dark-red", "error": WARN,
     "p50": "light-blue", "p95": "blue", "p99": "dark-blue", "mean": "blue",
     "in flight": GOOD, "limit": _QUIET,
     "idle": "yellow", "dead_consumer": BAD, "restart": WARN,

@@ -32,7 +32,7 @@ _RESTARTS = Levels(warn=3)
 _ANY_IS_A_WARNING = Levels(warn=1)
 
 _OUTCOMES = ("stored", "unchanged", "erased", "skipped", "retried", "dead")
-_CODES = ("2xx", "4xx", "429", "5xx", "timeout", "error")
+_CODES = ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error")
 _REASONS = ("idle", "dead_consumer", "restart")
 _LANES = ("main", "express")
 
@@ -231,9 +231,10 @@ def external_api() -> Section:
             stacked(
                 Words(
                     "Requests by response",
-                    "Requests per second, quick retries included. 4xx: orders that the API does not have or rejects, which become dead "
-                    "letters; or a refused credential (401, 403), which opens the circuit. 429: the API throttles, and the workers wait. "
-                    "5xx, timeout (no response in time) and error (no connection): failures of the API; the orders are retried.",
+                    "Requests per second, quick retries included. 3xx: redirects; those within the API are followed, by another request. "
+                    "4xx: orders that the API does not have or rejects, which become dead letters; or a refused credential (401, 403), "
+                    "which opens the circuit. 429: the API throttles, and the workers wait. 5xx, timeout (no response in time) and "
+                    "error (no connection): failures of the API; the orders are retried.",
                     _PER_SECOND,
                 ),
                 [Query(_rate("ingest_upstream_request_seconds_count", "code"), "{{code}}")],

@@ -23,7 +23,7 @@ ORDERS = Spec(
 ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
 UPSTREAM_REQUEST = Spec(
     "ingest_upstream_request_seconds", "histogram", "Requests to the external API.", "code",
-    ("2xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
+    ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error"), _CALL_BOUNDS,
 )  # fmt: skip
 TRANSFORM = Spec(
     "ingest_transform_seconds", "histogram", "One call of the transform, and the wait for it.", bounds=_CALL_BOUNDS

@@ -17,7 +17,7 @@ NO_OVERRIDES: Mapping[int, StatusOverride] = {}
 _ENDS = {b"{": b"}", b"[": b"]"}
 _SECONDS = re.compile(r"(?P<whole>[0-9]+)(?P<fraction>(\.[0-9]+)?)")
 
-Code = Literal["2xx", "4xx", "429", "5xx"]
+Code = Literal["2xx", "3xx", "4xx", "429", "5xx"]
 
 
 def code_of(status: int) -> Code:
@@ -26,6 +26,8 @@ def code_of(status: int) -> Code:
         return "429"
     if status >= 500:
         return "5xx"
+    if 300 <= status < 400:
+        return "3xx"
     return "2xx" if 200 <= status < 300 else "4xx"
 
 

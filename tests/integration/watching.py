@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from integration.scene import RunningWorker, Scene, assert_right
 from support import eventually
 
-CODES = ("2xx", "4xx", "429", "5xx", "timeout", "error")
+CODES = ("2xx", "3xx", "4xx", "429", "5xx", "timeout", "error")
 
 
 def requests(worker: RunningWorker) -> float:

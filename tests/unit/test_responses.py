@@ -93,7 +93,7 @@ def test_a_503_with_an_invalid_retry_after_is_a_failed_try() -> None:
 
 @given(st.integers(100, 599))
 def test_every_status_has_a_label(status: int) -> None:
-    expected = {2: "2xx", 5: "5xx"}.get(status // 100, "4xx")
+    expected = {2: "2xx", 3: "3xx", 5: "5xx"}.get(status // 100, "4xx")
 
     assert code_of(status) == ("429" if status == 429 else expected)
 

@@ -398,13 +398,16 @@ async def test_a_gzip_bomb_is_refused_without_decompressing_it(connect: Connect)
 # -- redirects ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_redirect_is_followed_with_the_token(api: SimulatedApi, connect: Connect) -> None:
+async def test_a_redirect_is_followed_with_the_token(
+    api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
+) -> None:
     api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
         assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
 
     assert api.stats().requests == 2
+    assert counted(shared_metrics) == {"3xx": 1, "2xx": 1}
 
 
 async def test_a_redirect_loop_ends(api: SimulatedApi, connect: Connect) -> None:
