@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
@@ -80,7 +81,7 @@ async def _watch(backends: "Backends", interval: float, *, as_json: bool) -> Nev
 
 def _show(status: "SystemStatus", *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(status), default=str))
+        typer.echo(json.dumps(asdict(status), default=datetime.isoformat))
         return
     for line in lines_of(status, width_of(sys.stdout)):
         typer.echo(line)

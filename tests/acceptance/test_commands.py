@@ -1,5 +1,6 @@
 """The one-shot commands as real processes: their output and exit codes."""
 
+import asyncio
 import csv
 import json
 import os
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis import Redis
-from support import Cli, closing_cli, eventually_sync
+from support import INSERT_ORDER, Cli, closing_cli, connected, eventually_sync
 
 from ingest.cli import COMMANDS
 from ingest.lab.upstream.samples import sample_orders
@@ -336,6 +337,15 @@ def test_status_shows_queue_consumers_and_orders(cli: Cli, queued: Queued, queue
     assert queue["lanes"] == {"express": empty}
     assert [(consumer["name"], consumer["pending"]) for consumer in status["consumers"]] == [("worker-7", 1)]
     assert status["orders"] == {"stored": 0, "last_ingested_at": None, "is_migrated": True}
+
+
+async def test_times_in_the_json_of_status_are_iso_8601(cli: Cli, dsn: str) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute(INSERT_ORDER, "536365")
+
+    status = json.loads((await asyncio.to_thread(cli.run, "status", "--json")).stdout)
+
+    assert status["orders"]["last_ingested_at"] == "2020-01-01T00:00:00+00:00"
 
 
 def test_status_of_a_database_without_tables_says_how_they_are_created(cli: Cli, empty_dsn: str) -> None:
