@@ -59,7 +59,7 @@ def run_api(settings: Settings) -> int:
     buckets = SharedBuckets()
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     # From here on, a stop that is requested waits for the supervisor.
-    if not asyncio.run(done_unless_stopped(check_durability(settings))):
+    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
         return 0
     # One socket for all: a process that has died, or cannot start, keeps nobody waiting. Sockets of their own (SO_REUSEPORT)
     # would divide connections more evenly (of 200, four processes have 110, 56, 21 and 13 this way), but those that the

@@ -58,7 +58,7 @@ def run_worker(settings: "Settings") -> int:
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
         # Before the fork: an import changes megabytes that the processes share until then.
         import ingest.exposition  # noqa: F401, PLC0415  without /metrics nobody needs it
-    if not asyncio.run(done_unless_stopped(_prepare_and_answer(settings, listener))):
+    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_answer(settings, listener))):
         return 0
     # An order in flight has a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")

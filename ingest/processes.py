@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from ingest.domain.errors import UserError
+from ingest.flow.shutdown import Shutdown
 from ingest.stop_signals import stop_signals
 from ingest.streams import LOG_WAIT, wait_for_errors
 from ingest.telemetry.logs import get_logger
@@ -112,18 +113,17 @@ async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | Non
         await asyncio.wait([working])
 
 
-async def done_unless_stopped(work: Coroutine[Any, Any, None]) -> bool:
+async def done_unless_stopped(shutdown: Shutdown, work: Coroutine[Any, Any, None]) -> bool:
     """Do what has to be done before the processes start; False if a stop was requested while it waited."""
-    stopped = asyncio.Event()
-    stop_on_signals(lambda _: stopped.set())
-    await unless(stopped, work)
+    stop_on_signals(shutdown.request)
+    await unless(shutdown.requested, work)
     # From here until the supervisor's own handlers are in place, a signal waits, so nothing else may wait. What has been caught
     # before is still on its way through the loop: one turn to receive it, one to act on it.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     wait_for_errors(LOG_WAIT)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    return not stopped.is_set()
+    return not shutdown.requested.is_set()
 
 
 def allow_connections(count: int, setting: str) -> None:

@@ -279,6 +279,7 @@ async def test_a_stop_while_it_waits_for_a_server_succeeds(
     command.ask_group(number)
 
     assert await command.exit_code() == 0
+    assert [event["cause"] for event in command.events("stop_requested")] == [number.name]
 
 
 async def refusal(command: WorkerCommand) -> str:
