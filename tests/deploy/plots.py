@@ -310,6 +310,8 @@ def _mapped(panel: Panel, value: float) -> tuple[str, str] | None:
 def _formatted(unit: str) -> Callable[[float], str]:
     if unit.startswith("suffix:"):
         return lambda value: _scaled(value, _SCALES["short"]) + unit.removeprefix("suffix:")
+    if unit == "percentunit":
+        return lambda value: _scaled(100 * value, _SCALES["short"]) + "%"
     return lambda value: _scaled(value, _SCALES[unit])
 
 
