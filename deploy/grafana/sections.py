@@ -119,7 +119,7 @@ def at_a_glance() -> Section:
                         _COUNT,
                     ),
                     [
-                        Query(f"sum(up{{{_WORKERS}}})", "up"),
+                        Query(f"count(ingest_in_flight{{{_WORKERS}}}) or vector(0)", "up"),
                         Query(f"count(up{{{_WORKERS}}}) - sum(up{{{_WORKERS}}})", "down"),
                     ],
                     4,

@@ -29,7 +29,7 @@ from ingest.domain.queue_state import Lane, QueueState
 from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.api_metrics import CODES, ApiSeries
 from ingest.telemetry.collectors import QueueCollector
-from ingest.telemetry.metrics import WORKER_METRICS
+from ingest.telemetry.metrics import LOOP_LAG, WORKER_METRICS
 
 BOARDS = read_dashboards()
 HEADINGS_AND_PANELS = {name: panels(board) for name, board in BOARDS.items()}
@@ -220,6 +220,15 @@ def test_legends_are_made_of_labels_that_the_queries_leave() -> None:
             names = set(re.findall(r"{{(\w+)}}", target.legend))
             left = groupings(filled(target.expr, AS_THEY_ARE))
             assert all(names <= labels for labels, _ in left[:1]), panel.title
+
+
+def test_no_exporter_is_counted_as_a_worker() -> None:
+    (workers,) = (panel for panel in PANELS["overview"] if panel.title == "Workers")
+    up = next(target for target in workers.targets if target.legend == "up")
+
+    (asked,) = selectors(filled(up.expr, AS_THEY_ARE))
+
+    assert asked.metric in {spec.name for spec in WORKER_METRICS if spec is not LOOP_LAG}
 
 
 def test_colours_name_series_that_there_can_be() -> None:
