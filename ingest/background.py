@@ -5,20 +5,21 @@ Calls of all threads share it. The first call starts the thread; a process that 
 
 import asyncio
 
-# What getaddrinfo and importlib.resources import when they are first used, in a thread: a process that another thread forks in the
-# middle of an import waits for its end indefinitely.
+# What getaddrinfo imports when it is first used, in a thread: a process that another thread forks in the middle of an import waits
+# for its end indefinitely.
 import encodings.idna  # noqa: F401
-import importlib.readers  # noqa: F401
 import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager
+from importlib.resources import files
 from typing import Any, Generic, TypeVar
 
 _C = TypeVar("_C")
 _T = TypeVar("_T")
+files("ingest")  # imports as well, when it is first used
 # How often the process and its ancestors have been forked: a process ID may be that of an ancestor that has ended, or, in another
 # namespace, of one that has not.
 _forks = 0

@@ -193,7 +193,6 @@ async def test_attributes_that_are_nested_too_deeply_for_a_process_are_the_fault
         except TransformFailed as failed:
             assert "the attributes of the order are nested too deeply" in str(failed)  # noqa: PT017  from where on depends on Python
         else:
-            assert levels < 900
             assert order.id == "deep-1"
 
 
