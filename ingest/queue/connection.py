@@ -9,10 +9,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from redis import exceptions as redis_errors
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection
 
 from ingest.domain.errors import QueueUnavailable, UserError
@@ -69,6 +70,15 @@ def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
 async def close_idle(client: Redis) -> None:
     """Close the connections of a control client that no command uses; the next commands open them again."""
     await cast("_ControlPool", client.connection_pool).close_idle()
+
+
+async def replies(commands: Pipeline) -> list[Any]:
+    """Send them; the first error that Redis answers is raised as it is. redis-py would quote the command, and change the error's text."""
+    found: list[Any] = await commands.execute(raise_on_error=False)
+    for reply in found:
+        if isinstance(reply, Exception):
+            raise reply
+    return found
 
 
 def translated() -> AbstractContextManager[None]:

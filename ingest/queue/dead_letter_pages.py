@@ -13,7 +13,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
-from ingest.queue.connection import translated
+from ingest.queue.connection import replies, translated
 from ingest.queue.dead_entries import to_dead_letter
 from ingest.queue.entries import pairs
 from ingest.queue.scripts import load
@@ -114,8 +114,8 @@ class DeadLetterPages:
             async with self._client.pipeline(transaction=False) as pipe:
                 for entry_id in entry_ids:
                     pipe.xrange(self._key, entry_id, entry_id)
-                replies = await pipe.execute()
-        return [to_dead_letter(*entry) for found in replies for entry in found]
+                found = await replies(pipe)
+        return [to_dead_letter(*entry) for entries in found for entry in entries]
 
     async def _completed(self, rows: Sequence[Row]) -> Sequence[Row]:
         entry_ids = [entry.entry_id for entry, unread in rows if unread]

@@ -14,7 +14,7 @@ from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import translated
+from ingest.queue.connection import replies, translated
 from ingest.queue.constants import RECORD_SECONDS
 
 Command = Sequence[str | int]
@@ -182,4 +182,4 @@ async def ask(client: Redis, commands: Sequence[Command]) -> list[Any]:
     async with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)
-        return [*await pipe.execute()]
+        return await replies(pipe)

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.outage import Outage
 from ingest.domain.queue_state import Lane, LaneState, QueueState
-from ingest.queue.connection import NoGroup, QueueRefused, all_translated, translated
+from ingest.queue.connection import NoGroup, QueueRefused, all_translated, replies, translated
 from ingest.queue.keys import Keys
 from ingest.queue.outage_reports import read_report, report_key
 from ingest.queue.scripts import load
@@ -78,7 +78,7 @@ class Monitor:
                 pipe.time()
                 pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
                 pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
-                (seconds, micros), noted, heartbeats = await pipe.execute()
+                (seconds, micros), noted, heartbeats = await replies(pipe)
         now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
         members = await self._members()
         for name, until in heartbeats:
@@ -140,7 +140,7 @@ class Monitor:
             async with self._client.pipeline(transaction=False) as pipe:
                 for name in names:
                     pipe.get(report_key(self._keys, "").encode() + name)
-                reports = [read_report(raw) for raw in await pipe.execute()]
+                reports = [read_report(raw) for raw in await replies(pipe)]
         return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
 
 

@@ -1,10 +1,12 @@
 """What the monitor says of a queue, on a real server."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from support import eventually
 
 from ingest.domain.delivery import DeadReason
@@ -441,6 +443,30 @@ async def test_a_replica_without_its_primary_is_unavailable(own_valkey: ValkeySe
                 await call()
 
 
+async def test_a_server_that_is_busy_with_a_script_is_unavailable(own_valkey: ValkeyServer, own_redis: Redis) -> None:
+    await own_redis.config_set("lua-time-limit", 1)
+    async with control_client(own_valkey.url) as client, Redis.from_url(own_valkey.url) as other:
+        monitor = Monitor(client, "orders", "ingest")
+        script = asyncio.create_task(other.eval("while true do end", 0))  # type: ignore[arg-type]  # a coroutine
+
+        async def is_busy() -> bool:
+            try:
+                return not await own_redis.ping()
+            except ResponseError:
+                return True
+
+        try:
+            await eventually(is_busy)
+            for call in (monitor.state, monitor.consumers):
+                with pytest.raises(QueueUnavailable, match=r"^BUSY") as unavailable:
+                    await call()
+                assert not isinstance(unavailable.value, UserError)
+        finally:
+            await own_redis.script_kill()
+            with pytest.raises(ResponseError):
+                await script
+
+
 async def test_a_refused_credential_is_for_a_person_to_put_right(servers: object, redis_url: str) -> None:
     del servers
     async with control_client(redis_url.replace("redis://:", "redis://:x")) as client:
@@ -454,3 +480,12 @@ async def test_a_key_of_another_type_is_for_a_person_to_put_right(monitor: Monit
     for call in (monitor.state, monitor.consumers):
         with pytest.raises(UserError):
             await call()
+
+
+async def test_an_error_is_told_in_redis_own_words(monitor: Monitor, redis: Redis, keys: Keys) -> None:
+    await redis.set(keys.clock, "not a hash")
+
+    with pytest.raises(
+        UserError, match=r"^Redis refuses: WRONGTYPE Operation .* value; `ingest doctor` tells which key$"
+    ):
+        await monitor.consumers()
