@@ -62,6 +62,8 @@ class DirectConnection:
         command = pack_command(parts)  # type: ignore[arg-type]
         try:
             async with self._turn:
+                if self._connection.is_at_end:
+                    await self.disconnect()
                 if self._connection.is_connected:
                     return await self._exchange_watched(command)
                 async with asyncio.timeout(self._within):

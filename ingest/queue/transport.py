@@ -72,6 +72,11 @@ class CheckedConnection(_Base):
         """
         return self._reader is not None and self._writer is not None and not self._writer.transport.is_closing()
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the server has closed the connection, as many do with one that is idle for some time."""
+        return self._reader is not None and self._reader.at_eof()
+
     async def disconnect(self, *arguments: Any, **options: Any) -> None:
         """Close the connection; also one that is closing already is then forgotten."""
         writer = self._writer

@@ -71,19 +71,29 @@ async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_u
         assert await client.ping() is True
 
 
-async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(redis: Redis, redis_url: str) -> None:
+async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(
+    redis: Redis, redis_url: str, queue_name: str
+) -> None:
     lost: list[bool] = []
 
     async def on_loss() -> None:
         lost.append(True)
 
     async with DirectConnection.open(redis_url, 5.0, on_loss) as line:
-        await redis.client_kill_filter(_id=await line.call("CLIENT", "ID"))
+        number = await line.call("CLIENT", "ID")
+        waiting = asyncio.create_task(line.call("BLPOP", queue_name, 0))
+        await eventually(lambda: is_blocked(redis, number))
+        await redis.client_kill_filter(_id=number)
         with pytest.raises(QueueUnavailable), translated():
-            await line.call("PING")
+            await waiting
 
         assert lost == [True]
         assert await line.call("PING") == b"PONG"
+
+
+async def is_blocked(redis: Redis, number: int) -> bool:
+    [client] = await redis.client_list(client_id=[number])
+    return "b" in client["flags"]
 
 
 async def answers(url: str) -> None:

@@ -74,6 +74,28 @@ async def test_a_server_that_was_restarted_is_an_outage_for_one_command(own_valk
         assert await line.call("ECHO", "back") == b"back"
 
 
+async def test_a_connection_that_the_server_closes_while_it_is_idle_is_opened_again(
+    own_valkey: ValkeyServer, own_redis: Redis
+) -> None:
+    losses: list[str] = []
+
+    async def lose() -> None:
+        losses.append("lost")
+
+    async with DirectConnection.open(own_valkey.url, TIMEOUT, lose) as line:
+        number = await line.call("CLIENT", "ID")
+        await own_redis.client_kill_filter(_id=number)
+        await eventually(lambda: is_told_of_its_end(line))
+
+        assert await line.call("ECHO", "again") == b"again"
+        assert len(await own_redis.client_list()) == 2
+    assert losses == []
+
+
+async def is_told_of_its_end(line: DirectConnection) -> bool:
+    return line._connection.is_at_end
+
+
 async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> None:
     async with DirectConnection.open(own_valkey.url, 0.5) as line:
         await line.call("PING")
