@@ -26,8 +26,9 @@ _T = TypeVar("_T")
 COMMAND_TIMEOUT = 5.0
 CONTROL_CONNECTIONS = 4
 
-# Error replies of a server that is starting, failing over, out of memory or busy: waiting helps.
-_PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS"}  # fmt: skip
+# Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
+# waiting helps.
+_PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"}  # fmt: skip
 # What Redis says to the first command, for which other advice is of no use here.
 _NO_PASSWORD = ("HELLO must be called", "Authentication required")
 

@@ -13,7 +13,7 @@ from servers.kinds import Kind
 from support import eventually
 from tls import Certificates, behind_tls
 
-from ingest.domain.errors import QueueUnavailable
+from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client, translated
 from ingest.queue.direct_connection import DirectConnection
 
@@ -89,6 +89,13 @@ async def test_the_owner_of_a_direct_connection_is_told_of_its_loss(
 
         assert lost == [True]
         assert await line.call("PING") == b"PONG"
+
+
+async def test_a_server_that_forgets_a_script_as_soon_as_it_is_sent_it_is_unavailable(redis: Redis) -> None:
+    with pytest.raises(QueueUnavailable) as unavailable, translated():
+        await redis.evalsha("0" * 40, 0)
+
+    assert not isinstance(unavailable.value, UserError)
 
 
 async def is_blocked(redis: Redis, number: int) -> bool:
