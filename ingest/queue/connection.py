@@ -125,7 +125,8 @@ def _translation_of(error: BaseException) -> Exception | None:
         case redis_errors.InvalidResponse():
             return QueueRefused("what answers there is no Redis")
         case redis_errors.ConnectionError() | redis_errors.TimeoutError() | OSError():
-            return QueueUnavailable(plain(str(error)) or type(error).__name__)
+            nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+            return QueueUnavailable(plain(str(error)) or nameless)
         case redis_errors.ResponseError():
             return _translate_reply(error)
         case RuntimeError() if "handler is closed" in str(error):

@@ -109,6 +109,16 @@ async def test_a_server_that_hangs_is_an_outage(own_valkey: ValkeyServer) -> Non
         await eventually(lambda: is_answered(line))
 
 
+async def test_a_server_that_hangs_when_it_is_connected_to_does_not_answer_in_time(own_valkey: ValkeyServer) -> None:
+    os.kill(own_valkey.pid, signal.SIGSTOP)
+    try:
+        async with DirectConnection.open(own_valkey.url, 0.5) as line:
+            with pytest.raises(QueueUnavailable, match=r"^no answer in time$"), translated():
+                await line.call("PING")
+    finally:
+        os.kill(own_valkey.pid, signal.SIGCONT)
+
+
 async def test_each_command_has_its_own_time_however_long_the_connection_is_open(
     own_valkey: ValkeyServer, queue_name: str
 ) -> None:
