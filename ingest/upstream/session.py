@@ -120,8 +120,7 @@ class ApiSession:
             headers = await self._obtain(requests)
         if (quota := self.quota) is not None:
             # Before the clocks are read: the request begins when it may be sent.
-            await quota.acquire()
-            headers = self._credential.headers or headers
+            headers = await self._admitted(quota, requests)
         method = method or self._method
         code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
         try:
@@ -193,6 +192,15 @@ class ApiSession:
         text = str(reason) if not reason.timed_out else f"no response in time ({reason})"
         retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
         return TransientFault(text, reached=reason.reached, reason=retry)
+
+    async def _admitted(self, quota: "FleetQuota", requests: Requests) -> Mapping[str, str]:
+        """Wait for the quota; returns the headers to send then, as a token may expire meanwhile."""
+        await quota.acquire()
+        try:
+            return self._credential.headers or await self._obtain(requests)
+        except BaseException:
+            quota.release()
+            raise
 
     async def _obtain(self, requests: Requests) -> Mapping[str, str]:
         started = time.monotonic()

@@ -93,6 +93,19 @@ async def test_tokens_that_last_for_less_than_their_request_takes_are_used(scene
     assert scene.api.authority.requests <= 10
 
 
+async def test_an_order_that_waits_for_the_quota_for_longer_than_a_token_lasts_is_sent_with_the_next_token(
+    scene: Scene,
+) -> None:
+    scene.api.behave(client="shop:s3cr3t", token_lifetime=2.0)
+    orders = ids(12)
+    await scene.enqueue(*orders)
+
+    async with scene.worker(upstream_rate=2, upstream_quota=scene.queue, **oauth2(scene)):
+        await all_stored_at_the_first_attempt(scene, orders)
+
+    assert scene.api.stats().by_status == {"200": 12}
+
+
 async def test_a_client_that_the_authorization_server_refuses_is_an_outage(scene: Scene) -> None:
     scene.api.behave(client="shop:another")
 
