@@ -66,6 +66,7 @@ class Circuit:
         self.opened.clear()
         self.closed.set()
         self._gauge.set(0.0)
+        self.pauses.forget()
         self.closed_at = self._clock()
         _log.info("circuit_closed", seconds=round(self.closed_at - self._opened_at, 1))
         self._notify(None)

@@ -157,9 +157,8 @@ class CircuitBreaker(Circuit):
             self._failed.clear()
 
     def _record_throttle(self, exchange: Exchange, fault: ThrottledFault) -> None:
-        if self.is_open:
-            self.pauses.told(fault)
-        elif self._throttled.record(exchange, self._clock()):
+        self.pauses.told(fault)
+        if not self.is_open and self._throttled.record(exchange, self._clock()):
             self._open(fault)
 
     def _open(self, fault: Fault) -> None:

@@ -27,15 +27,18 @@ class ProbePauses:
         self._told_until = 0.0
 
     def restart(self, fault: Fault) -> None:
-        """An outage begins with this fault."""
+        """An outage begins with this fault; the API may have asked to wait before."""
         self._count = 0
-        self._told_until = 0.0
         self.told(fault)
 
     def told(self, fault: Fault) -> None:
         """The API may have asked to wait."""
         if isinstance(fault, ThrottledFault):
             self._told_until = self._clock() + min(fault.after or 0.0, _LONGEST_AS_TOLD)
+
+    def forget(self) -> None:
+        """The outage is over: whatever the API asked for before says nothing about now."""
+        self._told_until = 0.0
 
     def left(self) -> float:
         """Seconds for which the API has asked to wait from now on; 0 or less if it has not."""

@@ -117,6 +117,21 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
     assert watched.pauses.next() == 20.0
 
 
+async def test_an_api_that_asked_to_wait_before_other_requests_failed_is_not_probed_until_then() -> None:
+    hand = Hand()
+    watched = circuit(clock=hand)
+    await throttle(watched, 1, hand, 20.0)
+    hand.at += 5
+
+    await opened(watched)
+
+    assert watched.pauses.next() == 15.0
+    watched.record_answer(hand.at)
+    hand.at += 1
+    await opened(watched)
+    assert watched.pauses.next() == 0.5, "an answer ends what was asked for before"
+
+
 # -- being throttled --------------------------------------------------------------------------------------------
 
 
