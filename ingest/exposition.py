@@ -12,18 +12,16 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.flow.availability import Outage
 from ingest.plain_http import Answer, Request, Route, serving_routes
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
 from ingest.telemetry.liveness import Liveness
-from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import SharedMetrics
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
-
-_log = get_logger("exposition")
 
 Collectors = Callable[[], Awaitable[Sequence[Collector]]]
 """What is read at each scrape, beside the shared memory."""
@@ -47,7 +45,7 @@ async def serving_workers(
 async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
     """What reads the state of the queue at each scrape."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
-        yield partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream)
+        yield partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream, Outage("redis"))
 
 
 @asynccontextmanager
@@ -86,13 +84,15 @@ async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, re
     return Answer(encode(registry), content_type=content_type)
 
 
-async def _queue(monitor: Monitor, stream: str) -> Sequence[Collector]:
+async def _queue(monitor: Monitor, stream: str, outage: Outage) -> Sequence[Collector]:
     try:
-        return [QueueCollector(stream, await monitor.state())]
+        state = await monitor.state()
     except (QueueUnavailable, UserError) as error:
         # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
-        _log.warning("unavailable", server="redis", error=str(error))
+        outage.failed(error)
         return []
+    outage.succeeded()
+    return [QueueCollector(stream, state)]
 
 
 async def _healthz(liveness: Liveness, process: str, _: Request) -> Answer:

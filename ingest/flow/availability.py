@@ -19,6 +19,31 @@ def log_unavailable(log: Any, event: str, error: BaseException, **fields: object
     (log.error if isinstance(error, UserError) else log.warning)(event, error=str(error), **fields)
 
 
+class Outage:
+    """Logs when a server cannot be used, every ten seconds while that lasts, and once when it is over."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._began_at: float | None = None
+        self._logged_at = 0.0
+
+    def failed(self, error: BaseException) -> None:
+        """A call has failed."""
+        now = time.monotonic()
+        if self._began_at is None:
+            self._began_at = self._logged_at = now
+            log_unavailable(_log, "unavailable", error, server=self._server)
+        elif now - self._logged_at >= _LOG_EVERY:
+            self._logged_at = now
+            log_unavailable(_log, "still_unavailable", error, server=self._server, seconds=round(now - self._began_at))
+
+    def succeeded(self) -> None:
+        """A call was answered."""
+        if self._began_at is not None:
+            _log.info("available_again", server=self._server, seconds=round(time.monotonic() - self._began_at, 1))
+            self._began_at = None
+
+
 async def until_available(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
     """Make the call until the server answers it; only cancelling ends the wait.
 
@@ -61,17 +86,13 @@ async def _wait(
     call: Callable[..., Awaitable[_T]],
     arguments: tuple[Any, ...],
 ) -> _T:
-    log_unavailable(_log, "unavailable", first, server=server)
-    started = logged_at = time.monotonic()
+    outage = Outage(server)
+    outage.failed(first)
 
-    def log(error: BaseException) -> None:
-        nonlocal logged_at
+    def failed(error: BaseException) -> None:
         record_activity()
-        now = time.monotonic()
-        if now - logged_at >= _LOG_EVERY:
-            logged_at = now
-            log_unavailable(_log, "still_unavailable", error, server=server, seconds=round(now - started))
+        outage.failed(error)
 
-    result = await call_until_available(call, *arguments, passes=passes, on_failure=log)
-    _log.info("available_again", server=server, seconds=round(time.monotonic() - started, 1))
+    result = await call_until_available(call, *arguments, passes=passes, on_failure=failed)
+    outage.succeeded()
     return result

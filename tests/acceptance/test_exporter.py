@@ -1,6 +1,7 @@
 """The real `ingest exporter`: it tells of the queue while no worker runs."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from http.client import HTTPConnection
@@ -86,6 +87,25 @@ async def test_without_redis_it_lives_and_has_no_sample(cli: Cli, tmp_path: Path
         assert await asyncio.to_thread(exporter.get, "/healthz") == (200, "ok\n")
         await asyncio.to_thread(own.start)
         assert await exporter.reports(0)
+
+
+async def test_an_outage_is_logged_when_it_begins_and_when_it_is_over_and_not_at_each_scrape(
+    cli: Cli, tmp_path: Path
+) -> None:
+    with ValkeyServer(tmp_path / "valkey") as own:
+        exporter = started(cli, INGEST_REDIS_URL=own.url, INGEST_LOG_FORMAT="json")
+        assert await exporter.reports(0)
+        await asyncio.to_thread(own.stop)
+        for _ in range(3):
+            assert await exporter.reports(None)
+        await asyncio.to_thread(own.start)
+        assert await exporter.reports(0)
+        exporter.process.send_signal(signal.SIGTERM)
+
+        _, log = await asyncio.to_thread(exporter.process.communicate)
+
+    about_redis = [event for event in map(json.loads, log.splitlines()) if event.get("server") == "redis"]
+    assert [event["event"] for event in about_redis] == ["unavailable", "available_again"]
 
 
 def test_without_a_port_it_is_of_no_use(cli: Cli) -> None:
