@@ -40,3 +40,12 @@ def test_the_command_prints_the_report() -> None:
 
     report = json.loads(done.stdout)
     assert [row["way"] for row in report["tables"][0]["rows"]] == [*ways()]
+
+
+def test_a_directory_that_cannot_be_written_to_is_one_line_before_anything_is_measured() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("INGEST_", "COLUMNS"))}
+
+    done = Cli(environment).run("bench", "mapping", "--turns", "2", "--output", "/dev/null/results")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "ingest: cannot write to /dev/null/results: Not a directory\n"
