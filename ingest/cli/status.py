@@ -75,7 +75,9 @@ async def _watch(backends: "Backends", interval: float, *, as_json: bool) -> Nev
     with Live(console=console, auto_refresh=False, screen=True) as live:
         while True:
             found = await read_status(backends)
-            live.update(Text("\n".join(lines_of(found, width_of(sys.stdout)))), refresh=True)
+            # Its window may have another size by now.
+            console.width = width_of(sys.stdout)
+            live.update(Text("\n".join(lines_of(found, console.width))), refresh=True)
             await asyncio.sleep(interval)
 
 

@@ -1,7 +1,12 @@
 """Output fits the terminal, and is complete in a pipe."""
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +16,7 @@ import pytest
 from acceptance.dead_lettering import StoredDeadLetters, on_a_terminal
 from dead_letter_entries import dead_fields
 from redis import Redis
-from support import Cli
+from support import Cli, eventually_sync
 
 from ingest.queue.keys import Keys
 from ingest.settings import Settings
@@ -207,6 +212,34 @@ def test_status_fits_80_columns_also_while_a_server_is_unavailable(cli: Cli) -> 
     assert max(map(len, lines)) <= 80
     assert "redis: cannot connect to 127.0.0.1:1" in words(lines)
     assert not any(re.match(r" {20,}\S", line) for line in lines), "nothing hangs in the middle of the screen"
+
+
+def test_a_watched_status_follows_the_size_of_its_window(cli: Cli) -> None:
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(leader, (30, 80))
+    command = [sys.executable, "-m", "ingest", "status", "--watch", "--interval", "0.1"]
+    with subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env={**cli.env, "TERM": "xterm"}
+    ) as process:
+        try:
+            eventually_sync(lambda: width_of_a_screen(leader) == 80)
+
+            termios.tcsetwinsize(leader, (20, 50))
+
+            eventually_sync(lambda: width_of_a_screen(leader) == 50)
+        finally:
+            process.kill()
+            os.close(leader)
+            os.close(follower)
+
+
+def width_of_a_screen(terminal: int) -> int:
+    """The longest line of the next whole screen that is written."""
+    home, written = "\x1b[H", ""
+    while written.count(home) < 3:
+        written += os.read(terminal, 4096).decode(errors="replace")
+    screen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.split(home)[-2])
+    return max(map(len, screen.splitlines()))
 
 
 # -- questions and reports ----------------------------------------------------------------------------------------
