@@ -48,6 +48,7 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
         ("[sources]", "has no source: write a table [sources.NAME] for each"),
         ("sources = 1", "line 1, sources: Expected `object`, got `int`"),
         ("[sources", "not TOML: "),
+        (f"{SHOP}coalesce = {'1' * 5_000}", "not TOML: Exceeds the limit (4300 digits)"),
         ("[source.shop]", "line 1, source: unknown key `source`; did you mean `sources`?"),
         ("[sources]\nshop = 1", "line 2, sources.shop: Expected `object`, got `int`"),
         ('[sources.shop]\nprofile = "shopify"', "line 1, sources.shop: needs the key `secret_files`"),

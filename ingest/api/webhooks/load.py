@@ -42,7 +42,7 @@ def compile_sources(text: str, folder: Path) -> list[Source]:
     """
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError also for thousands of digits
         raise SourceError(f"not TOML: {error}") from None
     sources = data.get("sources")
     _convert(data if not isinstance(sources, dict) else {**data, "sources": {}}, declaration.SourcesFile, ())
