@@ -12,8 +12,8 @@ import msgspec
 from ingest.domain.fetching import FetchRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The end of the year 9998: the latest moment that has a date wherever one is.
 LATEST_MS = 253_370_764_799_999
+"""The end of the year 9998: the latest moment that has a date wherever one is. Entry IDs of other programs may be beyond."""
 
 
 class DeadReason(StrEnum):

@@ -29,23 +29,17 @@ _PLAIN = frozenset(
 def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
     """The delivery of an entry; what a foreign producer wrote wrong is read as not given."""
     name = entry_id.decode()
+    added_ms = min(int(name.partition("-")[0]), LATEST_MS)
     if len(fields) == 1 and ORDER_ID in fields:
         # Nearly all: what our producers announce has no other field.
-        return Delivery(
-            EntryRef(stream, name), _order_id(fields[ORDER_ID]), _added_ms(name) / 1000, 1, count, None, fields
-        )
+        return Delivery(EntryRef(stream, name), _order_id(fields[ORDER_ID]), added_ms / 1000, 1, count, None, fields)
     if PACKED in fields:
         fields = unpacked_fields(fields)
-    milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or _added_ms(name)
+    milliseconds = _whole_number(fields.get(ENQUEUED_AT), digits=13) or added_ms
     attempt = _whole_number(fields.get(ATTEMPT), digits=6) or 1
     order_id = _order_id(fields.get(ORDER_ID))
     entry = EntryRef(stream, name)
     return Delivery(entry, order_id, milliseconds / 1000, attempt, count, fields.get(DOCUMENT), fields)
-
-
-def _added_ms(entry_id: str) -> int:
-    # An ID that somebody wrote by hand may be beyond all dates, and so are then those of all later entries.
-    return min(int(entry_id.partition("-")[0]), LATEST_MS)
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:

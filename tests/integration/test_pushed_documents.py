@@ -122,3 +122,18 @@ async def test_a_push_has_the_time_that_its_producer_says_it_was_announced_at(sc
         await scene.finished()
 
     assert (await scene.rows())["X"]["status"] == "newer"
+
+
+@pytest.mark.parametrize("unit", [1_000, 1_000_000], ids=["microseconds", "nanoseconds"])
+async def test_entries_whose_ids_another_program_counts_in_smaller_units_are_stored_and_can_be_read(
+    scene: Scene, unit: int
+) -> None:
+    entry_id = f"{await now_ms(scene) * unit}-0"
+    await scene.redis.xadd(scene.keys.stream, {"order_id": "X", "document": document("X")}, id=entry_id)
+    # Redis gives no smaller ID to what is added without one.
+    await scene.add(order_id="Y", document=document("Y"))
+
+    async with scene.worker():
+        await scene.finished()
+
+    assert set(await scene.rows()) == {"X", "Y"}

@@ -42,11 +42,13 @@ def test_a_wrong_time_is_replaced_by_that_of_the_entry(raw: bytes) -> None:
     assert to_delivery("orders", ENTRY, {b"enqueued_at": raw}, 1).enqueued_at == 1_700_000_000.123
 
 
-@pytest.mark.parametrize("fields", [{b"order_id": b"a1"}, {b"order_id": b"a1", b"x": b""}])
-def test_an_id_beyond_all_dates_has_the_latest_one(fields: dict[bytes, bytes]) -> None:
-    delivery = to_delivery("orders", b"18446744073709551615-7", fields, 1)
+@pytest.mark.parametrize("milliseconds", [b"1700000000123000000", b"18446744073709551615"])
+@pytest.mark.parametrize("others", [{}, {b"document": b"{}"}])
+def test_the_time_of_an_entry_is_one_that_has_a_date(milliseconds: bytes, others: dict[bytes, bytes]) -> None:
+    delivery = to_delivery("orders", milliseconds + b"-7", {b"order_id": b"a1"} | others, 1)
 
     assert datetime.fromtimestamp(delivery.enqueued_at, UTC).year == 9998
+    assert delivery.pushed_at().isoformat() == "9998-12-31T23:59:59.999007+00:00"
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"first", b"-1", b"1.5", b"9" * 7, b"9" * 5000, b"\xff"])
