@@ -17,7 +17,7 @@ _ROW_BOUNDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 200
 _LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 ORDERS = Spec(
-    "ingest_orders_total", "counter", "Deliveries settled, by outcome.", "outcome",
+    "ingest_orders_total", "counter", "Deliveries settled, by outcome; of an order that the transform has split, each row counts.", "outcome",
     ("stored", "unchanged", "erased", "skipped", "retried", "dead"),
 )  # fmt: skip
 ORDER_LATENCY = Spec("ingest_order_latency_seconds", "histogram", "From enqueue to commit.", bounds=_ORDER_BOUNDS)
