@@ -6,8 +6,10 @@ A failure is described without any value of the order: by the type of the except
 import errno
 import inspect
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from types import TracebackType
@@ -52,7 +54,8 @@ def load_function(name: str) -> Function:
     if os.getcwd() not in sys.path:  # noqa: PTH109  text, as in sys.path
         sys.path.append(os.getcwd())  # noqa: PTH109
     try:
-        module = import_module(module_name)
+        with _stop_signals_kept():
+            module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise _unusable(name, f"no module {error.name} in the working directory or among the packages") from error
@@ -69,6 +72,18 @@ def load_function(name: str) -> Function:
     _require_two_arguments(name, function)
     loaded: Function = function
     return loaded
+
+
+@contextmanager
+def _stop_signals_kept() -> Iterator[None]:
+    """A module may set handlers of its own as it is imported, with which the worker would no longer stop."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def _require_two_arguments(name: str, function: Function) -> None:

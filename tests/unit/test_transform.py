@@ -1,6 +1,7 @@
 """A user's own function between decoding and storing, called in the event loop: what it may return, and how it may fail."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -276,6 +277,21 @@ def test_a_function_is_found_in_the_working_directory(module: Callable[[str], st
     name = module("def transform(order, document):\n    return order\n")
 
     assert load_function(f"{name}:transform")("order", b"") == "order"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_module_that_handles_a_signal_to_stop_changes_nothing(
+    module: Callable[[str], str], number: signal.Signals
+) -> None:
+    name = module(f"import signal\nsignal.signal({number:d}, print)\ndef transform(order, document): ...\n")
+    before = signal.getsignal(number)
+
+    try:
+        load_function(f"{name}:transform")
+
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.parametrize(
