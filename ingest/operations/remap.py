@@ -135,6 +135,8 @@ class _Run:
         self._identify = identify
         self._report = report
         self._dry_run = dry_run
+        # Each part of a split order yields the new ones, perhaps pages later, and a dry run does not store them.
+        self._would_be_new: set[str] = set()
 
     async def remap_page(self, page: Sequence[StoredDocument]) -> None:
         """Make the orders of a page again; only then is it counted as done."""
@@ -201,7 +203,8 @@ class _Run:
         try:
             if self._dry_run:
                 there = await self._documents.compare(rows)
-                self._report.inserted += len({row.order_id for row in rows} - there.keys())
+                self._would_be_new |= {row.order_id for row in rows} - there.keys()
+                self._report.inserted = len(self._would_be_new)
             else:
                 effects = await self._documents.insert(rows)
                 self._report.inserted += effects.count(Effect.INSERTED)

@@ -100,6 +100,21 @@ async def test_a_dry_run_counts_and_changes_nothing(dsn: str) -> None:
     assert await rows(dsn) == before
 
 
+async def test_a_dry_run_counts_a_new_part_once_whatever_pages_the_others_are_on(dsn: str) -> None:
+    def parts(order: Order, *names: str) -> list[Order]:
+        return [replace(order, id=f"{name}-{order.id}") for name in names]
+
+    bodies = {order_id: document(order_id) for order_id in (f"order-{number:03}" for number in range(250))}
+    async with OrderStore.open(dsn) as orders:
+        for order_id, body in bodies.items():
+            of_it = parts(decode_order(body, order_id), "first", "last")
+            await orders.upsert([OrderRow.of(part, AT, 1, 0.0, body.decode()) for part in of_it])
+
+    dry = await run(dsn, lambda order, _: parts(order, "first", "last", "new"), dry_run=True)
+
+    assert (dry.examined, dry.unchanged, dry.inserted) == (500, 500, 250)
+
+
 async def test_a_row_that_is_stored_again_meanwhile_is_newer_and_stays(dsn: str) -> None:
     await store(dsn, "a", "b")
     stored: list[str] = []
