@@ -19,6 +19,20 @@ def test_each_line_of_each_file_is_a_secret(tmp_path: Path) -> None:
     assert secrets(SecretFiles([tmp_path / "a", tmp_path / "b"], text_key())) == ["new", "old", "#third"]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfnew\r\nold\r\n")
+
+    assert secrets(SecretFiles([tmp_path / "a"], text_key())) == ["new", "old"]
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
+def test_a_byte_order_mark_alone_is_no_secret(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "a").write_bytes(content)
+
+    with pytest.raises(ValueError, match="has no secret"):
+        SecretFiles([tmp_path / "a"], text_key())
+
+
 async def test_a_changed_file_is_used_when_it_does_not_change_any_more(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     files = SecretFiles([tmp_path / "a"], text_key())

@@ -41,7 +41,7 @@ class SecretFiles:
         try:
             with open_regular(path) as file:
                 content = file.read(_LARGEST + 1)
-            lines = content.decode().split("\n")
+            lines = content.decode("utf-8-sig").split("\n")  # some editors write a byte order mark
         except OSError as error:
             raise ValueError(f"cannot read {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
