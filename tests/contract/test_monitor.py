@@ -219,8 +219,12 @@ async def test_of_a_long_express_lane_the_first_hundred_entries_count_or_fewer_l
     await add(10, 100, size=2**15)
     await add(1, 200)
     of_large_ones = await age_of(monitor)
+    await redis.delete(keys.express)
+    await add(1, 100, size=2**19)
+    await add(1, 200)
+    of_very_large_ones = await age_of(monitor)
 
-    assert (of_a_hundred, of_large_ones) == (200, 100)
+    assert (of_a_hundred, of_large_ones, of_very_large_ones) == (200, 100, 100)
 
 
 async def test_what_an_older_release_left_behind_of_a_retry_is_passed_over_and_removed(

@@ -21,18 +21,21 @@ local function announced_at(entry)
   return at, size
 end
 
--- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, as it is read first.
+-- In the main lane the first entries are the oldest. In the express lane any may be, but it is short, as it is read first. The first
+-- entry is looked at alone: ten may be 40 MB, which Redis copies.
 local function oldest_in(stream, most)
-  local oldest, start, total = false, '-', 0
-  for _ = 1, most / PAGE do
-    local page = redis.call('XRANGE', stream, start, '+', 'COUNT', PAGE)
+  local oldest, start, total, looked = false, '-', 0, 0
+  while looked < most and total <= MOST_BYTES do
+    local count = looked == 0 and 1 or PAGE - looked % PAGE
+    local page = redis.call('XRANGE', stream, start, '+', 'COUNT', count)
     for _, entry in ipairs(page) do
       local at, size = announced_at(entry)
       oldest, start, total = math.min(oldest or at, at), '(' .. entry[1], total + size
     end
-    if #page < PAGE or total > MOST_BYTES then
+    if #page < count then
       break
     end
+    looked = looked + count
   end
   return oldest
 end
