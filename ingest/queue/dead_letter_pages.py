@@ -93,7 +93,7 @@ class DeadLetterPages:
         async with aclosing(pages):
             async for page in pages:
                 examined = page.examined
-                for rows in _read_together(page.rows):
+                for rows in together(page.rows):
                     yield Page(await self._completed(rows), examined)
                     examined = 0
                 if examined:
@@ -152,12 +152,12 @@ def _rows(reply: Sequence[Any]) -> Sequence[Row]:
     return [(to_dead_letter(entry_id, pairs(fields)), unread) for entry_id, fields, unread in reply]
 
 
-def _read_together(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Groups of them, so that no more than some megabytes are read at once."""
+def together(rows: Sequence[Row], most: int = PAGE) -> Iterator[Sequence[Row]]:
+    """Groups of at most `most` of them, so that no more than some megabytes are read at once."""
     group: list[Row] = []
     room = _MOST_BYTES
     for row in rows:
-        if group and row[1] > room:
+        if group and (row[1] > room or len(group) == most):
             yield group
             group, room = [], _MOST_BYTES
         group.append(row)

@@ -451,6 +451,17 @@ async def test_documents_are_not_read_to_replay_or_drop(dead: DeadLetters, redis
     assert [len(fields[b"document"]) for _, fields in await redis.xrange(keys.express)] == [100_000] * 2
 
 
+async def test_large_dead_letters_are_moved_a_few_megabytes_at_a_time(
+    dead: DeadLetters, redis: Redis, keys: Keys
+) -> None:
+    await dead_letter(redis, keys, (dead_fields(name, document="1" * 900_000) for name in names(6)))
+
+    change = await dead.replay(EVERYTHING)
+
+    assert change == Change(6, 0)
+    assert len(await redis.keys(f"{keys.records}*")) == 3, "one record for each script"
+
+
 async def test_a_replay_of_an_order_that_was_erased_deletes_its_dead_letter(
     dead: DeadLetters, redis: Redis, keys: Keys
 ) -> None:
