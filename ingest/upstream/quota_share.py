@@ -236,10 +236,19 @@ class Share:
         return -math.inf
 
     def _add(self, lease: Lease, waiting: int, now: float) -> None:
-        """Add times to send: first for requests that wait, then those for what is expected, over the rest of the period."""
+        """Add times to send: first for requests that wait, then those for what is expected, over the rest of the period.
+
+        Times that have passed are a burst that was saved up: as many requests may begin at once.
+        """
         at, spacing = now + lease.starts_in, lease.spacing
+        expected = lease.tokens - waiting
+        if spacing and lease.starts_in <= 0:
+            saved = min(waiting, math.floor(-lease.starts_in / spacing) + 1)
+            self._schedule.add(now, saved, 0.0, _validity(0.0))
+            at += saved * spacing
+            waiting -= saved
         self._schedule.add(max(now, at), waiting, spacing, _validity(spacing))
-        if expected := lease.tokens - waiting:
+        if expected:
             at += waiting * spacing
             spacing = max(spacing, (lease.period - waiting * spacing) / expected)
             self._schedule.add(max(now, at), expected, spacing, _validity(spacing))

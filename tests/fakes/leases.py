@@ -80,7 +80,8 @@ class MemoryQuota:
         has_none = self.limits.concurrency > 0 and limit == 0
         period = 0.1 if has_none else min(1.0, max(0.1, members * interval))
         start = max(self._next, now - (self.limits.burst - 1) * interval)
-        tokens = 0 if has_none else min(request.tokens, max(1, int(period / interval / members)))
+        ready = int((now - start) / interval) + 1 if start <= now else 0
+        tokens = 0 if has_none else min(request.tokens, max(1, int(period / interval / members), ready // members))
         self._next = start + tokens * interval
         spacing = interval + max(0.0, start - now) / tokens if tokens >= 4 else interval
         return Lease(tokens, start - now, spacing, limit, period, period / 4, members)

@@ -199,6 +199,26 @@ async def test_with_a_rate_and_fewer_places_than_processes_all_send_and_come_nea
 
 
 @virtual_time
+async def test_after_a_time_with_fewer_requests_as_many_as_the_burst_are_sent_at_once() -> None:
+    fleet = Fleet(QuotaLimits(rate=2.0, burst=40))
+
+    async with fleet.process("a", slots=0) as quota:
+        await quota.acquire()
+        quota.release()
+        await asyncio.sleep(30.0)
+        sent = [asyncio.create_task(quota.acquire()) for _ in range(100)]
+        await asyncio.sleep(0.5)
+        at_once = sum(task.done() for task in sent)
+        await asyncio.sleep(5.0)
+        later = sum(task.done() for task in sent)
+        quota.close()
+        await asyncio.wait(sent)
+
+    assert at_once == pytest.approx(40, abs=2)
+    assert later - at_once == pytest.approx(2 * 5, abs=2)
+
+
+@virtual_time
 async def test_a_pause_of_the_fleet_stops_all_and_ends() -> None:
     fleet = Fleet(QuotaLimits(rate=100.0))
 
