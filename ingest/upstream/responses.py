@@ -78,7 +78,8 @@ def _usual(status: int, wait: float | None) -> Fault:
             return ThrottledFault("HTTP 503 with Retry-After", wait)
         case 408 | 421 | 425:
             return TransientFault(f"HTTP {status}")
-        case _ if status >= 500:
+        case _ if not 400 <= status < 500:
+            # Also a redirect without a target: a gateway answers so, whatever the order is.
             return TransientFault(f"HTTP {status}")
         case _:
             return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")

@@ -54,6 +54,11 @@ def test_a_refused_client_certificate_is_not_a_fault_of_the_order() -> None:
         assert isinstance(fault_of(400, of_the_order, NOW, with_certificate=True), PermanentFault)
 
 
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_a_redirect_without_a_target_is_transient(status: int) -> None:
+    assert isinstance(fault_of(status, {}, NOW), TransientFault)
+
+
 @pytest.mark.parametrize("status", [408, 421, 425, 500, 502, 503, 504, 507, 520, 599])
 def test_a_server_error_is_transient(status: int) -> None:
     assert isinstance(fault_of(status, {}, NOW), TransientFault)
