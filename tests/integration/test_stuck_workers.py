@@ -96,7 +96,7 @@ async def ready(workers: Workers, probes: Probes, **settings: object) -> WorkerC
 
 
 async def test_a_process_whose_orders_never_end_is_stuck(workers: Workers, probes: Probes, scene: Scene) -> None:
-    command = await ready(workers, probes, transform="own_code:ignores_its_end")
+    command = await ready(workers, probes, transform="own_code:keeps_slots")
 
     await scene.enqueue(*ids(5))
 
