@@ -27,7 +27,7 @@ class ProcessingSettings(Topic):
     transform_timeout: Seconds = Field(
         10.0, description="Time limit for one call of the transform: of an async function, or in a process of its own"
     )
-    transform_memory: Annotated[int, Field(ge=0)] = Field(
+    transform_memory: Annotated[int, Field(ge=0, le=2**60)] = Field(
         1024 * 1024 * 1024, description="Memory that a transform process may use, in bytes (Linux); 0: no limit"
     )
     keep_document: OnOff = Field(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from ingest.settings.topic import Topic
-from ingest.settings.types import lower
+from ingest.settings.types import LONGEST, lower
 
 # Checking often enough for shorter blocks would cost more than it is worth; the lag histogram shows them.
 _SHORTEST_BLOCK = 0.1
@@ -17,7 +17,7 @@ class TelemetrySettings(Topic):
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")
     metrics_host: str = Field("127.0.0.1", description="Address on which /metrics listens")
     # Well before a heartbeat is missed: a process whose loop is blocked for `heartbeat_ttl` counts as dead.
-    loop_block_warning: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+    loop_block_warning: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         1.0,
         description="Log a warning with the stack when the event loop is blocked for longer than this (at least 0.1); 0: never",
     )

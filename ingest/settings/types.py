@@ -4,7 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+LONGEST = 1e9
+"""Seconds of the longest duration, some thirty years: the system's calls cannot wait for ten times as long."""
+Seconds = Annotated[float, Field(gt=0, le=LONGEST, allow_inf_nan=False)]
 """A duration."""
 Positive = Annotated[int, Field(gt=0)]
 """A number of something that there has to be."""

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from ingest.settings.topic import Topic
-from ingest.settings.types import KeyPart, Positive, Seconds
+from ingest.settings.types import LONGEST, KeyPart, Positive, Seconds
 
 
 class WorkerSettings(Topic):
@@ -15,15 +15,15 @@ class WorkerSettings(Topic):
     group: KeyPart = Field("ingest", description="Name of the consumer group")
     processes: Annotated[int, Field(gt=0, le=256)] = Field(2, description="Worker processes of one `ingest worker`")
     concurrency: Annotated[int, Field(gt=0, le=10_000)] = Field(100, description="Orders in flight, in each process")
-    heartbeat_ttl: Annotated[float, Field(ge=0.5, allow_inf_nan=False)] = Field(
+    heartbeat_ttl: Annotated[float, Field(ge=0.5, le=LONGEST, allow_inf_nan=False)] = Field(
         6.0,
         description="A worker process without a heartbeat for this long counts as dead, and others reclaim its entries immediately",
     )
-    stuck_after: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+    stuck_after: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         120.0,
         description="A worker process that completes nothing for this long, and for the longest request and call of the transform, is unhealthy; 0: never",
     )
-    claim_idle: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+    claim_idle: Annotated[float, Field(ge=1, le=LONGEST, allow_inf_nan=False)] = Field(
         30.0, description="Lease: an entry that its live worker has not renewed for this long is redelivered"
     )
     max_attempts: Positive = Field(10, description="Failed attempts after which an order is dead-lettered")
