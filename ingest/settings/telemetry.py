@@ -15,7 +15,10 @@ class TelemetrySettings(Topic):
     """What a worker shows of itself."""
 
     metrics_port: Annotated[int, Field(ge=0, le=65_535)] = Field(9464, description="Port of /metrics; 0: disabled")
-    metrics_host: str = Field("127.0.0.1", description="Address on which /metrics listens")
+    # Empty, it would mean all addresses.
+    metrics_host: Annotated[str, Field(min_length=1)] = Field(
+        "127.0.0.1", description="Address on which /metrics listens"
+    )
     # Well before a heartbeat is missed: a process whose loop is blocked for `heartbeat_ttl` counts as dead.
     loop_block_warning: Annotated[float, Field(ge=0, le=LONGEST, allow_inf_nan=False)] = Field(
         1.0,

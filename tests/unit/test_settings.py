@@ -188,6 +188,7 @@ MISTAKES = [
     ("INGEST_TRANSFORM_PROCESSES", "65", "64"),
     ("INGEST_TRANSFORM_TIMEOUT", "0", "greater than 0"),
     ("INGEST_TRANSFORM_MEMORY", str(2**64), "less than or equal to"),
+    ("INGEST_METRICS_HOST", "", "is empty"),
     ("INGEST_METRICS_PORT", "65536", "65535"),
     ("INGEST_LOG_FORMAT", "xml", "'json'"),
     ("INGEST_LOG_LEVEL", "loud", "'debug'"),
