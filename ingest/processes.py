@@ -44,8 +44,14 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         AddressTaken: if the address cannot be used.
     """
     try:
+        host.encode(
+            "idna"
+        )  # `bind` raises TypeError for what cannot be, and `create_server` then leaves its socket open
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
+    except UnicodeError as error:
+        advice = f"the host is not a name or an address; {advice}"
+        raise AddressTaken(f"{what} cannot listen on {host}:{port}: {advice}") from error
     except OSError as error:
         # Its number is no errno if a name cannot be resolved, and `create_server` adds the address to the text.
         reason = (error.strerror or type(error).__name__).partition(" (while attempting")[0]
