@@ -96,6 +96,8 @@ def run_to_the_end(main: Callable[[], Coroutine[Any, Any, None]]) -> int:
         finally:
             # The loop removes its handlers as it closes, and a later signal would decide the exit code.
             signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
+            # So nothing may wait for long from here on.
+            wait_for_errors(LOG_WAIT)
 
     code = 0
     try:

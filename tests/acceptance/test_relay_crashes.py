@@ -4,6 +4,7 @@ INGEST_TEST_RELAY=full moves 100,000 rows through 20 kills; run it with `-s` for
 """
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -248,6 +249,22 @@ async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
             relay.send_signal(signal.SIGTERM)
 
             assert await asyncio.wait_for(relay.wait(), 60) == 0
+        finally:
+            if relay.returncode is None:
+                relay.kill()
+            os.close(unread)
+            os.close(log)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the size of a pipe can be set on Linux only")
+async def test_a_relay_that_is_refused_ends_though_nobody_reads_why(shop_env: dict[str, str], redis_url: str) -> None:
+    with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
+        unread, log = os.pipe()
+        # Of one page: there is room for the first line, that it begins, and no more.
+        fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+        relay = await asyncio.create_subprocess_exec(sys.executable, "-m", "ingest", "relay", env=cli.env, stderr=log)
+        try:
+            assert await asyncio.wait_for(relay.wait(), 20) == 1
         finally:
             if relay.returncode is None:
                 relay.kill()
