@@ -9,7 +9,6 @@ import asyncio
 # for its end indefinitely.
 import encodings.idna  # noqa: F401
 import os
-import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
@@ -19,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 _C = TypeVar("_C")
 _T = TypeVar("_T")
+_CLOSED = "is closed"
 files("ingest")  # imports as well, when it is first used
 # How often the process and its ancestors have been forked: a process ID may be that of an ancestor that has ended, or, in another
 # namespace, of one that has not.
@@ -40,15 +40,16 @@ class Background(Generic[_C]):
     Args:
         connect: opens it.
         name: of the thread.
-        closed: makes the exception for calls that wait when it is closed.
+        unavailable: makes the exception for calls that wait when it is closed, and for those that cannot start the thread; is
+            given the rest of its message.
     """
 
     def __init__(
-        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, closed: Callable[[], Exception]
+        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, unavailable: Callable[[str], Exception]
     ) -> None:
         self._connect = connect
         self._name = name
-        self._closed = closed
+        self._unavailable = unavailable
         # After a fork, the parent's threads do not run here, and a lock that one of them held stays locked: each
         # process has its own of everything. The parent's stays referenced, as nothing of it must be closed here.
         self._by_process: dict[tuple[int, int], _LoopThread[_C]] = {}
@@ -58,11 +59,11 @@ class Background(Generic[_C]):
         process = _process()
         thread = self._by_process.get(process)
         if thread is None:
-            thread = self._by_process.setdefault(process, _LoopThread(self._connect, self._name, self._closed))
+            thread = self._by_process.setdefault(process, _LoopThread(self._connect, self._name, self._unavailable))
         return thread.run(call)
 
     def close(self) -> None:
-        """Close this process's; calls that still wait raise what `closed` makes. A later call opens it again."""
+        """Close this process's; calls that still wait raise what `unavailable` makes. A later call opens it again."""
         if (thread := self._by_process.pop(_process(), None)) is not None:
             thread.stop()
 
@@ -76,11 +77,11 @@ class _LoopThread(Generic[_C]):
     """One process's event loop, started by the first call."""
 
     def __init__(
-        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, closed: Callable[[], Exception]
+        self, connect: Callable[[], AbstractAsyncContextManager[_C]], name: str, unavailable: Callable[[str], Exception]
     ) -> None:
         self._connect = connect
         self._name = name
-        self._closed = closed
+        self._unavailable = unavailable
         self._lock = threading.Lock()
         self._is_stopped = False
         self._thread: threading.Thread | None = None
@@ -92,7 +93,7 @@ class _LoopThread(Generic[_C]):
         try:
             return answer.result()
         except CancelledError as error:
-            raise self._closed() from error
+            raise self._unavailable(_CLOSED) from error
         finally:
             answer.cancel()
 
@@ -100,33 +101,46 @@ class _LoopThread(Generic[_C]):
         # Under the lock, so that no call comes to a loop that has ended.
         with self._lock:
             if self._is_stopped:
-                raise self._closed()
-            if self._thread is None:
-                # A daemon: a program that does not close what it uses ends all the same.
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
-            loop, opened = self._started.result()
+                raise self._unavailable(_CLOSED)
+            loop, opened = self._opened()
             return asyncio.run_coroutine_threadsafe(call(opened), loop)
+
+    def _opened(self) -> tuple[asyncio.AbstractEventLoop, _C]:
+        if self._thread is None:
+            self._started = Future()
+            # A daemon: a program that does not close what it uses ends all the same.
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+        if (error := self._started.exception()) is None:
+            return self._started.result()
+        # The next call tries again.
+        self._thread = None
+        if isinstance(error, OSError):
+            # Such as no file descriptor left.
+            raise self._unavailable(f"cannot start: {error.strerror or type(error).__name__}") from error
+        raise error
 
     def stop(self) -> None:
         """End the thread; what still waits is cancelled."""
         with self._lock:
             self._is_stopped = True
-            if self._thread is None:
+            if self._thread is None or self._started.exception() is not None:
                 return
             loop, _ = self._started.result()
             loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # raised in the call that has started the thread
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        try:
-            async with self._connect() as opened:
-                self._started.set_result((asyncio.get_running_loop(), opened))
-                await self._stop.wait()
-        finally:
-            if not self._started.done():
-                self._started.set_exception(sys.exception() or RuntimeError("the background thread has ended"))
+        async with self._connect() as opened:
+            self._started.set_result((asyncio.get_running_loop(), opened))
+            await self._stop.wait()

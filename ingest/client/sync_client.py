@@ -52,7 +52,7 @@ class SyncClient:
             return Client.open(endpoint, timeout=timeout, deadline=deadline)
 
         self._url = endpoint.url
-        self._background = Background(connect, "ingest-client", lambda: ApiUnavailable("the client is closed"))
+        self._background = Background(connect, "ingest-client", lambda why: ApiUnavailable(f"the client {why}"))
 
     def __enter__(self) -> Self:
         return self

@@ -59,7 +59,7 @@ class SyncProducer:
                 on_wait=on_wait,
             )
 
-        self._background = Background(connect, "ingest-producer", lambda: QueueUnavailable("the producer is closed"))
+        self._background = Background(connect, "ingest-producer", lambda why: QueueUnavailable(f"the producer {why}"))
 
     def __enter__(self) -> Self:
         return self

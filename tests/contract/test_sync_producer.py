@@ -193,6 +193,44 @@ def test_calls_import_nothing_as_a_process_forked_meanwhile_would_wait_for_that_
     assert done.stdout == "\n"
 
 
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from ingest import QueueUnavailable, SyncProducer
+
+producer = SyncProducer(sys.argv[1], sys.argv[2])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+while len(held) < 64:
+    try:
+        held.append(os.dup(0))
+    except OSError:
+        break
+for _ in range(2):
+    try:
+        producer.try_enqueue("a")
+    except QueueUnavailable as error:
+        print(error)
+for descriptor in held:
+    os.close(descriptor)
+print(producer.try_enqueue("b"))
+"""
+
+
+def test_where_no_file_descriptor_is_left_calls_fail_until_there_are_some(
+    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DESCRIPTORS, redis_url, queue_name],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+
+    assert done.stdout.splitlines() == ["the producer cannot start: Too many open files"] * 2 + ["1"]
+    assert queued(plain_redis, keys.stream) == ["b"]
+
+
 INTERRUPTED = """
 import signal, sys
 from ingest import SyncProducer

@@ -336,6 +336,23 @@ def sums(request: Any) -> bytes:
     return http(202, b'{"accepted":%d,"duplicates":0}' % request.body.count(b"\n"))
 
 
+async def test_a_ca_file_that_is_missing_for_the_first_call_is_read_for_the_next(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "ca"
+    trustme.CA().cert_pem.write_to_path(str(authorities))
+    server.answer(ACCEPTED)
+
+    with SyncClient(server.url, ca_file=str(authorities)) as client:
+        authorities.rename(tmp_path / "rotated")
+        with pytest.raises(ValueError, match="cannot be read"):
+            await asyncio.to_thread(client.announce, "A-1")
+        (tmp_path / "rotated").rename(authorities)
+        accepted = await asyncio.to_thread(client.announce, "A-1")
+
+    assert accepted == Accepted(1, 0)
+
+
 async def test_a_stream_is_sent_in_parts_while_it_is_read(server: ScriptedServer) -> None:
     server.answer(sums)
     sent_when_read = []
