@@ -58,7 +58,9 @@ async def read_page(calls: Retrying, filters: Filters, cursor: str | None) -> Pa
 
 async def erase(calls: Retrying, order_id: str) -> None:
     """Erase an order."""
-    await calls.send(Request("DELETE", f"{_PATH}/{parse_order_id(order_id)}"))
+    answer = json_object(await calls.send(Request("DELETE", f"{_PATH}/{parse_order_id(order_id)}")))
+    if answer.get("order_id") != order_id:
+        raise UnexpectedAnswer("the answer does not confirm that the order is erased: is this the URL of the API?")
 
 
 async def _sum(calls: Retrying, request: Request, before: Accepted) -> Accepted:

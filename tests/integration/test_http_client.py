@@ -423,7 +423,8 @@ FOUND = json.dumps(
 
 
 async def test_an_order_is_pushed_read_and_erased(server: ScriptedServer) -> None:
-    server.answer(ACCEPTED, http(200, FOUND), http(204), http(200, b'{"depth":3}'))
+    erased = http(200, b'{"order_id":"A-1","removed":{"rows":1,"retries":0,"dead_letters":0}}')
+    server.answer(ACCEPTED, http(200, FOUND), erased, http(200, b'{"depth":3}'))
 
     async with connected(server) as client:
         assert await client.put("A-1", {"id": "A-1"}) == Accepted(1, 0)
@@ -538,6 +539,17 @@ async def test_an_answer_that_tells_of_no_order_is_not_believed(server: Scripted
     async with connected(server) as client:
         with pytest.raises(UnexpectedAnswer):
             await client.get("A-1")
+
+
+@pytest.mark.parametrize(
+    "answer", [http(200, b"<html>sign in</html>", "text/html"), http(204), http(200, b"{}"), http(200, FOUND)]
+)
+async def test_an_order_is_erased_only_where_the_api_says_so(server: ScriptedServer, answer: bytes) -> None:
+    server.answer(answer)
+
+    async with connected(server) as client:
+        with pytest.raises(UnexpectedAnswer):
+            await client.erase("A-2")
 
 
 async def test_the_key_does_not_follow_a_redirect(server: ScriptedServer) -> None:
