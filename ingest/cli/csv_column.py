@@ -50,6 +50,11 @@ def read_column(lines: Iterator[Found], column: str, name: str) -> Iterator[Foun
         feed.check(row)
         if not row and not feed.problem:
             continue
+        if at and any(row[feed.width :]):
+            # Such as a comma in a text without quotes: the values behind it stand in other columns.
+            feed.problem = (
+                feed.problem or f"{len(row)} values in {feed.width} columns (a text with a comma has to be quoted)"
+            )
         text = row[at].strip() if at < len(row) and not feed.problem else None
         yield feed.found(text, feed.problem or f"no value in column {column!r}")
 

@@ -109,6 +109,25 @@ def test_a_malformed_line_is_reported_and_the_others_are_enqueued(cli: Cli, queu
     assert queued() == [*ids(2, 4), "o-6", *ids(8, 10)]
 
 
+def test_a_line_whose_id_may_stand_in_another_column_is_reported(cli: Cli, queued: Queued, tmp_path: Path) -> None:
+    code, stdout, stderr = run(cli, tmp_path, "name,id\nSmith,a\nSmith, John,b\nJones,c,\n")
+
+    assert code == 1
+    assert stdout.startswith("2 accepted, 1 invalid")
+    assert "orders.csv, line 3: " in stderr
+    assert "3 values in 2 columns" in stderr
+    assert queued() == ["a", "c"]
+
+
+def test_more_values_than_columns_behind_an_id_in_the_first_column_do_no_harm(
+    cli: Cli, queued: Queued, tmp_path: Path
+) -> None:
+    code, _, stderr = run(cli, tmp_path, "id,name\na,Smith, John\n")
+
+    assert (code, stderr) == (0, "")
+    assert queued() == ["a"]
+
+
 def test_quoted_fields_of_many_lines_and_of_any_size_are_read(cli: Cli, queued: Queued, tmp_path: Path) -> None:
     path = tmp_path / "orders.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
