@@ -13,7 +13,7 @@ from ingest.client.connection import Endpoint
 from ingest.client.errors import ApiUnavailable
 from ingest.client.found_order import FoundOrder
 from ingest.client.pages import Filters
-from ingest.client.parts import MOST_IDS, batched, checked_size, new_key, part_key
+from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, new_key, part_key
 from ingest.domain.accepted import Accepted
 from ingest.domain.order import Order
 
@@ -73,9 +73,10 @@ class SyncClient:
         express: bool = False,
         source: str | None = None,
     ) -> Accepted:
-        """Announce orders: see `Client.announce`."""
+        """Announce orders: see `Client.announce`. An iterator runs in the calling thread, and may call this client."""
+        listed = checked_ids(order_ids)
         return self._background.run(
-            lambda client: client.announce(order_ids, idempotency_key=idempotency_key, express=express, source=source)
+            lambda client: client.announce(listed, idempotency_key=idempotency_key, express=express, source=source)
         )
 
     def announce_stream(

@@ -61,6 +61,11 @@ def single(order_id: str) -> Submission:
     return Submission((order_id,), OVERHEAD)
 
 
+def listed_orders(orders: Orders) -> list[str | Announcement]:
+    """What a call announces, as a list; an iterator runs here."""
+    return [orders] if isinstance(orders, str | Announcement) else list(orders)
+
+
 def submissions(
     orders: Orders, key: str | None, most: int, coalesce: float = 0.0, *, counts_repeats: bool = False
 ) -> list[Submission]:
@@ -75,7 +80,7 @@ def submissions(
     if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
         raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
     milliseconds = _milliseconds(coalesce) if coalesce else 0
-    listed = [orders] if isinstance(orders, str | Announcement) else list(orders)
+    listed = listed_orders(orders)
     for order in listed:
         if isinstance(order, str):
             parse_order_id(order)

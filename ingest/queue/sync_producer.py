@@ -13,7 +13,7 @@ from ingest.background import Background
 from ingest.domain.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime
-from ingest.queue.submission import Orders
+from ingest.queue.submission import Orders, listed_orders
 from ingest.queue.transport import connection_options
 
 
@@ -77,24 +77,30 @@ class SyncProducer:
         express: bool = False,
         timeout: float | None = None,
     ) -> int:
-        """Announce orders; return how many, once Redis has them all: see `Producer.enqueue`."""
+        """Announce orders; return how many, once Redis has them all: see `Producer.enqueue`.
+
+        An iterator runs in the calling thread, here and below: it may call this producer, or read what belongs to the thread.
+        """
+        listed = listed_orders(orders)
         return self._background.run(
-            lambda producer: producer.enqueue(orders, idempotency_key=idempotency_key, express=express, timeout=timeout)
+            lambda producer: producer.enqueue(listed, idempotency_key=idempotency_key, express=express, timeout=timeout)
         )
 
     def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
         """As `enqueue`, but raise where that would wait: see `Producer.try_enqueue`."""
+        listed = listed_orders(orders)
         return self._background.run(
-            lambda producer: producer.try_enqueue(orders, idempotency_key=idempotency_key, express=express)
+            lambda producer: producer.try_enqueue(listed, idempotency_key=idempotency_key, express=express)
         )
 
     def try_announce(
         self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
     ) -> Accepted:
         """As `try_enqueue`; say how many entries the orders needed: see `Producer.try_announce`."""
+        listed = listed_orders(orders)
         return self._background.run(
             lambda producer: producer.try_announce(
-                orders, idempotency_key=idempotency_key, express=express, coalesce=coalesce
+                listed, idempotency_key=idempotency_key, express=express, coalesce=coalesce
             )
         )
 

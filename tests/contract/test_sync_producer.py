@@ -50,6 +50,21 @@ def test_it_answers_as_the_asyncio_producer_does(
     assert queued(plain_redis, keys.express) == ["urgent"]
 
 
+def test_an_iterator_runs_in_the_calling_thread(
+    plain_redis: "Redis", keys: Keys, redis_url: str, queue_name: str
+) -> None:
+    def read(order_id: str) -> Iterator[str]:
+        # As a cursor of a database may only be read by its own thread.
+        yield f"{order_id}-{threading.get_ident()}"
+
+    with SyncProducer(redis_url, queue_name) as producer:
+        producer.enqueue(read("a"))
+        producer.try_enqueue(read("b"))
+        producer.try_announce(read("c"))
+
+    assert queued(plain_redis, keys.stream) == [f"{order_id}-{threading.get_ident()}" for order_id in "abc"]
+
+
 def test_a_refused_credential_is_an_error(redis_url: str, queue_name: str) -> None:
     password = urlsplit(redis_url).password or ""
 

@@ -336,6 +336,19 @@ def sums(request: Any) -> bytes:
     return http(202, b'{"accepted":%d,"duplicates":0}' % request.body.count(b"\n"))
 
 
+async def test_orders_that_are_listed_are_announced_as_they_are_read(server: ScriptedServer) -> None:
+    server.answer(http(200, b'{"orders":[{"order":{"id":"A-1"}}],"next_cursor":null}'), ACCEPTED)
+
+    def announce_all() -> Accepted:
+        with SyncClient(server.url, key=KEY) as client:
+            return client.announce(entry["order"]["id"] for entry in client.orders())
+
+    async with asyncio.timeout(10):
+        assert await asyncio.to_thread(announce_all) == Accepted(1, 0)
+
+    assert json.loads(server.received[1].body) == {"order_ids": ["A-1"]}
+
+
 async def test_a_ca_file_that_is_missing_for_the_first_call_is_read_for_the_next(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
