@@ -29,6 +29,10 @@ _ASK_ANOTHER = {"READONLY", "UNBLOCKED", "MASTERDOWN", "LOADING", "CLUSTERDOWN",
 # What a handshake raises in redis-py if the other end says something else than Redis would.
 _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 
+# Options of a URL that are not the user's to choose: reads block for longer than a usual timeout, replies are read as bytes, nothing is
+# repeated below the caller, and each client knows how many connections it needs. Other programs may share the URL, and need them.
+_OURS = {"socket_timeout", "max_connections", "timeout", "decode_responses", "encoding", "encoding_errors", "legacy_responses", "retry", "retry_on_error"}  # fmt: skip
+
 _RESET = struct.pack("ii", 1, 0)
 
 # By task: the connection whose reply it read last.
@@ -200,12 +204,12 @@ _CHECKING: Mapping[type, type] = {
 
 
 def connection_options(url: str, **defaults: Any) -> dict[str, Any]:
-    """What a pool needs to make connections to `url`, none of which repeats anything by itself."""
+    """What a pool needs to make connections to `url`, none of which repeats anything by itself; options that are `_OURS` are ignored."""
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "driver_info": _driver_info(),
         **defaults,
-        **parse_url(url),
+        **{name: value for name, value in parse_url(url).items() if name not in _OURS},
     }
     options["connection_class"] = _CHECKING[options.get("connection_class", Connection)]
     return options

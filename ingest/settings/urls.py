@@ -83,7 +83,7 @@ def require_known_options(url: str) -> None:
         # Creating a connection object is the only check available.
         pool = ConnectionPool.from_url(url)
         pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError):
         raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
 
 

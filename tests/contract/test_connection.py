@@ -15,7 +15,9 @@ from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.queue.connection import control_client, translated
+from ingest.queue.consumer import Consumer
 from ingest.queue.direct_connection import DirectConnection
+from ingest.queue.producer import Producer
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -48,6 +50,22 @@ async def test_it_is_the_same_over_a_unix_socket(kind: Kind, tmp_path: Path) -> 
 async def test_it_is_the_same_where_hello_is_switched_off(kind: Kind, tmp_path: Path) -> None:
     with kind.server(tmp_path / "server", rename_command='HELLO ""') as server:
         await answers(f"{server.url}?protocol=2")
+
+
+async def test_options_for_other_programs_that_share_the_url_change_nothing(redis_url: str, queue_name: str) -> None:
+    options = "socket_timeout=0.05&max_connections=1&decode_responses=true&encoding=ascii&retry_on_error=x"
+    shared = f"{redis_url}{'&' if '?' in redis_url else '?'}{options}"
+
+    async with (
+        Consumer.open(shared, queue_name, "ingest", "one", 0.2) as consumer,
+        Producer.connect(shared, queue_name) as producer,
+    ):
+        await consumer.ensure_group()
+        assert await consumer.read(1, 0.2) == []
+
+        await producer.enqueue(["a"])
+
+        assert [delivery.order_id for delivery in await consumer.read(1, 0.2)] == ["a"]
 
 
 async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_url: str, queue_name: str) -> None:
