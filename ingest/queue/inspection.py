@@ -14,7 +14,14 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.connection import QueueRefused, control_client, is_about_keys, is_out_of_memory, translated
+from ingest.queue.connection import (
+    QueueRefused,
+    close_idle,
+    control_client,
+    is_about_keys,
+    is_out_of_memory,
+    translated,
+)
 from ingest.queue.entries import ORDER_ID
 from ingest.queue.keys import Keys
 from ingest.queue.quota import quota_key
@@ -119,6 +126,9 @@ async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
     async with control_client(url) as client:
         await _measure(client, facts)
         facts.info = await _info(client)
+        # A server of a cluster that has never served our keys is another fault than one that has handed them over: only a new
+        # connection tells.
+        await close_idle(client)
         with translated():
             await _look_at_keys(client, keys, quota_key(quota), facts)
             await _try_commands(client, keys.probe, facts)
