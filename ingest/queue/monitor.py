@@ -65,7 +65,7 @@ class Monitor:
     async def state(self) -> QueueState:
         """The state of the queue, in one round trip."""
         keys = self._keys
-        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams()]
+        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams(), keys.clock]
         with translated():
             now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
         lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}

@@ -30,6 +30,7 @@ _PARTS = {
     ),
     "move_due": ("now", "others", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
     "heartbeat": ("now",),
+    "state": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
     "claim_own": ("released", "held"),
     "sweep": ("now", "released", "padded", "standing", "release_counted"),

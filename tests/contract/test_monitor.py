@@ -104,6 +104,16 @@ async def test_those_retries_are_due_whose_time_has_come(monitor: Monitor, redis
     assert (state.retries, state.retries_due) == (7, due)
 
 
+async def test_retries_are_due_by_the_queues_clock_where_the_servers_went_back(
+    monitor: Monitor, redis: Redis, keys: Keys
+) -> None:
+    # As if the server's clock had been an hour ahead until now.
+    await redis.hset(keys.clock, "latest", await seconds_ago(redis, -3600))
+    await redis.zadd(keys.retry, {"due": await seconds_ago(redis, -1800), "later": await seconds_ago(redis, -5400)})
+
+    assert (await monitor.state()).retries_due == 1
+
+
 async def test_each_lane_is_counted_and_the_totals_are_their_sums(monitor: Monitor, redis: Redis, keys: Keys) -> None:
     for stream, count, taken in ((keys.stream, 6, 2), (keys.express, 4, 3)):
         await redis.xgroup_create(stream, "ingest", id="0", mkstream=True)

@@ -1,16 +1,16 @@
 -- The state of a queue and its group at one moment. It changes nothing, and its cost does not depend on how much is queued.
--- KEYS: retry, retry announced, dead, stream, express   ARGV: group
+-- KEYS: retry, retry announced, dead, stream, express, clock   ARGV: group
 -- returns: the time in ms, entries in the retry set, those of them that are due, when the oldest order there was first announced
 -- (nil: unknown), dead letters; then for each lane: its depth (nil: unknown), pending entries, when its oldest order was announced
 -- (nil: it is empty), consumers
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- Ages are by Redis' own clock, which gives entries their IDs; retries are due by the queue's, as for those who move them.
+local queue_time, time = now(KEYS[6])
 -- Entries that are looked at for the oldest order, a page at a time, and bytes after which the look ends: documents may be large.
 local PAGE, MOST_IN_MAIN, MOST_IN_EXPRESS, MOST_BYTES = 10, 10, 100, 2 ^ 18
 
 -- When the order of an entry was first announced, and the size of the entry. A retry and a replay carry the time of the first entry.
 local function announced_at(entry)
-  local at, size = math.min(now, tonumber(entry[1]:match('^%d+'))), 0
+  local at, size = math.min(time, tonumber(entry[1]:match('^%d+'))), 0
   for i = 1, #entry[2], 2 do
     local name, value = entry[2][i], entry[2][i + 1]
     if name == 'enqueued_at' and #value <= 13 and value:find('^%d+$') then
@@ -45,7 +45,7 @@ local function oldest_retry(retry, announced)
   local noted = redis.call('ZRANGE', announced, 0, 9, 'WITHSCORES')
   for i = 1, #noted, 2 do
     if redis.call('ZSCORE', retry, noted[i]) then
-      return math.min(now, tonumber(noted[i + 1]))
+      return math.min(time, tonumber(noted[i + 1]))
     end
   end
   return false
@@ -57,7 +57,7 @@ local function due_of(retry, count)
   local low, high = 0, count
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if tonumber(redis.call('ZRANGE', retry, middle, middle, 'WITHSCORES')[2]) <= now then
+    if tonumber(redis.call('ZRANGE', retry, middle, middle, 'WITHSCORES')[2]) <= queue_time then
       low = middle + 1
     else
       high = middle
@@ -85,6 +85,6 @@ local function lane(stream, most)
 end
 
 local retries = redis.call('ZCARD', KEYS[1])
-local state = {now, retries, due_of(KEYS[1], retries), oldest_retry(KEYS[1], KEYS[2]), redis.call('XLEN', KEYS[3])}
+local state = {time, retries, due_of(KEYS[1], retries), oldest_retry(KEYS[1], KEYS[2]), redis.call('XLEN', KEYS[3])}
 state[6], state[7] = lane(KEYS[4], MOST_IN_MAIN), lane(KEYS[5], MOST_IN_EXPRESS)
 return state
