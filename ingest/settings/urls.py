@@ -78,12 +78,13 @@ def require_known_options(url: str) -> None:
     """
     # Imported only when needed, as it is slow: `ingest health` runs every few seconds.
     from redis.asyncio import ConnectionPool  # noqa: PLC0415
+    from redis.exceptions import RedisError  # noqa: PLC0415
 
     try:
         # Creating a connection object is the only check available.
         pool = ConnectionPool.from_url(url)
         pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RedisError):
         raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
 
 

@@ -84,6 +84,7 @@ MISTAKES = [
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?db=abc", "INGEST_REDIS_URL"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?no_such_option=1", "INGEST_REDIS_URL"),
     ("INGEST_REDIS_URL", f"redis://:{SECRET}@host/0?retry=3", "invalid value"),
+    ("INGEST_REDIS_URL", f"rediss://:{SECRET}@host/0?ssl_cert_reqs=always", "invalid value"),
     ("INGEST_REDIS_URL", f"redis+sentinel://:{SECRET}@h1:26379,h2:26379,h3/orders/0", "leads to the primary"),
     ("INGEST_REDIS_URL", f"rediss+sentinel://:{SECRET}@h1,h2/orders/0", "leads to the primary"),
     ("INGEST_REDIS_URL", f"redis+cluster://:{SECRET}@h1:6379,h2:6379", "without cluster mode"),
