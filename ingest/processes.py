@@ -44,9 +44,8 @@ def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
         AddressTaken: if the address cannot be used.
     """
     try:
-        host.encode(
-            "idna"
-        )  # `bind` raises TypeError for what cannot be, and `create_server` then leaves its socket open
+        # `bind` raises a TypeError for what cannot be a host, and `create_server` then leaves its socket open.
+        host.encode("idna")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=False)
     except UnicodeError as error:
