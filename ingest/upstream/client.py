@@ -187,7 +187,9 @@ class UpstreamClient:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(TransientFault),
             stop=stop_after_attempt(self._tries),
-            wait=lambda state: self._draw(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (state.attempt_number - 1))),
+            wait=lambda state: self._draw(
+                0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, 10))
+            ),
             reraise=True,
         )
         return await retrying(next_try)
