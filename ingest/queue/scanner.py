@@ -102,15 +102,17 @@ class QueueScanner:
                 return
 
     async def _entries(self, position: "_Position") -> AsyncIterator[list[tuple[bytes, dict[bytes, bytes]]]]:
-        """Pages of a stream's entries after the position, which moves on to the end, without documents and unknown fields."""
-        is_end = False
-        while not is_end:
+        """Pages of a stream's entries after the position, which moves on to the end, without documents and unknown fields.
+
+        What is added while a page is looked at comes as well: an entry that moves must not escape.
+        """
+        while True:
             with translated():
-                after, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE, 0])
-            is_end = not after
-            if rows:
-                position.after = b"(" + rows[-1][0]
-                yield [(entry_id, pairs(fields)) for entry_id, fields, _ in rows]
+                _, rows = await self._list([position.stream], ["XRANGE", position.after, "+", _PAGE, 0])
+            if not rows:
+                return
+            position.after = b"(" + rows[-1][0]
+            yield [(entry_id, pairs(fields)) for entry_id, fields, _ in rows]
 
     async def _last_delivered(self, stream: str) -> tuple[int, int]:
         """The group's position; the start if there is no group: it will be created from there."""

@@ -11,7 +11,7 @@ import pytest
 from listener import listening
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import transport_opener
@@ -148,15 +148,15 @@ async def test_a_redirect_to_a_file_is_refused(connect: Connect, tmp_path: Path)
             await client.fetch(FetchRequest(ORDER))
 
 
-async def test_a_redirect_without_a_location_is_a_refused_request(connect: Connect) -> None:
+async def test_a_redirect_without_a_location_is_treated_like_a_5xx(connect: Connect) -> None:
     async with (
         answering(http(b"", "Content-Length: 0", status="302 Found")) as (template, _),
         connect(template) as client,
     ):
-        with pytest.raises(PermanentFault, match="302") as fault:
+        with pytest.raises(TransientFault, match="HTTP 302") as fault:
             await client.fetch(FetchRequest(ORDER))
 
-    assert fault.value.reason is DeadReason.REJECTED
+    assert fault.value.retry_reason is RetryReason.HTTP_STATUS
 
 
 @pytest.mark.parametrize("body", [b"x" * 5_000, b"x" * 10])
