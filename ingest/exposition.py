@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.flow.availability import Outage
+from ingest.flow.availability import AvailabilityLog
 from ingest.plain_http import Answer, Request, Route, serving_routes
 from ingest.queue.connection import control_client
 from ingest.queue.monitor import Monitor
@@ -45,7 +45,9 @@ async def serving_workers(
 async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
     """What reads the state of the queue at each scrape."""
     async with control_client(settings.redis_url.get_secret_value()) as client:
-        yield partial(_queue, Monitor(client, settings.stream, settings.group), settings.stream, Outage("redis"))
+        yield partial(
+            _queue, Monitor(client, settings.stream, settings.group), settings.stream, AvailabilityLog("redis")
+        )
 
 
 @asynccontextmanager
@@ -84,14 +86,14 @@ async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, re
     return Answer(encode(registry), content_type=content_type)
 
 
-async def _queue(monitor: Monitor, stream: str, outage: Outage) -> Sequence[Collector]:
+async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequence[Collector]:
     try:
         state = await monitor.state()
     except (QueueUnavailable, UserError) as error:
         # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
-        outage.failed(error)
+        log.failed(error)
         return []
-    outage.succeeded()
+    log.succeeded()
     return [QueueCollector(stream, state)]
 
 

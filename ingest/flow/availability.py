@@ -19,7 +19,7 @@ def log_unavailable(log: Any, event: str, error: BaseException, **fields: object
     (log.error if isinstance(error, UserError) else log.warning)(event, error=str(error), **fields)
 
 
-class Outage:
+class AvailabilityLog:
     """Logs when a server cannot be used, every ten seconds while that lasts, and once when it is over."""
 
     def __init__(self, server: str) -> None:
@@ -86,13 +86,13 @@ async def _wait(
     call: Callable[..., Awaitable[_T]],
     arguments: tuple[Any, ...],
 ) -> _T:
-    outage = Outage(server)
-    outage.failed(first)
+    log = AvailabilityLog(server)
+    log.failed(first)
 
     def failed(error: BaseException) -> None:
         record_activity()
-        outage.failed(error)
+        log.failed(error)
 
     result = await call_until_available(call, *arguments, passes=passes, on_failure=failed)
-    outage.succeeded()
+    log.succeeded()
     return result

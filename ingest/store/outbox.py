@@ -61,7 +61,7 @@ class Announced:
 
     Attributes:
         done: the numbers of rows that the queue has.
-        refused: why others can never be announced, by number.
+        refused: why others can never be announced, or not be deleted, by number.
         unavailable: why the rest could not be announced now.
     """
 

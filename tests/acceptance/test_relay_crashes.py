@@ -256,7 +256,6 @@ async def test_a_relay_that_waits_for_the_reader_of_its_log_stops_when_asked(
             os.close(log)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the size of a pipe can be set on Linux only")
 async def test_a_relay_that_is_refused_ends_though_nobody_reads_why(shop_env: dict[str, str], redis_url: str) -> None:
     with closing_cli({**shop_env, "INGEST_REDIS_URL": redis_url}) as cli:
         unread, log = os.pipe()
