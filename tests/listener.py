@@ -40,7 +40,9 @@ async def listening(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIte
         server.close()
         for task, writer in connections.items():
             task.cancel()
-            writer.transport.abort()  # closing would wait until what is unsent has been sent
+            # Closing would wait until what is unsent has been sent. Python 3.11.2 has this error for a connection that is closed.
+            with suppress(AttributeError):
+                writer.transport.abort()
         ended = await asyncio.gather(*connections, return_exceptions=True)
     for error in ended:
         if isinstance(error, Exception):

@@ -1,12 +1,14 @@
 """Makes the orders to store of a document, when there is buffer space for it."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.outcome import Store
+from ingest.domain.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.kept_documents import KeptDocuments
 from ingest.flow.ports import Decode
@@ -26,6 +28,25 @@ class DocumentReader:
         self._buffer = buffer
         self._keep = keep
 
+    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:
+        """As `read`, if nothing has to be waited for; else None. A coroutine costs every order time.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
+        size = len(body)
+        if not self._buffer.try_acquire(size):
+            return None
+        try:
+            orders = self._decode.decode_now(body, request)
+            if orders is not None:
+                return Store(orders, at, size, self._kept(body, request, orders) if self._keep is not None else None)
+        except BaseException:
+            self._buffer.release(size)
+            raise
+        self._buffer.release(size)
+        return None
+
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """The orders of a document that was requested, or pushed, at a time. Until there is space for it, it waits as it came.
 
@@ -34,15 +55,16 @@ class DocumentReader:
             TransformFailed: if a user's own function failed for it.
         """
         size = len(body)
-        if not self._buffer.try_acquire(size):
-            await self._buffer.acquire(size)
+        await self._buffer.acquire(size)
         try:
             orders = await self._decode.decode(body, request)
-            kept = self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
-            return Store(orders, at, size, kept)
+            return Store(orders, at, size, self._kept(body, request, orders))
         except BaseException:
             self._buffer.release(size)
             raise
+
+    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
+        return self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
 
 
 class GrowingDocumentReader(DocumentReader):
@@ -58,6 +80,10 @@ class GrowingDocumentReader(DocumentReader):
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
         super().__init__(decode, buffer, keep)
         self._turns = asyncio.Semaphore(turns) if turns else None
+
+    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:  # noqa: ARG002  as there
+        """None: user code may make it wait."""
+        return None
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """As there."""

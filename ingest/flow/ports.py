@@ -143,6 +143,13 @@ class Decode(Protocol):
             TransformFailed: if a user's own function failed for it.
         """
 
+    def decode_now(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...] | None:
+        """The same without waiting; None if `decode` has to be used.
+
+        Raises:
+            InvalidDocument: as there.
+        """
+
 
 class Store(Protocol):
     """The orders table: `ingest.store.orders`."""

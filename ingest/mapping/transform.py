@@ -127,6 +127,9 @@ class Transform:
             raise TransformFailed("returned the same ID for two orders of the document")
         return tuple(orders)
 
+    def decode_now(self, body: bytes, request: FetchRequest) -> None:
+        """None: the function may take long."""
+
     async def _transformed(self, order: Order, body: bytes) -> list[Order]:
         started = time.monotonic()
         try:

@@ -6,7 +6,7 @@ A fetch has no side effects: if it is cancelled or the process dies, nothing has
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Self, assert_never
@@ -24,8 +24,8 @@ from ingest.upstream.opening import opened_session
 from ingest.upstream.quota import FleetQuota
 from ingest.upstream.redirects import RefusedRedirect, redirect_target
 from ingest.upstream.replacement import Opener, ReplaceableTransport
-from ingest.upstream.session import ApiSession, utc_now
-from ingest.upstream.transport import Kind, Options, Transport, UpstreamLimits
+from ingest.upstream.session import Again, ApiSession, Requests, raised, utc_now
+from ingest.upstream.transport import Kind, Method, Options, Transport, UpstreamLimits
 
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
@@ -116,7 +116,7 @@ class UpstreamClient:
         """
         await self._session.authenticate()
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    def fetch(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
         """Return the document of one order, as sent, with the start time of the successful try.
 
         Raises:
@@ -129,16 +129,11 @@ class UpstreamClient:
             PermanentFault: the API has no such order, refuses it, or its document is too large.
             NotSent: the process stops, or the API asks to wait.
         """
-        try:
-            return await self._send(request)
-        except TokenFault:
-            raise  # requests for a token have pauses of their own
-        except TransientFault as error:
-            return await self._try_again(lambda: self._send(request), error)
+        return self._send(request, self._try_again)
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    def fetch_once(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
         """Fetch with a single try: for probing while the API is unavailable."""
-        return await self._send(request)
+        return self._send(request)
 
     async def fetch_at(self, request: FetchRequest, target: str) -> Fetched:
         """Fetch something else of an order: at a path of the API, or at a URL that it has sent.
@@ -150,18 +145,13 @@ class UpstreamClient:
             url = redirect_target(self._url(request.order_id), 307, target) or ""
         except RefusedRedirect as refused:
             raise PermanentFault(DeadReason.INVALID_ORDER, f"a page of the order {refused}") from None
-        try:
-            return await self._session.send((request,), url, method="GET")
-        except TokenFault:
-            raise
-        except TransientFault as error:
-            return await self._try_again(lambda: self._session.send((request,), url, method="GET"), error)
+        return await self._session.send((request,), url, method="GET", again=self._try_again)
 
-    def _send(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
+    def _send(self, request: FetchRequest, again: Again = raised) -> Coroutine[Any, Any, Fetched]:
         # Not a coroutine of its own, as each one costs every order time.
         order_id, body = request.order_id, self._body
         sent = None if body is None else body.replace(_PLACEHOLDER, order_id).encode()
-        return self._session.send((request,), self._url(order_id), sent)
+        return self._session.send((request,), self._url(order_id), sent, again=again)
 
     def _url(self, order_id: str) -> str:
         if not self._in_url:
@@ -170,8 +160,12 @@ class UpstreamClient:
         quoted = order_id if _UNRESERVED.fullmatch(order_id) else quote(order_id, safe=",")
         return self._before + quoted + self._after
 
-    async def _try_again(self, send: Callable[[], Awaitable[Fetched]], first: TransientFault) -> Fetched:
+    async def _try_again(
+        self, first: TransientFault, requests: Requests, url: str, body: bytes | None, method: Method | None
+    ) -> Fetched:
         """Retry after a failed first try. The first try runs without tenacity, which would double the cost of a success."""
+        if isinstance(first, TokenFault):
+            raise first  # requests for a token have pauses of their own
         failed: TransientFault | None = first
 
         async def next_try() -> Fetched:
@@ -181,7 +175,7 @@ class UpstreamClient:
                 raise error
             if self.is_paused():
                 raise NotSent(ASKED_TO_WAIT)
-            return await send()
+            return await self._session.send(requests, url, body, method)
 
         # Full jitter: requests that failed together are not retried together.
         retrying = AsyncRetrying(

@@ -5,7 +5,7 @@ credential, follows redirects within the origin, counts the request, and raises 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from ingest.upstream.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
+Again = Callable[[TransientFault, Requests, str, bytes | None, Method | None], Awaitable[Fetched]]
+"""Called with the fault and the arguments of `ApiSession.send`."""
+
+
+async def raised(fault: TransientFault, *_: object) -> Fetched:
+    """Raise the fault: there is no other try."""
+    raise fault
 
 
 def utc_now() -> datetime:
@@ -101,6 +108,7 @@ class ApiSession:
         method: Method | None = None,
         redirects: int = MAX_REDIRECTS,
         renewals: int = 1,
+        again: Again = raised,
     ) -> Fetched:
         """Return the response, with the start time of the request that it answers.
 
@@ -111,46 +119,49 @@ class ApiSession:
             method: another than the usual one.
             redirects: how many are followed.
             renewals: how often the credential is renewed after a 401.
+            again: returns the response of another try after a failed one, or raises.
 
         Raises:
             Fault: anything but a whole document; its `exchange` is set.
         """
-        headers = self._credential.headers
-        if headers is None:
-            headers = await self._obtain(requests)
-        if (quota := self.quota) is not None:
-            # Before the clocks are read: the request begins when it may be sent.
-            headers = await self._admitted(quota, requests)
-        method = method or self._method
-        code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
         try:
-            document = await send(url, headers, method, body, quota and quota.observe)
-            if document[-1:] == b"}" or not is_truncated(document):
+            headers, quota = self._credential.headers, self.quota
+            if headers is None or quota is not None:
+                # Before the clocks are read: the request begins when it may be sent.
+                headers = await self._admitted(quota, requests)
+            method = method or self._method
+            code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
+            try:
+                document = await send(url, headers, method, body, quota and quota.observe)
+                if document[-1:] == b"}" or not is_truncated(document):
+                    code = "2xx"
+                    return Fetched(document, asked_at)
+            except NoDocument as response:
+                code = code_of(response.status)
+                declined = response
+            except TooLarge:
                 code = "2xx"
-                return Fetched(document, asked_at)
-        except NoDocument as response:
-            code = code_of(response.status)
-            declined = response
-        except TooLarge:
-            code = "2xx"
-            error = f"the body is larger than {self._body_limit} bytes"
-            raise _in(requests, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
-        except NoResponse as reason:
-            code = "timeout" if reason.timed_out else "error"
-            raise _in(requests, started, self._without_response(reason)) from reason
-        except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
-            await self._transport.replace(send, bug)
-            raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
-        else:
-            error = f"the document is truncated after {len(document)} bytes"
-            del document  # the fault refers to this call, and lives longer
-            raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
-        finally:
-            self._seconds[code].observe(time.monotonic() - started)
-            if quota is not None:
-                quota.release()
-        sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
-        return await self._after(declined, sent)
+                error = f"the body is larger than {self._body_limit} bytes"
+                raise _in(requests, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
+            except NoResponse as reason:
+                code = "timeout" if reason.timed_out else "error"
+                raise _in(requests, started, self._without_response(reason)) from reason
+            except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
+                await self._transport.replace(send, bug)
+                raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
+            else:
+                error = f"the document is truncated after {len(document)} bytes"
+                del document  # the fault refers to this call, and lives longer
+                raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
+            finally:
+                self._seconds[code].observe(time.monotonic() - started)
+                if quota is not None:
+                    quota.release()
+            sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
+            return await self._after(declined, sent)
+        except TransientFault as fault:
+            # Here, as a coroutine around this one would cost every order time.
+            return await again(fault, requests, url, body, method)
 
     async def authenticate(self) -> None:
         """Obtain the credential, unless it is there. Raises `Fault`."""
@@ -193,10 +204,16 @@ class ApiSession:
         retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
         return TransientFault(text, reached=reason.reached, reason=retry)
 
-    async def _admitted(self, quota: "FleetQuota", requests: Requests) -> Mapping[str, str]:
-        """Wait for the quota; returns the headers to send then, as a token may expire meanwhile."""
+    async def _admitted(self, quota: "FleetQuota | None", requests: Requests) -> Mapping[str, str]:
+        """Wait until a request may be sent; returns its headers."""
+        headers = self._credential.headers
+        if headers is None:
+            headers = await self._obtain(requests)
+        if quota is None:
+            return headers
         await quota.acquire()
         try:
+            # A token may have expired meanwhile.
             return self._credential.headers or await self._obtain(requests)
         except BaseException:
             quota.release()

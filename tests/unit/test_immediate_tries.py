@@ -3,29 +3,33 @@
 from typing import Any, cast
 
 import pytest
+from fakes.workers import metrics
 
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.endpoint import Endpoint
+from ingest.upstream.session import ApiSession
+from ingest.upstream.transport import NoResponse
 
 
-class FailingSession:
+class FailingTransport:
     """Fails each request, and counts them."""
 
     def __init__(self) -> None:
         self.requests = 0
 
-    async def send(self, *_: object) -> Any:
+    async def send(self, *_: object) -> bytes:
         self.requests += 1
-        raise TransientFault("HTTP 503")
+        raise NoResponse("the connection was closed")
 
 
 async def test_there_may_be_thousands_of_them() -> None:
-    session = FailingSession()
-    client = UpstreamClient(cast("Any", session), Endpoint("http://a/{order_id}"), tries=1_500, draw=lambda *_: 0.0)
+    transport = FailingTransport()
+    session = ApiSession(cast("Any", transport), 1, metrics().upstream_request)
+    client = UpstreamClient(session, Endpoint("http://a/{order_id}"), tries=1_500, draw=lambda *_: 0.0)
 
     with pytest.raises(TransientFault):
         await client.fetch(FetchRequest("1"))
 
-    assert session.requests == 1_500
+    assert transport.requests == 1_500
