@@ -59,7 +59,7 @@ class InFlight:
         self._clock = clock
         self._held: dict[EntryRef, _Held] = {}
         self.tasks: set[asyncio.Task[None]] = set()
-        self._pool = TaskPool(self._freed)
+        self._pool = TaskPool(self._following, self._freed)
         self._waiting: deque[tuple[_Held, Process, bool]] = deque()
         self._most_tasks: Callable[[], int] = _unlimited
         self._slot_observer: Callable[[], None] = _ignore
@@ -217,6 +217,19 @@ class InFlight:
         task = asyncio.create_task(processing)
         task.add_done_callback(self._freed)
         return task
+
+    def _following(self, task: asyncio.Task[None]) -> Processing | None:
+        """What a task of the pool processes next. Most often one waits, which takes the slot at once."""
+        waiting = self._waiting
+        if waiting and len(self.tasks) == self._most_tasks() + self._unused_slots:
+            while waiting and not waiting[0][2]:
+                held, process, _ = waiting.popleft()
+                if self._held.get(held.delivery.entry) is held:  # not lost meanwhile
+                    held.task = task
+                    self._slot_observer()
+                    return process(held.delivery)
+        self._freed(task)
+        return None
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)

@@ -16,22 +16,22 @@ class TaskPool:
     A task that is cancelled ends with its coroutine, even if that has not begun yet, and even if it swallows the cancellation.
 
     Args:
-        on_free: called with a task when it has nothing to run any more: another coroutine may be started.
+        following: called with a task that has run its coroutine; returns what it runs next, or None: then it is idle.
+        on_end: called with a task that has ended.
     """
 
-    def __init__(self, on_free: Callable[[asyncio.Task[None]], None]) -> None:
-        self._on_free = on_free
+    def __init__(
+        self,
+        following: Callable[[asyncio.Task[None]], Processing | None],
+        on_end: Callable[[asyncio.Task[None]], None],
+    ) -> None:
+        self._following = following
+        self._on_end = on_end
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Processing]]] = []
         self._is_closed = False
-        # The task that has just become free, and what it is given before it waits: most often the next one is there already.
-        self._free: asyncio.Task[None] | None = None
-        self._next: Processing | None = None
 
     def start(self, processing: Processing) -> asyncio.Task[None]:
         """Run a coroutine; returns the task that does."""
-        if self._free is not None:
-            task, self._free, self._next = self._free, None, processing
-            return task
         while self._idle:
             task, given = self._idle.pop()
             if not given.done():  # the task was not cancelled
@@ -40,7 +40,7 @@ class TaskPool:
         task = asyncio.create_task(self._run(processing))
         # It would never be awaited if the task was cancelled before it begins; closing one that has ended does nothing.
         task.add_done_callback(lambda _: processing.close())
-        task.add_done_callback(self._on_free)
+        task.add_done_callback(self._on_end)
         return task
 
     def close(self) -> None:
@@ -58,17 +58,14 @@ class TaskPool:
             await processing
             if self._is_closed or task.cancelling():
                 return
-            self._free = task
-            self._on_free(task)
-            self._free = None
-            if self._next is not None:
-                processing, self._next = self._next, None
-                continue
-            given: asyncio.Future[Processing] = create_future()
-            self._idle.append((task, given))
-            try:
-                processing = await given
-            except asyncio.CancelledError:
-                if not given.cancelled():
-                    given.result().close()
-                raise
+            following = self._following(task)
+            if following is None:
+                given: asyncio.Future[Processing] = create_future()
+                self._idle.append((task, given))
+                try:
+                    following = await given
+                except asyncio.CancelledError:
+                    if not given.cancelled():
+                        given.result().close()
+                    raise
+            processing = following

@@ -18,15 +18,20 @@ class Pool:
     def __init__(self) -> None:
         self.freed: list[Task] = []
         self.done: list[str] = []
-        self.pool = TaskPool(self.freed.append)
+        self.next: list[Processing] = []
+        self.pool = TaskPool(self._following, self.freed.append)
         self.tasks: set[Task] = set()
 
     def start(self, name: str, until: asyncio.Event | None = None) -> Task:
-        task = self.pool.start(self._work(name, until))
+        task = self.pool.start(self.work(name, until))
         self.tasks.add(task)
         return task
 
-    async def _work(self, name: str, until: asyncio.Event | None) -> None:
+    def _following(self, task: Task) -> Processing | None:
+        self.freed.append(task)
+        return self.next.pop(0) if self.next else None
+
+    async def work(self, name: str, until: asyncio.Event | None = None) -> None:
         if until is not None:
             await until.wait()
         self.done.append(name)
@@ -65,40 +70,23 @@ async def test_what_runs_at_the_same_time_has_tasks_of_its_own(pool: Pool) -> No
     assert (before, pool.freed, pool.done) == ([], [first, second], ["a", "b"])
 
 
-async def test_what_is_started_when_a_task_becomes_free_runs_in_it_and_in_others(pool: Pool) -> None:
-    waiting, started = ["b", "c"], []
+async def test_what_is_there_when_a_task_becomes_free_runs_in_it_at_once(pool: Pool) -> None:
+    pool.next += [pool.work("b"), pool.work("c")]
 
-    def start_all(_: Task) -> None:
-        while waiting:
-            started.append(pool.start(waiting.pop(0)))
-
-    pool.pool = TaskPool(start_all)
-    first = pool.start("a")
-    await some_turns()
-    after = pool.start("d")
+    task = pool.start("a")
     await some_turns()
 
-    assert started[0] is first
-    assert started[1] is not first
-    assert after in started
-    assert pool.done == ["a", "b", "c", "d"]
+    assert (pool.done, pool.freed) == (["a", "b", "c"], [task] * 3)
+    assert pool.start("d") is task
 
 
 async def test_a_task_that_is_cancelled_in_what_it_was_given_at_once_is_free_and_is_not_used_again(pool: Pool) -> None:
-    given: list[Task] = []
-
-    def start_one(task: Task) -> None:
-        pool.freed.append(task)
-        if not given:
-            given.append(pool.start("b", asyncio.Event()))
-
-    pool.pool = TaskPool(start_one)
+    pool.next.append(pool.work("b", asyncio.Event()))
     task = pool.start("a")
     await some_turns()
     task.cancel()
     await some_turns()
 
-    assert given == [task]
     assert task.cancelled()
     assert (pool.done, pool.freed) == (["a"], [task, task])
     assert pool.start("c") is not task
