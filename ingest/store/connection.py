@@ -155,7 +155,11 @@ class Reconnecting:
         self._pooled = pooled
         self._timeout = timeout
         # A pooler accepts no settings at start-up: there, each transaction begins with them.
-        self._settings = {"statement_timeout": str(int(timeout * _SERVERS_SHARE * 1000))}
+        self._settings = {
+            "statement_timeout": str(int(timeout * _SERVERS_SHARE * 1000)),
+            # Where the role's setting is `error`, we would not be told of a commit without its replica.
+            "client_min_messages": "warning",
+        }
         if lock_timeout is not None:
             self._settings["lock_timeout"] = str(int(lock_timeout * 1000))
         self._connection: asyncpg.Connection | None = None

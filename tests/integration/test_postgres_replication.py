@@ -198,6 +198,8 @@ async def test_a_commit_whose_wait_for_the_replica_is_cancelled_does_not_count(
     pair: Replicated, *, pooled: bool
 ) -> None:
     await pair.replicate_synchronously()
+    async with connected(pair.primary.dsn) as sql:
+        await sql.execute("ALTER ROLE CURRENT_USER SET client_min_messages = 'error'")
     store = Reconnecting(pair.primary.dsn, pooled=pooled)
     await OrderStore(store).upsert([row("a")])
     await asyncio.to_thread(pair.between.freeze)
