@@ -26,17 +26,18 @@ _STORED = ("orders", "erased_orders")
 _SETTINGS = """
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS version_number,
        current_setting('fsync')::boolean AS fsync, current_setting('synchronous_commit') AS synchronous_commit,
-       pg_is_in_recovery() AS is_standby, current_user AS role, usesuper AS is_superuser,
+       pg_is_in_recovery() AS is_standby, current_user AS role, rolsuper AS is_superuser,
        current_setting('server_encoding') AS encoding, pg_backend_pid() AS pid
-FROM pg_user WHERE usename = current_user
+FROM pg_roles WHERE rolname = current_user
 """
 # The transaction itself is read-only, which is not the server's setting.
 _DEFAULT_READ_ONLY = "SELECT current_setting('default_transaction_read_only')::boolean"
+# The limits are those of the role that has logged in, which may have become another one (ALTER ROLE … SET role).
 _CONNECTIONS = """
 SELECT least(current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
              CASE WHEN NOT rolsuper THEN least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1)) END) AS most,
        (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used
-FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
+FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = session_user
 """
 _REQUIRED = """
 SELECT attname FROM pg_attribute
@@ -132,7 +133,7 @@ async def _server(connection: asyncpg.Connection) -> PostgresFacts:
     row = await connection.fetchrow(_SETTINGS)
     limits = await connection.fetchrow(_CONNECTIONS)
     took, ahead = min([await _clock(connection) for _ in range(_CLOCKS)])
-    assert row is not None  # noqa: S101  a role that is logged in exists
+    assert row is not None  # noqa: S101  our role exists
     assert limits is not None  # noqa: S101  as above
     return PostgresFacts(
         version=row["version"],

@@ -90,6 +90,21 @@ async def test_a_database_without_tables_or_of_a_newer_release_is_a_fault(set_up
     assert "has schema version 0" in empty
 
 
+async def test_a_role_that_becomes_another_one_when_it_logs_in_is_examined_as_that(set_up: SetUp, dsn: str) -> None:
+    async with role(dsn) as group, role(dsn, "CONNECTION LIMIT 7") as limited:
+        shared, name = (one.partition("://")[2].partition(":")[0] for one in (group, limited))
+        await migrate(dsn, migrations(), runtime_role=shared)
+        await execute(
+            dsn, f"ALTER ROLE {shared} NOLOGIN; GRANT {shared} TO {name}; ALTER ROLE {name} SET role = {shared}"
+        )
+        found = await set_up.examined(postgres_dsn=limited)
+
+    whats = [finding.what for finding in found if finding.area is Area.POSTGRES]
+    assert f"the role {shared} is no superuser" in whats
+    assert "the schema is this release's, and the role may store orders" in whats
+    assert any(" of 7 connections are in use" in what for what in whats)
+
+
 async def test_privileges_that_the_role_lacks_are_named(set_up: SetUp, dsn: str) -> None:
     async with role(dsn) as limited:
         name = limited.partition("://")[2].partition(":")[0]
