@@ -21,6 +21,8 @@ from ingest.store.translation import StoreRefused, may_be_of_a_row, translated, 
 
 # Of the documents in one batch, as text; the last of them may exceed it.
 _BATCH_BYTES = 8 * 1024 * 1024
+# Of an order ID, in characters: longer than any that can be announced, and as much as a message about one shows.
+_ORDER_ID_LENGTH = 100
 # By how much the stored size of a compressed document is multiplied for a first guess at its length.
 _USUAL_COMPRESSION = 4
 _MOST_COUNTED = 1_000_000
@@ -41,7 +43,7 @@ class OutboxRow:
     Attributes:
         number: its `id`.
         announcement: the UUID that identifies it, whatever becomes of the table; None in a table that was altered.
-        order_id: as the program wrote it.
+        order_id: as the program wrote it; the beginning of a text that is too long.
         document: the order itself, as JSON; None if there is none, or it is too long.
         document_bytes: the length of the document.
         express: whether it is for the express lane.
@@ -292,7 +294,8 @@ def _select(quoted: str) -> str:
     # The stored sizes, which cost nothing, tell how many documents are written out to be measured, and their measures how many of
     # them are sent. OFFSET 0: each is measured once, and no more of them.
     return (
-        "SELECT id, announcement::text AS announcement, order_id, express, bytes,"  # noqa: S608  the table's name is quoted
+        f"SELECT id, announcement::text AS announcement, left(order_id::text, {_ORDER_ID_LENGTH}) AS order_id,"  # noqa: S608  the table's name is quoted
+        " express, bytes,"
         f" CASE WHEN bytes <= {DOCUMENT_LIMIT} THEN document::text END AS document"
         f" FROM (SELECT *, coalesce(sum(least(bytes, {DOCUMENT_LIMIT})) OVER"
         " (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before"

@@ -430,6 +430,33 @@ async def test_a_row_that_was_changed_after_it_had_been_announced_is_marked(shop
     assert await shop.queued() == ["A-1"]
 
 
+@pytest.mark.parametrize(
+    ("type_", "order_id"),
+    [("bigint", "17850"), ("uuid", "0198c0de-0000-7000-8000-000000000001"), ("varchar(36)", "A-1")],
+)
+async def test_order_ids_may_have_another_type_than_text(shop: Shop, type_: str, order_id: str) -> None:
+    await shop.sql.execute(f"ALTER TABLE order_outbox ALTER order_id TYPE {type_} USING NULL")
+    await shop.sql.execute(f"INSERT INTO order_outbox (order_id) VALUES ('{order_id}')")
+
+    async with shop.relaying():
+        await shop.until_queued(order_id)
+        await shop.until_empty()
+
+
+async def test_of_a_text_that_is_much_too_long_only_the_beginning_is_read(shop: Shop) -> None:
+    await shop.add("A" * 1_000_000)
+    read: list[OutboxRow] = []
+
+    async def refuse(rows: Sequence[OutboxRow]) -> Announced:
+        read.extend(rows)
+        return Announced(refused={row.number: "too long" for row in rows})
+
+    async with shop.outbox() as outbox:
+        await outbox.relay(10, refuse)
+
+    assert [len(row.order_id) for row in read] == [100]
+
+
 async def test_large_documents_go_in_several_batches(shop: Shop) -> None:
     # Such a text is not compressed much: five are more than one batch may have.
     await shop.sql.execute(
