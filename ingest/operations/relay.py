@@ -77,6 +77,7 @@ class Relay:
         self._problem = ""
         self._failures = 0
         self._counted_at = 0.0
+        self._is_counted = True
 
     async def run(self, stop: asyncio.Event) -> None:
         """Relay until stopped; the batch that is on its way is finished. Waits while a server is unavailable.
@@ -174,8 +175,17 @@ class Relay:
     async def _count(self, outbox: Outbox) -> None:
         now = self._clock()
         if now - self._counted_at >= _COUNT_EVERY:
-            backlog = await outbox.backlog()
+            try:
+                backlog = await outbox.backlog()
+            except StoreUnavailable as error:
+                # Rows are relayed all the same; if the connection is lost, the next batch tells.
+                self._counted_at = self._clock()
+                if self._is_counted:
+                    self._is_counted = False
+                    _log.warning("outbox_not_counted", error=str(error))
+                return
             self._counted_at = self._clock()
+            self._is_counted = True
             self._metrics.pending.set(backlog.rows)
             self._metrics.lag.set(backlog.oldest_age)
 

@@ -7,8 +7,8 @@ row is read again. The lock is that of a transaction, not of a session: it also 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ _LOCK = 0x696E676F << 32
 # Milliseconds. A relay that waits for its turn asks again after the first. One that stands still in the middle of a batch, or
 # whose host is gone, loses its turn after the second.
 _LIMITS = "SET LOCAL lock_timeout = 2000; SET LOCAL idle_in_transaction_session_timeout = 60000"
+_LOOKING = f"SET TRANSACTION READ ONLY; {_LIMITS}"
 # Each statement sees what was committed before it, whatever the database's default is: rows are read once the lock is held. A
 # constraint that is checked at the commit would refuse all rows.
 _RELAYING = f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET CONSTRAINTS ALL IMMEDIATE; {_LIMITS}"
@@ -153,20 +154,27 @@ class Outbox:
 
     async def _read(self, most: int) -> list[OutboxRow]:
         """The first rows, with the lock: what the relay before has deleted is gone."""
-        try:
+        with _table_blamed():  # that it is a row's lock is not possible: those are skipped
             return [_row(record) for record in await self._connection.fetch(self._select, most)]
-        except asyncpg.LockNotAvailableError as error:
-            # That it is a row's is not possible: those are skipped.
-            raise StoreLocked(f"another transaction has locked the outbox: {error.args[0]}") from error
 
     async def backlog(self) -> Backlog:
         """What waits.
 
         Raises:
-            StoreUnavailable: if PostgreSQL cannot be used now.
+            StoreUnavailable: if PostgreSQL cannot be used now, or cannot count, for example within its `statement_timeout`. The
+                connection can be used further, if it is not lost.
         """
-        async with self._transaction("SET TRANSACTION READ ONLY"):
-            record = await self._connection.fetchrow(self._count)
+        record = problem = None
+        async with self._transaction(_LOOKING):
+            try:
+                record = await self._connection.fetchrow(self._count)
+            except asyncpg.PostgresError as error:
+                if self._connection.is_closed():
+                    raise
+                problem = error  # the COMMIT of a failed transaction rolls it back
+        if problem is not None:
+            with translated(), _table_blamed():
+                raise problem
         assert record is not None  # noqa: S101  an aggregate without GROUP BY has a row
         return Backlog(record["rows"], max(0.0, record["age"] or 0.0))
 
@@ -174,10 +182,12 @@ class Outbox:
         """Have PostgreSQL plan the statements of a relay, without running them: so it checks the table and privileges.
 
         Raises:
+            StoreLocked: if another transaction has locked the table.
             StoreUnavailable: if they could not be run.
         """
-        async with self._transaction("SET TRANSACTION READ ONLY"):
-            await self._connection.fetch(f"EXPLAIN {self._select}", 1)
+        async with self._transaction(_LOOKING):
+            with _table_blamed():
+                await self._connection.fetch(f"EXPLAIN {self._select}", 1)
             await self._connection.fetch(f"EXPLAIN {self._delete}", [])
             await self._connection.fetch(f"EXPLAIN {self._refuse}", [], [])
 
@@ -273,6 +283,15 @@ class Outbox:
 
     def _wake(self, *_: object) -> None:
         self.changed.set()
+
+
+@contextmanager
+def _table_blamed() -> Iterator[None]:
+    """Say that the outbox is locked, where a statement has waited for its lock."""
+    try:
+        yield
+    except asyncpg.LockNotAvailableError as error:
+        raise StoreLocked(f"another transaction has locked the outbox: {error.args[0]}") from error
 
 
 def quoted_table(table: str) -> str:

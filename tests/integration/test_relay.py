@@ -1,6 +1,7 @@
 """A relay on real servers: each committed row of an outbox is enqueued once, in order, whatever fails meanwhile."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 from set_ups import database
+from structlog.testing import capture_logs
 from support import connected, eventually
 
 from ingest.domain.errors import ConfigError
@@ -310,6 +312,21 @@ async def test_another_relay_goes_on_at_once_when_the_one_before_is_gone(shop: S
             hanging.cancel()
             await asyncio.wait([hanging])
             await shop.until_queued("A-1")
+
+
+async def test_rows_are_relayed_at_once_though_they_cannot_be_counted(shop: Shop) -> None:
+    names = [f"A-{number}" for number in range(40)]
+    await shop.add(*names)
+    # PostgreSQL cannot tell the age of such a row, and each batch counts what waits.
+    await shop.sql.execute("ALTER TABLE order_outbox ALTER created_at TYPE text")
+    ticks = itertools.count(step=10)
+
+    with capture_logs() as logs:
+        async with shop.relaying(batch=1, clock=lambda: float(next(ticks))):
+            await shop.until_queued(*names)
+            await shop.until_empty()
+
+    assert [entry["event"] for entry in logs] == ["outbox_not_counted"]
 
 
 async def test_a_table_that_somebody_has_locked_is_told_from_another_relays_turn(
