@@ -4,11 +4,11 @@ The statements of a relay are planned and not run, so whatever is missing of the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import asyncpg
 
-from ingest.domain.errors import StoreUnavailable
+from ingest.domain.errors import StoreLocked, StoreUnavailable
 from ingest.store.connection import connect
 from ingest.store.outbox import Backlog, Outbox, quoted_table
 from ingest.store.translation import translated
@@ -32,6 +32,7 @@ class OutboxFacts:
         exists: whether the table is there, as far as our role sees.
         missing: privileges that our role lacks.
         not_planned: why a relay's statements cannot be run, if the privileges are not the reason.
+        is_locked: whether another transaction keeps a lock for which they would wait.
         backlog: what waits; None if that cannot be asked.
     """
 
@@ -40,6 +41,7 @@ class OutboxFacts:
     exists: bool
     missing: Sequence[str] = ()
     not_planned: str = ""
+    is_locked: bool = False
     backlog: Backlog | None = None
 
 
@@ -62,18 +64,18 @@ async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
         assert rights is not None  # noqa: S101  as above
         missing = [right for right, is_there in rights.items() if not is_there]
         outbox = Outbox(connection, table, is_notified=False)
-        not_planned, backlog = ("", None) if missing else await _backlog(outbox)
-    return OutboxFacts(
-        table=table, role=found["role"], exists=True, missing=missing, not_planned=not_planned, backlog=backlog
-    )
+        facts = OutboxFacts(table=table, role=found["role"], exists=True, missing=missing)
+        return facts if missing else await _with_backlog(facts, outbox)
 
 
-async def _backlog(outbox: Outbox) -> tuple[str, Backlog | None]:
-    """Why a relay could not work, or what waits for it."""
+async def _with_backlog(facts: OutboxFacts, outbox: Outbox) -> OutboxFacts:
+    """The same, with why a relay could not work, or what waits for it."""
     try:
         await outbox.plan()
-        return "", await outbox.backlog()
+        return replace(facts, backlog=await outbox.backlog())
+    except StoreLocked:
+        return replace(facts, is_locked=True)
     except StoreUnavailable as error:
         if not isinstance(error.__cause__, asyncpg.PostgresError):
             raise  # it is the connection
-        return str(error), None
+        return replace(facts, not_planned=str(error))

@@ -123,6 +123,15 @@ async def test_a_table_that_was_altered_is_a_fault(set_up: SetUp, shop_dsn: str,
     assert f'"{named}"' in fault
 
 
+async def test_a_table_that_somebody_has_locked_is_a_fault(set_up: SetUp, shop_dsn: str) -> None:
+    await create_outbox(shop_dsn, TABLE, None)
+    async with connected(shop_dsn) as sql, sql.transaction():
+        await sql.execute("LOCK TABLE order_outbox")
+        (fault,) = await set_up.faults(Area.OUTBOX, outbox_dsn=shop_dsn)
+
+    assert fault == "another transaction has locked order_outbox: no row is relayed meanwhile"
+
+
 async def test_rights_that_a_relays_role_lacks_are_named(set_up: SetUp, shop_dsn: str) -> None:
     await create_outbox(shop_dsn, TABLE, None)
     async with role(shop_dsn) as limited:

@@ -58,6 +58,11 @@ def findings(facts: OutboxFacts, *, is_configured: bool) -> Iterator[Finding]:
             f"{facts.table} cannot be relayed: {facts.not_planned}",
             "compare the table with that of ingest relay --print-sql, and add what is missing",
         )
+    elif facts.is_locked:
+        yield _OF.fault(
+            f"another transaction has locked {facts.table}: no row is relayed meanwhile",
+            "wait for its end, or end it: pg_locks has the IDs of the processes with locks on this table",
+        )
     else:
         yield _OF.good(f"the table {facts.table} is as a relay needs it")
     if facts.backlog is not None:
