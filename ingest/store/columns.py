@@ -35,6 +35,7 @@ class Column(msgspec.Struct, frozen=True):
         is_optional: whether it is not sent with a batch in which all rows have the usual value.
         usual: that value.
         cast: the SQL type that the arguments are converted to before expressions use them.
+        stored_type: the SQL type in the table; by default, that of its argument.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Column(msgspec.Struct, frozen=True):
     is_optional: bool = False
     usual: int | None = None
     cast: str = ""
+    stored_type: str = ""
 
 
 COLUMNS = (
@@ -55,15 +57,15 @@ COLUMNS = (
     Column("country", "text", is_content=True),
     Column("placed_at", "timestamptz", is_content=True),
     Column("updated_at", "timestamptz", is_content=True, is_optional=True),
-    Column("line_count", "", "jsonb_array_length(lines)"),
-    Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS),
+    Column("line_count", "", "jsonb_array_length(lines)", stored_type="integer"),
+    Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS, stored_type="numeric"),
     # Cast once, for its length.
-    Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb"),
-    Column("version", "", "coalesce(updated_at, fetched_at)"),
+    Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb", stored_type="jsonb"),
+    Column("version", "", "coalesce(updated_at, fetched_at)", stored_type="timestamptz"),
     Column("fetched_at", "timestamptz"),
     Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True, usual=1),
-    Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS),
-    Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS),
+    Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS, stored_type="timestamptz"),
+    Column("ingested_at", "", "statement_timestamp()", Update.IF_CONTENT_DIFFERS, stored_type="timestamptz"),
     Column(
         "attributes",
         "text",
@@ -71,8 +73,17 @@ COLUMNS = (
         Update.IF_CONTENT_DIFFERS,
         is_content=True,
         is_optional=True,
+        stored_type="jsonb",
     ),
-    Column("document", "text", "document::jsonb", Update.IF_CONTENT_DIFFERS, is_content=True, is_optional=True),
+    Column(
+        "document",
+        "text",
+        "document::jsonb",
+        Update.IF_CONTENT_DIFFERS,
+        is_content=True,
+        is_optional=True,
+        stored_type="jsonb",
+    ),
 )
 
 SENT = tuple(column for column in COLUMNS if column.argument_type)

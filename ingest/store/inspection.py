@@ -44,6 +44,13 @@ SELECT attname FROM pg_attribute
 WHERE attrelid = to_regclass('orders') AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
   AND attidentity = '' AND attgenerated = '' AND attname <> ALL ($1::text[])
 """
+# The planner converts values to whatever type a column has, which may round them, or refuse some.
+_RETYPED = """
+SELECT name || ' is ' || format_type(atttypid, atttypmod) || ' instead of ' || format_type(ours.type::regtype, -1)
+FROM unnest($1::text[], $2::text[]) AS ours (name, type) JOIN pg_attribute ON attname = name
+WHERE attrelid = to_regclass('orders') AND NOT attisdropped AND (atttypid <> ours.type::regtype OR atttypmod <> -1)
+ORDER BY attnum
+"""
 # What is wrong with the tables themselves, which the planner does not mind. A partitioned table does not tell inserted rows from updated
 # ones, and row-level security hides rows from some roles only.
 _TABLES = """
@@ -73,6 +80,7 @@ class PostgresFacts:
         secured: tables with row-level security that applies to our role.
         missing: privileges that our role lacks, as `INSERT on orders`.
         required: columns of `orders` that are not ours and need a value.
+        retyped: columns of `orders` that have another type, as `total is integer instead of numeric`.
         not_planned: why the statement that stores orders cannot be run, if neither of these says so.
         is_locked: whether another transaction keeps a lock for which that statement would wait.
         some_order: one that is stored.
@@ -99,6 +107,7 @@ class PostgresFacts:
     secured: Sequence[str] = ()
     missing: Sequence[str] = ()
     required: Sequence[str] = ()
+    retyped: Sequence[str] = ()
     not_planned: str = ""
     is_locked: bool = False
     some_order: str | None = None
@@ -180,6 +189,8 @@ async def _schema(connection: asyncpg.Connection, facts: PostgresFacts) -> None:
             ]
             ours = [column.name for column in COLUMNS]
             facts.required = [row["attname"] for row in await connection.fetch(_REQUIRED, ours)]
+            types = [column.stored_type or column.argument_type for column in COLUMNS]
+            facts.retyped = [change for (change,) in await connection.fetch(_RETYPED, ours, types)]
     if facts.missing or facts.absent:
         return
     try:

@@ -90,6 +90,16 @@ async def test_a_database_without_tables_or_of_a_newer_release_is_a_fault(set_up
     assert "has schema version 0" in empty
 
 
+async def test_columns_of_another_type_are_a_warning(set_up: SetUp, dsn: str) -> None:
+    usual = await set_up.warnings(Area.POSTGRES)
+    await execute(dsn, "ALTER TABLE orders ALTER total TYPE integer, ALTER status TYPE varchar(3)")
+
+    (_, warning) = await set_up.warnings(Area.POSTGRES)
+
+    assert len(usual) == 1, "of the superuser"
+    assert "status is character varying(3) instead of text, total is integer instead of numeric: values may" in warning
+
+
 async def test_a_role_that_becomes_another_one_when_it_logs_in_is_examined_as_that(set_up: SetUp, dsn: str) -> None:
     async with role(dsn) as group, role(dsn, "CONNECTION LIMIT 7") as limited:
         shared, name = (one.partition("://")[2].partition(":")[0] for one in (group, limited))

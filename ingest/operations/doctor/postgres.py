@@ -121,6 +121,11 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             f"the table orders has columns that need a value: {', '.join(facts.required)}",
             "give each of them a default",
         )
+    if facts.retyped:
+        yield _OF.warning(
+            f"columns of the table orders have other types: {', '.join(facts.retyped)}: values may be rounded, or refused",
+            "restore the types with ALTER TABLE orders ALTER COLUMN … TYPE …",
+        )
     if facts.not_planned:
         yield _OF.fault(
             f"orders cannot be stored: {facts.not_planned}",
@@ -131,7 +136,7 @@ def _schema(facts: PostgresFacts) -> Iterator[Finding]:
             "another transaction has locked orders or erased_orders: nothing is stored meanwhile",
             "wait for its end, or end it: pg_locks has the IDs of the processes with locks on these tables",
         )
-    elif not (facts.absent or facts.not_plain or facts.missing or facts.required):
+    elif not (facts.absent or facts.not_plain or facts.missing or facts.required or facts.retyped):
         yield _OF.good("the schema is this release's, and the role may store orders")
 
 
