@@ -77,14 +77,17 @@ def require_known_options(url: str) -> None:
         ValueError: it is something else.
     """
     # Imported only when needed, as it is slow: `ingest health` runs every few seconds.
-    from redis.asyncio import ConnectionPool  # noqa: PLC0415
+    from redis.asyncio import ConnectionPool, SSLConnection  # noqa: PLC0415
     from redis.exceptions import RedisError  # noqa: PLC0415
 
     try:
-        # Creating a connection object is the only check available.
+        # Creating a connection object, and what TLS needs, is the only check available. Files have one of their own.
         pool = ConnectionPool.from_url(url)
-        pool.connection_class(**pool.connection_kwargs)
-    except (ValueError, TypeError, AttributeError, RedisError):
+        options = {name: value for name, value in pool.connection_kwargs.items() if name not in _FILE_OPTIONS}
+        connection = pool.connection_class(**options)
+        if isinstance(connection, SSLConnection):
+            connection.ssl_context.get()
+    except (ValueError, TypeError, AttributeError, OSError, RedisError):
         raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
 
 
@@ -127,6 +130,11 @@ def _require_certificates(options: dict[str, str]) -> None:
                 context.load_verify_locations(name)
             except ssl.SSLError:
                 raise ValueError(f"names a file in {option} that has no certificates in PEM format: {name}") from None
+    if "ssl_keyfile" in options and "ssl_certfile" not in options:
+        raise ValueError("names a key in ssl_keyfile, and no certificate in ssl_certfile")
+    if "ssl_certfile" in options:
+        # Redis' client reads both from one file; PostgreSQL's has another file that it reads by default.
+        options.setdefault("ssl_keyfile", options["ssl_certfile"])
     for cert, key, password in _PAIRS:
         if cert in options and key in options:
             try:
