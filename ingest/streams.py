@@ -104,7 +104,8 @@ def _written_by(kind: type[io.FileIO], stream: Any) -> IO[str]:
         # As Python does under PYTHONUNBUFFERED.
         raw if stream.write_through else io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        # As Python does for standard error: a character that the locale's encoding lacks is shown as its escape.
+        errors="backslashreplace",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.output import standard_output
 from ingest.cli.text import counted, printable, printable_json
 from ingest.interrupt import run_interruptible
 
@@ -62,7 +63,8 @@ def doctor(
     subject = subject_of(settings, _checked(order_id), os.environ)
     diagnosis = run_interruptible(examine(subject, timeout))
     if as_json:
-        typer.echo(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)))
+        with standard_output() as stream:
+            print(printable_json(json.dumps(_report(diagnosis), ensure_ascii=False)), file=stream)
     else:
         _print(diagnosis, show_all=show_all)
     raise typer.Exit(0 if diagnosis.is_sound else 1)

@@ -54,6 +54,15 @@ def test_neither_output_has_a_character_that_a_terminal_takes_for_a_command(plai
     assert all(line.isprintable() for line in (shown + as_json).splitlines())
 
 
+def test_json_is_utf_8_in_any_locale(plain: Cli) -> None:
+    document = (SAMPLES / "woocommerce.json").read_text().replace("Cable, by the metre", "Zoë")
+    given = ("mapping", "check", "--sample", "-", "--mapping", "woocommerce", "--json")
+
+    done = plain.run(*given, stdin=document, env={"PYTHONIOENCODING": "latin-1"})
+
+    assert json.loads(done.stdout)["row"]["lines"][3]["description"] == "Zoë"
+
+
 def test_a_document_that_does_not_fit_is_told_with_exit_code_1(plain: Cli) -> None:
     given = ("mapping", "check", "--sample", str(SAMPLES / "amazon.json"), "--mapping", "shopify")
 

@@ -109,6 +109,15 @@ def test_a_command_that_prints_nothing_needs_no_output(cli: Cli, tmp_path: Path,
     assert '"order_id": "a"' in (tmp_path / "dead").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("arguments", [[], ["upstream"]], ids=" ".join)
+def test_help_is_printed_in_a_locale_that_is_not_utf_8(cli: Cli, arguments: list[str], encoding: str) -> None:
+    done = cli.run(*arguments, "--help", env={"PYTHONIOENCODING": encoding})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u2026" in done.stdout
+
+
 def test_a_worker_needs_no_standard_streams(cli: Cli, queue: Queue) -> None:
     process = subprocess.Popen(
         ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *INGEST, "worker"],

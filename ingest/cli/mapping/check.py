@@ -50,6 +50,7 @@ def check(
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
     """
+    from ingest.cli.output import standard_output
     from ingest.cli.text import printable_json
     from ingest.operations.mapped_row import row_of
 
@@ -72,7 +73,8 @@ def check(
         raise UserError(f"the document does not fit the mapping: {error}") from None
     row = row_of(order)
     if as_json:
-        typer.echo(printable_json(json.dumps({"fits": True, "row": row}, ensure_ascii=False)))
+        with standard_output() as stream:
+            print(printable_json(json.dumps({"fits": True, "row": row}, ensure_ascii=False)), file=stream)
     else:
         _print(row)
 
