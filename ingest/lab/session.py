@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 
+from ingest.lab.errors import making_a_directory
 from ingest.lab.servers import sigterm_raises
 from ingest.lab.watchdog import Watchdog
 
@@ -33,7 +34,8 @@ def orderly_exit() -> Iterator[ExitStack]:
 
 def private_directory(stack: ExitStack) -> Path:
     """A directory that is removed at the end, whatever ends this process."""
-    home = Path(tempfile.mkdtemp(prefix="ingest-lab-"))
+    with making_a_directory():
+        home = Path(tempfile.mkdtemp(prefix="ingest-lab-"))
     stack.enter_context(Watchdog(removes=home))
     stack.callback(shutil.rmtree, home)
     return home

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -59,6 +60,17 @@ def directory_of(family: list[psutil.Process]) -> Path:
         if any(part.endswith("watchdog.py") for part in command) and command[-1].startswith("/")
     }
     return directory
+
+
+def test_without_a_place_for_its_files_it_is_one_line(demo: Cli) -> None:
+    # To a limited size of files, no directory is usable, as on a read-only file system.
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-m", "ingest", "demo"]
+
+    done = subprocess.run(limited, env=demo.env, capture_output=True, text=True, timeout=60, check=False)
+
+    said = done.stderr.splitlines()[-1]
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert said.startswith("ingest: there is no place for a temporary directory: ")
 
 
 def test_stores_every_order_once_says_so_and_keeps_the_servers_until_the_printed_command_stops_them(

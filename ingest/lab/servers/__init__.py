@@ -24,7 +24,7 @@ from shlex import quote
 from types import FrameType
 from typing import NoReturn
 
-from ingest.lab.errors import EmbeddedMissingError, ServerError
+from ingest.lab.errors import EmbeddedMissingError, ServerError, making_a_directory
 from ingest.lab.servers.postgres import NO_SETTINGS, POSTGRES_DURABLE, PostgresServer
 from ingest.lab.servers.valkey import NO_OPTIONS, VALKEY_DURABLE, ValkeyServer
 from ingest.lab.unix_user import UnixUser, unprivileged_user
@@ -135,6 +135,7 @@ def sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@making_a_directory()
 def _private_directory() -> Path:
     """Make a directory that only we and the servers' user may enter."""
     user = unprivileged_user()
