@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 _Result = TypeVar("_Result")
 
@@ -53,6 +53,8 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     """
     import asyncio  # noqa: PLC0415  as below
 
+    from ingest.streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as below
+
     handler: _CancelOnce | None = None
 
     async def interruptible() -> _Result:
@@ -62,7 +64,13 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
             return await main
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None  # noqa: S101  for the type checker
-        handler = _CancelOnce(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        def cancel_soon() -> None:
+            # The loop may be waiting for the reader of standard error.
+            wait_for_errors(LOG_WAIT)
+            loop.call_soon_threadsafe(task.cancel)
+
+        handler = _CancelOnce(cancel_soon)
         signal.signal(signal.SIGINT, handler)
         try:
             return await main
@@ -91,7 +99,14 @@ def interrupting_reads() -> Iterator[None]:
     if not callable(cancel):
         yield
         return
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from ingest.streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as above
+
+    def interrupt(*_: object) -> NoReturn:
+        # What is left while the exception rises may be waiting for the reader of standard error.
+        wait_for_errors(LOG_WAIT)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     try:
         if isinstance(cancel, _CancelOnce) and cancel.called:
             raise asyncio.CancelledError

@@ -25,7 +25,7 @@ from ingest.cli.usage import Command, Group, quote_code
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.interrupt import ending_at_once
-from ingest.streams import CannotWrite, discard_output, secure
+from ingest.streams import LOG_WAIT, CannotWrite, discard_output, secure, wait_for_errors
 
 COMMANDS: tuple[str, ...] = (
     "demo",
@@ -232,6 +232,8 @@ def _end(run: Callable[[], int]) -> NoReturn:
 
 
 def _stop() -> NoReturn:
+    # The reader of standard error may be what the command was waiting for.
+    wait_for_errors(LOG_WAIT)
     typer.echo("stopped", err=True)
     with suppress(OSError, UserError):
         sys.stdout.flush()

@@ -1,10 +1,12 @@
 """Closed or full standard streams, hostile input, and Ctrl-C at any time: one line and the right exit code."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -275,6 +277,30 @@ def test_ctrl_c_while_python_imports_is_one_line(cli: Cli, module: str) -> None:
 
     rest = [line for line in output.splitlines() if not line.startswith("import time:")]
     assert (process.wait(30), rest) == (130, ["stopped"])
+
+
+@pytest.mark.parametrize("ids", [["a"], ["not an ID"] * 3])
+def test_ctrl_c_ends_a_command_whose_messages_nobody_reads(cli: Cli, tmp_path: Path, ids: list[str]) -> None:
+    """That it is stopped is the second message in one case; in the other, it has more to say while it works."""
+    (tmp_path / "ids").write_text("\n".join(ids))
+    unread, log = os.pipe()
+    # Of one page: there is room for the first message, and no more.
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, 4096)
+    process = subprocess.Popen(
+        [*INGEST, "enqueue", "--file", str(tmp_path / "ids")],
+        env={**cli.env, "INGEST_REDIS_URL": "redis://127.0.0.1:1"},
+        stderr=log,
+    )
+    try:
+        eventually_sync(lambda: any(fcntl.ioctl(unread, termios.FIONREAD, bytes(4))))
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(unread)
+        os.close(log)
 
 
 def test_ctrl_c_while_a_command_imports_a_dataclass_is_one_line(cli: Cli) -> None:
