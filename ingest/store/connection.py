@@ -109,7 +109,10 @@ async def _open_one(dsn: str, **options: Any) -> asyncpg.Connection:
     """Connect to one host. What prevents it is no row's fault, although errors of the same kinds may be."""
     try:
         return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT, **options)
-    except OSError:
+    except (OSError, KeyError) as error:
+        # What Python raises where the system has no name for a user ID: a KeyError, and since 3.13 an OSError because of it.
+        if isinstance(error, KeyError) or isinstance(error.__cause__, KeyError):
+            raise UnusableDsn(f"names no user, and the user ID of this process, {os.getuid()}, has no name") from error
         raise  # also a certificate that is not accepted, which is a ValueError as well
     except ValueError as error:
         raise UnusableDsn(str(error.args[0]) if isinstance(error, asyncpg.InterfaceError) else str(error)) from error

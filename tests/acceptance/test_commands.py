@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -91,6 +92,29 @@ def test_migrate_without_postgres_fails_in_one_line_without_the_password(cli: Cl
     assert_one_line(done, 1)
     assert "PostgreSQL is unavailable: cannot connect to 127.0.0.1:1: Connection refused" in done.stderr
     assert "s3cr3t" not in done.stderr
+
+
+def test_a_user_id_without_a_name_is_no_user_of_postgres(cli: Cli) -> None:
+    """As in a container that was given any user ID."""
+    other_user = ["unshare", "--user", "--map-user=54321"]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*other_user, "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("needs user namespaces")
+    nameless = {name: value for name, value in cli.env.items() if name not in {"LOGNAME", "USER", "LNAME", "USERNAME"}}
+
+    done = subprocess.run(
+        [*other_user, sys.executable, "-m", "ingest", "migrate"],
+        env={**nameless, "INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/ingest"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert_one_line(done, 2)
+    assert "INGEST_POSTGRES_DSN: names no user, and the user ID of this process, 54321, has no name" in done.stderr
 
 
 # -- enqueue ------------------------------------------------------------------------------------------------------
