@@ -5,7 +5,15 @@ from contextlib import contextmanager
 
 from ingest.api.problems import Problem
 from ingest.api.queueing import busy, unavailable
-from ingest.domain.errors import QueueUnavailable, RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable, UserError
+from ingest.domain.errors import (
+    ConfigError,
+    QueueUnavailable,
+    RowsRefused,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
@@ -25,7 +33,8 @@ def as_problems() -> Iterator[None]:
     except StoreTooSlow as error:
         detail = "the query took too long: use fewer or other filters, or ask for an index"
         raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
-    except StoreUnavailable as error:
+    except (StoreUnavailable, ConfigError) as error:
+        # A DSN that cannot be used is only found when it is: the file of an authority may be missing.
         _log_refusal("postgres", error)
         raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error
     except QueueUnavailable as error:

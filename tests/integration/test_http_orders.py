@@ -164,6 +164,13 @@ async def test_without_postgres_every_answer_is_503(scene: Scene) -> None:
     assert [(status, problem["code"]) for status, problem in answers] == [(503, "store_unavailable")] * 3
 
 
+async def test_with_a_dsn_that_cannot_be_used_an_answer_is_503(scene: Scene) -> None:
+    async with running_api(scene.redis_url, f"{scene.dsn}?sslmode=sometimes", scene.queue) as api:
+        status, problem = await call(api, "GET", "/v1/orders/A")
+
+    assert (status, problem["code"]) == (503, "store_unavailable")
+
+
 # -- the list -----------------------------------------------------------------------------------------------------
 
 
