@@ -18,7 +18,14 @@ from redis.asyncio.connection import AbstractConnection
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.os_errors import plain
-from ingest.queue.transport import ELSEWHERE, NoQueueThere, close_last_answered, code_of, connection_options
+from ingest.queue.transport import (
+    ELSEWHERE,
+    CheckedConnection,
+    NoQueueThere,
+    close_last_answered,
+    code_of,
+    connection_options,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -47,6 +54,12 @@ class NoGroup(Exception):
 
 class _ControlPool(BlockingConnectionPool):
     """When a connection is lost, the idle ones are closed too: a network has often lost all, and each would cost a timeout."""
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        # redis-py sends by a connection that the server has closed while it was idle, unless its maintenance notifications are off.
+        if isinstance(connection, CheckedConnection) and connection.is_at_end:
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
 
     async def release(self, connection: AbstractConnection) -> None:
         if not connection.is_connected:

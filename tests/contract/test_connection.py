@@ -35,6 +35,27 @@ def test_a_connection_that_was_closed_a_moment_ago_is_opened_again(
     assert run(ping_over_a_closed_connection()) == b"PONG"
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_connection_that_redis_has_closed_while_it_was_idle_is_opened_again(
+    redis_url: str, run: Callable[[Coroutine[Any, Any, object]], object]
+) -> None:
+    async def ping_after_the_end() -> object:
+        async with control_client(redis_url) as client, control_client(redis_url) as other:
+            connection = await client.connection_pool.get_connection()
+            await connection.send_command("CLIENT", "ID")
+            number = await connection.read_response()
+            await client.connection_pool.release(connection)
+            await other.client_kill_filter(_id=number)
+
+            async def is_at_end() -> bool:
+                return bool(connection.is_at_end or not connection.is_connected)
+
+            await eventually(is_at_end)
+            return await client.ping()
+
+    assert run(ping_after_the_end()) is True
+
+
 async def test_it_is_the_same_over_tls(redis_url: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path / "certificates")
 
@@ -76,11 +97,19 @@ async def test_a_lost_connection_takes_the_idle_ones_along(redis: Redis, redis_u
 
     async with control_client(named) as client:
         await asyncio.gather(*(client.ping() for _ in range(3)))
-        assert len(await connected()) == 3
-        # The one that the next command takes.
-        await redis.client_kill_filter(_id=await client.client_id())
+        ids = await connected()
+        assert len(ids) == 3
+        waiting = asyncio.create_task(client.blpop([queue_name]))
+
+        async def blocked() -> list[str]:
+            return [
+                client["id"] for client in await redis.client_list() if client["id"] in ids and "b" in client["flags"]
+            ]
+
+        await eventually(blocked)
+        await redis.client_kill_filter(_id=(await blocked())[0])
         with pytest.raises(QueueUnavailable), translated():
-            await client.ping()
+            await waiting
 
         async def all_closed() -> bool:
             return await connected() == []
