@@ -53,7 +53,8 @@ _DOCUMENTATION = Documentation(
     "send the request again.\n\n"
     "As NDJSON, each line is an order ID (as a JSON string, or as it is) or an object with `order_id` and, if you like, "
     "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
-    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them.",
+    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them. A "
+    "body without any order, such as an empty file, is refused (`no_orders`).",
     parameters=[
         Parameter(
             "Idempotency-Key",
@@ -148,7 +149,10 @@ class Announcing:
         except Problem as error:
             problem = error
         else:
-            return Accepted(accepted, duplicates)
+            if number:
+                return Accepted(accepted, duplicates)
+            # As for an empty list: an export that has failed is not to pass for one that was announced.
+            problem = Problem(422, "no_orders", "the body has no order: each line is one")
         # What is queued stays queued: the caller goes on behind it.
         problem.members |= {"accepted": accepted, "duplicates": duplicates}
         raise problem

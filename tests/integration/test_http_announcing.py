@@ -73,6 +73,8 @@ async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Re
         (b'{"order_ids": ["1"], "source": ""}', "application/json", 422, "invalid_body"),
         (b'{"order_ids": [' + b'"1",' * 10_000 + b'"1"]}', "application/json", 422, "invalid_body"),
         (b"[" * 100_000, "application/json", 422, "invalid_body"),
+        (b"", "application/x-ndjson", 422, "no_orders"),
+        (b"\n \r\n\n", "application/x-ndjson", 422, "no_orders"),
         (b'{"order_ids": ["' + b"1" * 200_000, "application/json", 413, "body_too_large"),
     ],
 )
