@@ -202,6 +202,29 @@ async def test_a_body_over_the_limit_is_refused(redis_url: str, queue_name: str,
         assert counted(api) == {"malformed": 1}
 
 
+async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_sender(
+    redis_url: str, queue_name: str, file: Path
+) -> None:
+    body = b'{"id": 1, "note": "%s"}' % (b"x" * 500_000)
+    limits = {"api_body_limit": 1 << 20, "api_body_memory": 1 << 20}
+    async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file), **limits) as api:
+        _, other = await asyncio.open_connection("127.0.0.1", api.port)
+        other.write(b"POST /v1/webhooks/express HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+        await other.drain()
+        other.write(b"x" * 900_000)
+
+        async def refused() -> bool:
+            # The body comes after the header: only then it takes memory.
+            status, answer = await api.post("/v1/webhooks/shop", data=body, headers=made.shopify(body), expect100=True)
+            return (status, answer.get("code")) == (503, "busy")
+
+        await eventually(refused)
+        other.close()
+
+        results = counted(api)
+        assert (results["unavailable"], results.get("malformed")) == (1, None)
+
+
 async def test_a_sender_that_waits_for_permission_to_send_its_body_gets_it(api: Api) -> None:
     body = b'{"id": 1}'
     options = {"data": body, "headers": made.shopify(body), "expect100": True}

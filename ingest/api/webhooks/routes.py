@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Protocol
 
 from aiohttp import web
@@ -127,8 +128,9 @@ class WebhookRoutes:
             raise Problem(404, "unknown_source", "there is no such source of webhooks")
         try:
             body = await self._read_body(request)
-        except Problem:
-            self._count(source, WebhookResult.MALFORMED)
+        except Problem as problem:
+            is_busy = problem.status == HTTPStatus.SERVICE_UNAVAILABLE
+            self._count(source, WebhookResult.UNAVAILABLE if is_busy else WebhookResult.MALFORMED)
             raise
         try:
             announced = await self._read(source, request, body)
