@@ -19,6 +19,8 @@ MOST_LINES = 100_000
 # As many go to Redis in one step.
 BATCH = 500
 _LINE_SIZE = 1024
+# Some editors begin a file with it.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An ID as a JSON string or as it is: what nearly every line has.
 _ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([A-Za-z0-9._:-]+))[ \t\r]*')
 
@@ -129,6 +131,8 @@ class Lines:
         self._line += 1
         if self._line > MOST_LINES:
             raise InvalidLine(self._line, f"a body has at most {MOST_LINES:,} lines")
+        if self._line == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
         try:
             if match := _ID.fullmatch(line):
                 return parse_order_id((match[1] or match[2]).decode())

@@ -106,6 +106,14 @@ async def test_ndjson_takes_ids_and_objects_line_by_line(api: Api, redis: Redis,
     assert (await queued(redis, queue_name))[2][b"source"] == b"erp"
 
 
+@pytest.mark.parametrize("line", [b"A-1", b'"A-1"', b'{"order_id": "A-1"}'])
+async def test_ndjson_may_begin_with_a_byte_order_mark(api: Api, redis: Redis, queue_name: str, line: bytes) -> None:
+    status, answer = await api.post("/v1/orders", data=b"\xef\xbb\xbf" + line + b"\n2\n", headers=NDJSON)
+
+    assert (status, answer) == (202, {"accepted": 2, "duplicates": 0})
+    assert await queued_ids(redis, queue_name) == ["A-1", "2"]
+
+
 async def test_ndjson_in_pieces_of_any_size_keeps_its_lines(api: Api, redis: Redis, queue_name: str) -> None:
     ids = [f"order-{number}" for number in range(1200)]
     body = "\n".join(ids).encode()
