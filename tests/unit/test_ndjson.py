@@ -1,0 +1,40 @@
+"""NDJSON as it is read from a body."""
+
+import asyncio
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.streams import StreamReader
+
+from ingest.api.ndjson import BATCH, Lines
+from ingest.api.requests import BodyLimits, BodyMemory
+
+
+class Unconnected(BaseProtocol):
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+async def test_what_has_come_of_a_body_is_divided_into_lines_a_piece_at_a_time() -> None:
+    loop = asyncio.get_running_loop()
+    content = StreamReader(Unconnected(loop), 2**16, loop=loop)
+    content.feed_data(b"1234567\n" * 99_000)
+    content.feed_eof()
+    request: Any = SimpleNamespace(content=content)
+    batches = Lines(request, BodyLimits(0, 5.0, BodyMemory(0))).batches()
+    tracemalloc.start()
+
+    try:
+        batch = await anext(batches)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(batch) == BATCH
+    assert taken < 500_000
+    assert sum([len(batch) async for batch in batches]) == 99_000 - BATCH
