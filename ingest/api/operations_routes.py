@@ -115,8 +115,8 @@ class RetryRoutes:
         selection = body.selection()
         with as_problems():
             if body.dry_run:
-                reasons = await self._retries.survey(selection)
-                return answer({"dry_run": True, "count": sum(reasons.values()), "reasons": reasons})
+                survey = await self._retries.survey(selection)
+                return answer({"dry_run": True, "count": survey.count, "reasons": survey.reasons})
             async with audited(self._audit_log, caller.name, action, _told(body)) as operation:
 
                 def on_progress(done: int) -> None:

@@ -3,7 +3,7 @@
 Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +11,20 @@ from typing import Any
 from ingest.domain.order_state import RetryEntry
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
-from ingest.queue.retries import PAGE, Position, Retries, RetryPage
+from ingest.queue.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
 
-__all__ = ["PAGE", "Found", "Position", "RetryPage", "as_object", "dead_letter", "find", "run_now", "survey"]
+__all__ = [
+    "PAGE",
+    "Found",
+    "Position",
+    "RetryPage",
+    "RetrySurvey",
+    "as_object",
+    "dead_letter",
+    "find",
+    "run_now",
+    "survey",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +34,12 @@ class Found:
     Attributes:
         entries: the soonest first.
         has_more: whether there are more than the limit.
+        missing: orders of the selection without a matching retry; empty if there are more than the limit.
     """
 
     entries: Sequence[RetryEntry]
     has_more: bool
+    missing: frozenset[str]
 
 
 async def find(
@@ -46,8 +59,9 @@ async def find(
             examined += len(page.entries)
             on_progress(examined, total)
             if len(entries) > limit:
-                return Found(entries[:limit], has_more=True)
-    return Found(entries, has_more=False)
+                return Found(entries[:limit], has_more=True, missing=frozenset())
+    missing = selection.ids.difference(entry.order_id for entry in entries)
+    return Found(entries, has_more=False, missing=missing)
 
 
 async def survey(
@@ -55,7 +69,7 @@ async def survey(
     selection: RetrySelection,
     *,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
-) -> Mapping[str, int]:
+) -> RetrySurvey:
     """Count the retries that match, by reason."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
         total = await retries.count()

@@ -55,6 +55,24 @@ class RetryPage:
     next: Position | None
 
 
+@dataclass(frozen=True, slots=True)
+class RetrySurvey:
+    """The retries that match a selection.
+
+    Attributes:
+        reasons: how many for each reason.
+        missing: orders that the selection names, and that have no matching retry.
+    """
+
+    reasons: Mapping[str, int]
+    missing: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        """How many match."""
+        return sum(self.reasons.values())
+
+
 class Retries:
     """What waits for its next attempt in one queue.
 
@@ -103,15 +121,17 @@ class Retries:
 
     async def survey(
         self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
-    ) -> Mapping[str, int]:
+    ) -> RetrySurvey:
         """Count the retries that match, by reason; `on_progress` is called with how many were looked at so far."""
         reasons: Counter[str] = Counter()
-        examined = 0
+        missing, examined = set(selection.ids), 0
         async for page in self.pages():
-            reasons.update(entry.reason for entry in page.entries if selection.matches(entry))
+            matching = [entry for entry in page.entries if selection.matches(entry)]
+            reasons.update(entry.reason for entry in matching)
+            missing.difference_update(entry.order_id for entry in matching)
             examined += len(page.entries)
             on_progress(examined)
-        return reasons
+        return RetrySurvey(reasons, frozenset(missing))
 
     async def run_now(self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None) -> int:
         """Let the retries that match be due now; workers move what is due within a second. Returns how many."""

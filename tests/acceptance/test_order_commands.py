@@ -206,6 +206,7 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
         "matched": 1,
         "dead_lettered": 1,
         "reasons": {"connection": 1},
+        "missing": [],
         "dry_run": False,
     }
     assert redis.zrangebyscore(keys.retry, 0, 3_000_000_000_000) == [b"1-A", b"1-B"]
@@ -257,3 +258,33 @@ def test_changing_retries_needs_a_selection(cli: Cli) -> None:
         assert_one_line(cli.run("retries", command, "A", "--all"), 2)
         assert cli.run("retries", command, "--all").stdout == "no retry matches\n"
     assert cli.run("retries", "list").stderr == "no retries\n"
+
+
+def test_an_order_without_a_retry_is_reported_and_the_others_are_changed(cli: Cli, redis: Redis, keys: Keys) -> None:
+    let_all_wait(redis, keys, ["A", "B"])
+
+    for command, key in (("run-now", "running"), ("dead-letter", "dead_lettered")):
+        done = cli.run("retries", command, "A", "C", "--json")
+        assert done.stderr == "no retry for C\n"
+        assert json.loads(done.stdout) == {
+            "matched": 1,
+            key: 1,
+            "reasons": {"timeout": 1},
+            "missing": ["C"],
+            "dry_run": False,
+        }
+        assert done.returncode == 1
+    listed = cli.run("retries", "list", "B", "C", "--json")
+
+    assert ([each["order_id"] for each in lines(listed.stdout)], listed.stderr) == (["B"], "no retry for C\n")
+    assert listed.returncode == 1
+    assert cli.run("retries", "list", "B").returncode == 0
+    assert cli.run("retries", "run-now", "--reason", "http_status").returncode == 0
+
+
+def test_an_order_whose_retry_does_not_meet_the_other_criteria_is_reported(cli: Cli, redis: Redis, keys: Keys) -> None:
+    let_wait(redis, keys, "A")
+
+    done = cli.run("retries", "run-now", "A", "--reason", "http_status", "--dry-run")
+
+    assert (done.returncode, done.stdout, done.stderr) == (1, "no retry matches\n", "no retry for A\n")

@@ -10,12 +10,13 @@ import typer
 from ingest.cli.common import say
 from ingest.cli.confirmation import is_confirmed
 from ingest.cli.progress import ProgressDisplay
+from ingest.cli.retries.options import report_missing
 from ingest.cli.text import printable
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.retry_selection import RetrySelection
 from ingest.interrupt import run_interruptible
 from ingest.operations.backends import Backends
-from ingest.operations.retries import PAGE, survey
+from ingest.operations.retries import PAGE, RetrySurvey, survey
 
 Apply = Callable[[Backends, RetrySelection, Callable[[int], None]], Awaitable[int]]
 
@@ -39,23 +40,25 @@ def carry_out(
     Raises:
         ConfigError: if confirmation is needed and there is no terminal; nothing is changed then.
     """
-    reasons = run_interruptible(_survey(backends, selection))
-    matched, done = sum(reasons.values()), 0
+    found = run_interruptible(_survey(backends, selection))
+    report_missing(found.missing)
+    reasons, matched, done = found.reasons, found.count, 0
     if matched and not dry_run:
         if matched > 1 and not yes and not _is_confirmed(action, reasons):
             say("nothing was changed")
             return 1
         done = run_interruptible(_apply(backends, action, selection, matched))
     if as_json:
-        typer.echo(json.dumps({"matched": matched, action.key: done, "reasons": dict(reasons), "dry_run": dry_run}))
+        report = {"matched": matched, action.key: done, "reasons": dict(reasons), "missing": sorted(found.missing)}
+        typer.echo(json.dumps(report | {"dry_run": dry_run}))
     elif not matched:
         typer.echo("no retry matches")
     else:
         typer.echo(_intention(action, reasons) if dry_run else _result(action, matched, done))
-    return 0
+    return 1 if found.missing else 0
 
 
-async def _survey(backends: Backends, selection: RetrySelection) -> Mapping[str, int]:
+async def _survey(backends: Backends, selection: RetrySelection) -> RetrySurvey:
     with ProgressDisplay("searching") as display:
         return await survey(backends, selection, on_progress=display.update)
 

@@ -24,7 +24,10 @@ def dead_letter(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted."""
+    """Move orders that wait for their next attempt to the dead letters, with the reason attempts_exhausted.
+
+    The exit code is 1 if an order has no retry; all others are changed.
+    """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out
     from ingest.cli.user import actor

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.retries.options import AsJson, Ids, Reasons, selection_or_all
+from ingest.cli.retries.options import AsJson, Ids, Reasons, report_missing, selection_or_all
 from ingest.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def list_(
     limit: Annotated[int, typer.Option(help="List at most N.", min=1, max=10_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List orders that wait for their next attempt, the soonest first. Changes nothing."""
+    """List orders that wait for their next attempt, the soonest first. Changes nothing.
+
+    The exit code is 1 if an order has no retry.
+    """
     from ingest.cli.common import say, start
     from ingest.cli.output import standard_output
     from ingest.operations.backends import Backends
@@ -44,6 +47,7 @@ def list_(
 
     backends = Backends.of(start())
     found = run_interruptible(_find(backends, selection_or_all(ids, reason), limit))
+    report_missing(found.missing)
     if as_json:
         with standard_output() as stream:
             stream.writelines(json.dumps(as_object(entry)) + "\n" for entry in found.entries)
@@ -53,6 +57,7 @@ def list_(
         say("no retries")
     if found.has_more and not as_json:
         say(f"there are more than these {limit:,}: --limit lists more")
+    raise typer.Exit(1 if found.missing else 0)
 
 
 async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -> "Found":

@@ -24,6 +24,15 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
+def report_missing(ids: frozenset[str]) -> None:
+    """Print which orders have no retry, or none that meets the other criteria."""
+    from ingest.cli.common import say
+    from ingest.cli.text import printable
+
+    for missing in sorted(ids):
+        say(f"no retry for {printable(missing)}")
+
+
 def selection_or_all(ids: Sequence[str] | None, reasons: Sequence[RetryReason] | None) -> RetrySelection:
     """The selection of a command that changes nothing: everything, unless there are criteria."""
     if not ids and not reasons:
