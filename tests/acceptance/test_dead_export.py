@@ -39,6 +39,17 @@ def test_export_writes_json_lines_oldest_first(cli: Cli, dead_lettered: StoredDe
     assert [found["order_id"] for found in lines(some.stdout)] == [f"o-{number}" for number in range(1, 500, 2)]
 
 
+def test_a_hyphen_as_output_is_standard_output(cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path) -> None:
+    dead_lettered.add(dead_fields("a"), dead_fields("b"))
+
+    command = [sys.executable, "-m", "ingest", "dead", "export", "--output", "-"]
+    done = subprocess.run(command, env=cli.env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ([found["order_id"] for found in lines(done.stdout)], done.stderr) == (["a", "b"], "")
+    assert (done.returncode, list(tmp_path.iterdir())) == (0, [])
+    assert_one_line(cli.run("dead", "export", "--output", "-", "--force"), 2)
+
+
 def test_export_writes_csv_with_a_header_into_a_file(
     cli: Cli, dead_lettered: StoredDeadLetters, tmp_path: Path
 ) -> None:

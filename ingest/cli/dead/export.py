@@ -46,7 +46,9 @@ def export(
     since: Since = None,
     until: Until = None,
     file_format: Annotated[Format | None, typer.Option("--format", help="By default jsonl.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file; `-` is stdout.", metavar="FILE")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
@@ -65,6 +67,8 @@ def export(
 
     if as_json and file_format is Format.CSV:
         raise ConfigError("--json and --format csv contradict each other")
+    if output == Path("-"):
+        output = None
     if force and output is None:
         raise ConfigError("--force requires --output")
     selection = selection_or_all(ids, reason, since, until)
