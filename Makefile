@@ -6,7 +6,7 @@ SHELL := /bin/sh
 # The interpreter for .venv: the caller's choice, or else the first of these that runs and is new enough.
 # (A name on PATH proves little: a pyenv shim exists for inactive versions, too.)
 PYTHON ?=
-PYTHONS = python3.13 python3.12 python3.11 python3
+PYTHONS = python3.14 python3.13 python3.12 python3.11 python3
 
 # For `make test`: the number of test processes, and COVERAGE=1 to measure. For most targets: ARGS.
 # Twice the processors, up to eight: tests of real processes wait more than they compute. Unit tests only compute, and

@@ -71,7 +71,8 @@ def test_the_api_takes_what_the_page_sends(shop: Cli) -> None:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
-            return error.code, json.load(error)["code"]
+            with error:
+                return error.code, json.load(error)["code"]
 
     assert send(made.shopify(body, SECRET)) == (200, {"result": "accepted"})
     assert send(made.shopify(body, "another")) == (401, "bad_signature")

@@ -38,6 +38,7 @@ NOT_STORABLE = {
     "digits before the point": b"1" * 140_000,
     "a control character": b'{"a": "x\x01y"}',
     "too deep": b"[" * 20_000 + b"]" * 20_000,
+    "too deep, with brackets in strings": b'["]\\"]",' + b'{"]":' * 20_000 + b"0" + b"}" * 20_000 + b"]",
     "no JSON": b"order",
     "nothing": b"",
 }
@@ -58,6 +59,8 @@ STORABLE = {
     "many digits": b"1" * 60 + b"." + b"1" * 60,
     "a checksum": b'{"sha": "9e-1234567890"}'.replace(b"-", b""),
     "deep": b"[" * 500 + b"]" * 500,
+    "many lists": b"[" + b"[[]]," * 2_000 + b"0]",
+    "brackets in strings": b'["' + b'[\\"[' * 2_000 + b'"]',
     "a name twice": b'{"a": 1, "a": 2}',
 }
 

@@ -185,7 +185,7 @@ def test_a_file_without_lines_is_refused() -> None:
 
 
 def test_a_file_that_is_nested_too_deeply_is_refused() -> None:
-    with pytest.raises(MappingError, match="nested too deeply"):
+    with pytest.raises(MappingError, match=r"nested too deeply|TOML key has more than"):  # the latter since Python 3.14
         compile_mapping(f"{SOUND}x.value.{'.'.join(['y'] * 3_000)} = 1\n")
 
 
