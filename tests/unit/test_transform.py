@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
@@ -90,15 +91,14 @@ async def test_several_orders_are_several_orders(several: Function) -> None:
 
 
 async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> None:
-    turn = asyncio.Event()
-
     def several(order: Order, _: bytes) -> list[Order]:
-        asyncio.get_running_loop().call_soon(turn.set)
         note = {"note": "x" * 5_000}
         return [replace(order, id=f"a1-{number}", attributes=note) for number in range(300)]
 
+    before = set(threading.enumerate())
+
     assert len(await made_by(several)) == 300
-    assert turn.is_set()
+    assert [thread.name for thread in threading.enumerate() if thread not in before] == ["asyncio_0"]
 
 
 # -- what is refused --------------------------------------------------------------------------------------------
