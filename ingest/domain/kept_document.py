@@ -9,7 +9,6 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUL = b"\\u0000"
 # Numbers that a double holds, or rounds to zero, and `numeric` does not.
 _TOO_LONG = re.compile(rb"[0-9]{1000}|[0-9][eE]-0*[0-9]{4}")
-
 # PostgreSQL's stack has room for some thousands of levels; how many a decoder takes depends on the version of Python.
 _MOST_LEVELS = 1000
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

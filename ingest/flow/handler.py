@@ -98,14 +98,13 @@ class Handler:
         started_at = self._clock()
         try:
             if delivery.document is not None:
-                pushed, at = delivery.document, delivery.pushed_at()
-                return self._documents.read_now(pushed, request, at) or await self._documents.read(pushed, request, at)
-            fetched = await fetch(request)
-            exchange = fetched.exchange
-            if exchange is None or exchange.count():
-                self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
-                self._limit.record_success()
-            body, at = fetched.body, fetched.asked_at
+                body, at = delivery.document, delivery.pushed_at()
+            else:
+                fetched = await fetch(request)
+                body, at, exchange = fetched.body, fetched.asked_at, fetched.exchange
+                if exchange is None or exchange.count():
+                    self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
+                    self._limit.record_success()
             return self._documents.read_now(body, request, at) or await self._documents.read(body, request, at)
         except (InvalidDocument, TransformFailed) as error:
             return self._after_unusable(delivery, error)

@@ -1,5 +1,6 @@
 """The answer to a bulk request is divided into documents, byte for byte; what is wrong with it is said without its values."""
 
+import sys
 import tracemalloc
 
 import pytest
@@ -73,7 +74,9 @@ def test_the_id_of_a_document_is_text_or_an_integer(id_path: str, document: byte
         ("orders", b'{"s3cr3t":[]}', r"\$\.orders"),
         ("data.orders", b'{"data":{"orders":"s3cr3t"}}', r"no list - at `\$\.data\.orders`"),
         ("", b"[" * 100_000, "truncated|deep"),
-        ("", b"[" + b"[" * 500_000 + b"]" * 500_000 + b"]", "deep|Expected `object`"),
+        ("", b"[" + b"[" * 500_000 + b"]" * 500_000 + b"]", "Expected `object`"),
+        # Python 3.14 decodes that, to one document without an ID.
+        *([] if sys.version_info >= (3, 14) else [("", b"[" + b"[" * 100_000 + b"]" * 100_000 + b"]", "deep")]),
     ],
 )
 def test_an_answer_without_a_list_is_refused_and_none_of_its_values_shown(path: str, body: bytes, what: str) -> None:

@@ -108,6 +108,36 @@ async def test_what_has_no_slot_waits_for_one_in_its_turn_unless_it_is_lost_mean
 
 
 @virtual_time
+async def test_a_task_that_has_ended_takes_what_waits_as_far_as_the_limit_is_by_then() -> None:
+    in_flight, limit, begun = table(), 2, list[str]()
+    ends = {number: asyncio.Event() for number in range(1, 8)}
+    in_flight.limit_slots(lambda: limit, lambda: None)
+
+    async def process(each: Delivery) -> None:
+        begun.append(each.entry.id)
+        await ends[int(each.entry.id.partition("-")[0])].wait()
+
+    async def begun_after(end: int) -> list[str]:
+        before = len(begun)
+        ends[end].set()
+        await some_turns()
+        return begun[before:]
+
+    in_flight.start([delivery(number) for number in range(1, 8)], process)
+    await some_turns()
+    slots = set(in_flight.tasks)
+
+    assert begun == ["1-0", "2-0"]
+    assert (await begun_after(1), in_flight.tasks) == (["3-0"], slots), "in the same task"
+    limit = 1
+    assert (await begun_after(2), len(in_flight.tasks)) == ([], 1)
+    assert (await begun_after(3), len(in_flight.tasks)) == (["4-0"], 1)
+    limit = 3
+    assert (await begun_after(4), len(in_flight.tasks)) == (["5-0", "6-0", "7-0"], 3)
+    await drop(in_flight)
+
+
+@virtual_time
 async def test_what_is_to_be_processed_alone_leaves_its_slot_to_what_it_waits_for() -> None:
     in_flight, limit, begun = table(), 2, list[str]()
     in_flight.limit_slots(lambda: limit, lambda: None)
