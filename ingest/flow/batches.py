@@ -55,9 +55,10 @@ class Batches:
             for order in outcome.orders
         ]
         self._gathered.append(Item(delivery, rows, outcome.size))
-        if len(self._gathered) == 1:
+        count = len(self._gathered)
+        if count == 1:
             self._wake.set()
-        if len(self._gathered) == _ENOUGH:
+        elif count == _ENOUGH:
             self._is_enough.set()
 
     def expect_more(self, *, backlog: bool) -> None:

@@ -160,6 +160,8 @@ class Slots:
         return self._slots() + self._prefetched() - len(self._in_flight.tasks) - self._in_flight.waiting
 
     def _are_enough(self) -> bool:
+        if self._in_flight.waiting:
+            return False  # all slots are taken, and not all that was prefetched has begun
         wanted = 1 if self._is_one_enough else self._prefetched() or max(1, self._slots() // self._share)
         return self._count() >= wanted
 

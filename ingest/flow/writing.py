@@ -85,6 +85,12 @@ class Writer:
 
     def fitting(self, items: Sequence[Item]) -> int:
         """How many of the items, from the first on, one statement takes: at least one."""
+        # Nearly always it takes all, and comprehensions say so in a third of the time.
+        if (
+            sum([len(item.rows) for item in items]) <= self._limit
+            and sum([item.size for item in items]) <= _STATEMENT_BYTES
+        ):
+            return len(items)
         size = rows = 0
         for count, item in enumerate(items):
             size += item.size

@@ -134,7 +134,7 @@ class TlsConnection(asyncio.Protocol):
         if is_last:
             self._upper.eof_received()
         if received:
-            self._upper.data_received(received[0] if len(received) == 1 else b"".join(received))
+            self._upper.data_received(received)
         if is_last:
             self.abort()
 
@@ -153,18 +153,21 @@ class TlsConnection(asyncio.Protocol):
 
     # ----
 
-    def _decrypted(self) -> tuple[list[bytes], bool]:
+    def _decrypted(self) -> tuple[bytes, bool]:
         """Return what can be decrypted, and whether nothing may follow: the server has ended, or somebody has changed something."""
         read, incoming = self._tls.read, self._incoming
         received: list[bytes] = []
+        is_last = False
         # What is decrypted is shorter. A read allocates what it may return, and as much as for the largest record takes longer.
         size = min(incoming.pending, _LARGEST_RECORD)
         try:
             while size:
-                part = read(size)
+                part: bytes = read(size)
                 if not part:
-                    self._is_ended = True
-                    return received, True
+                    is_last = self._is_ended = True
+                    break
+                if not incoming.pending and len(part) < size and not received:
+                    return part, False  # nearly always: all of one record
                 received.append(part)
                 # More may be left of a record whose beginning had arrived earlier.
                 size = _LARGEST_RECORD if len(part) == size else min(incoming.pending, _LARGEST_RECORD)
@@ -172,8 +175,8 @@ class TlsConnection(asyncio.Protocol):
             pass  # the rest of a record is to come
         except ssl.SSLError as error:
             self._error = error.with_traceback(None)  # that one refers to this object
-            return received, True
-        return received, False
+            is_last = True
+        return b"".join(received), is_last
 
     def _shake_hands(self) -> None:
         try:
