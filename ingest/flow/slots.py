@@ -20,7 +20,7 @@ _GATHER = 0.002
 _GATHER_SHARE = 8
 # Prefetched is what begins within this many seconds, by how many slots became free lately, and at most this share of the slots.
 _PREFETCH = 0.02
-_PREFETCH_SHARE = 8
+_PREFETCH_SHARE = 2
 # Slots that were taken together become free together: "lately" is no shorter than this, and as long as all of them take to become free
 # twice, of which at least one time is no such burst.
 _LATELY = 0.05

@@ -151,10 +151,18 @@ async def test_with_a_backlog_it_prefetches_what_begins_within_a_moment() -> Non
     before = len(process.in_flight.tasks), process.in_flight.waiting
     free = await process.wait(backlog=False)
 
-    assert held == 80 + 10, "an eighth of the slots"
+    assert held == 80 + 16, "800 a second: sixteen begin within a moment"
     assert is_prefetching
-    assert before == (80, 10)
-    assert (len(process.in_flight.tasks), process.in_flight.waiting, free) == (10, 0, 70), "without a slot none is read"
+    assert before == (80, 16)
+    assert (len(process.in_flight.tasks), process.in_flight.waiting, free) == (16, 0, 64), "without a slot none is read"
+    await process.end()
+
+
+@virtual_time
+async def test_however_fast_orders_are_no_more_is_prefetched_than_half_of_the_slots() -> None:
+    process = Process(80)
+
+    assert await process.with_a_backlog(rounds=30, seconds=0.01) == 80 + 40
     await process.end()
 
 
@@ -169,7 +177,7 @@ async def test_prefetching_begins_when_the_first_orders_of_a_backlog_have_ended(
         process.start(await process.wait(backlog=True), 0.15)
 
     assert now() - began < 0.12, "before each slot has been free once"
-    assert process.in_flight.waiting == 10, "an eighth of the slots"
+    assert process.in_flight.waiting == 15, "80 in 0.1 s: fifteen begin within a moment"
     await process.end()
 
 
@@ -184,7 +192,7 @@ async def test_orders_that_ended_before_others_of_a_slow_api_let_little_be_prefe
         process.start(await process.wait(backlog=True), 5.0)
         held = max(held, len(process.in_flight.tasks) + process.in_flight.waiting)
 
-    assert held <= 80 + 10
+    assert held <= 80 + 16
     assert not process.slots.is_prefetching
     await process.end()
 
@@ -223,7 +231,7 @@ async def test_with_a_slow_api_nothing_is_prefetched_in_a_burst_which_would_wait
 @virtual_time
 async def test_when_the_api_becomes_slow_nothing_is_prefetched_any_more() -> None:
     process = Process(80)
-    assert await process.with_a_backlog(rounds=10, seconds=0.1) == 80 + 10
+    assert await process.with_a_backlog(rounds=10, seconds=0.1) == 80 + 16
     await process.with_a_backlog(rounds=10, seconds=2.0)
 
     assert await process.with_a_backlog(rounds=1, seconds=2.0) == 80

@@ -99,7 +99,7 @@ async def test_no_more_orders_are_requested_at_once_than_there_are_slots() -> No
 
 
 @virtual_time
-async def test_with_a_backlog_no_more_is_prefetched_than_an_eighth_of_the_slots_and_each_begins_in_its_turn() -> None:
+async def test_with_a_backlog_no_more_is_prefetched_than_begins_within_a_moment_and_each_begins_in_its_turn() -> None:
     place = Workplace()
     place.upstream.latency = 0.1
     place.group.add(*order_ids(1_000))
@@ -111,7 +111,7 @@ async def test_with_a_backlog_no_more_is_prefetched_than_an_eighth_of_the_slots_
             prefetched = max(prefetched, len(unrequested(place)))
             await asyncio.sleep(0.01)
 
-    assert (requested, prefetched) == (80, 10)
+    assert (requested, prefetched) == (80, 16)
     assert place.upstream.requested == order_ids(1_000)
 
 
