@@ -49,11 +49,11 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     pending, such as the one of a connection that is refused, then fails to set it, and the loop logs a traceback.
 
     Raises:
-        KeyboardInterrupt: SIGINT was received. A second one raises it at once.
+        KeyboardInterrupt: SIGINT was received. A second one raises it at once, as the first one does while nobody reads the output.
     """
     import asyncio  # noqa: PLC0415  as below
 
-    from ingest.streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as below
+    from ingest.streams import LOG_WAIT, has_room_for_output, wait_for_errors  # noqa: PLC0415  as below
 
     handler: _CancelOnce | None = None
 
@@ -66,8 +66,10 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
         assert task is not None  # noqa: S101  for the type checker
 
         def cancel_soon() -> None:
-            # The loop may be waiting for the reader of standard error.
+            # The loop may be waiting for the reader of standard error, or of standard output.
             wait_for_errors(LOG_WAIT)
+            if not has_room_for_output():
+                raise KeyboardInterrupt
             loop.call_soon_threadsafe(task.cancel)
 
         handler = _CancelOnce(cancel_soon)

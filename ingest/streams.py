@@ -84,6 +84,17 @@ def wait_for_errors(seconds: float | None) -> None:
         raw.wait = seconds
 
 
+def has_room_for_output() -> bool:
+    """Whether standard output takes some bytes at once: a pipe does not, while nobody reads what it holds."""
+    return bool(select.select([], [sys.stdout], [], 0)[1])
+
+
+def discard_unread() -> None:
+    """Discard the output from now on if nobody reads it: to write what is left of it would wait."""
+    if not has_room_for_output():
+        discard_output()
+
+
 def discard_output() -> None:
     """Discard what is still buffered for standard output; otherwise Python would report the error again at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,7 @@ from ingest.cli.usage import Command, Group, quote_code
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.interrupt import ending_at_once
-from ingest.streams import LOG_WAIT, CannotWrite, discard_output, secure, wait_for_errors
+from ingest.streams import LOG_WAIT, CannotWrite, discard_output, discard_unread, secure, wait_for_errors
 
 COMMANDS: tuple[str, ...] = (
     "demo",
@@ -235,6 +235,7 @@ def _stop() -> NoReturn:
     # The reader of standard error may be what the command was waiting for.
     wait_for_errors(LOG_WAIT)
     typer.echo("stopped", err=True)
+    discard_unread()
     with suppress(OSError, UserError):
         sys.stdout.flush()
     # Everything is closed by now. Python itself would be killed by the signal if it came during certain imports, and would

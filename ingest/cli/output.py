@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ingest.streams import CannotWrite
+from ingest.streams import CannotWrite, discard_unread
 
 
 @contextmanager
@@ -16,7 +16,12 @@ def standard_output() -> Iterator[IO[str]]:
     """Standard output, in UTF-8 whatever the locale, and buffered."""
     try:
         with open(sys.stdout.fileno(), "w", encoding="utf-8", newline="\n", closefd=False) as stream:
-            yield stream
+            try:
+                yield stream
+                stream.flush()
+            except KeyboardInterrupt:
+                discard_unread()  # closing would write it
+                raise
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -15,7 +15,7 @@ import pytest
 from dead_letter_entries import dead_fields
 from integration.scene import Scene
 from redis import Redis
-from support import Cli, eventually_sync
+from support import Cli, eventually_sync, fill
 
 from ingest.queue.keys import Keys
 
@@ -301,6 +301,33 @@ def test_ctrl_c_ends_a_command_whose_messages_nobody_reads(cli: Cli, tmp_path: P
         process.wait()
         os.close(unread)
         os.close(log)
+
+
+# A few kilobytes are in a buffer that is written at the end.
+@pytest.mark.parametrize("count", [100, 10], ids=["while reading", "at the end"])
+def test_ctrl_c_ends_a_command_whose_output_nobody_reads(cli: Cli, queue: Queue, count: int) -> None:
+    for number in range(count):
+        queue.dead_letter(f"order-{number}")
+    unread, output = os.pipe()
+    fill(output)
+    command = [*INGEST, "dead", "list", "--json"]
+    process = subprocess.Popen(command, env=cli.env, stdout=output, stderr=subprocess.PIPE, text=True)
+    try:
+        eventually_sync(lambda: writes_output(process.pid))
+        process.send_signal(signal.SIGINT)
+
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (130, "stopped\n")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(unread)
+        os.close(output)
+
+
+def writes_output(process_id: int) -> bool:
+    """Whether a process is in a system call for its standard output, as Linux says."""
+    return Path(f"/proc/{process_id}/syscall").read_text().split()[1:2] == ["0x1"]
 
 
 def test_ctrl_c_while_a_command_imports_a_dataclass_is_one_line(cli: Cli) -> None:
