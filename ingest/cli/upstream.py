@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import re
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +13,12 @@ from ingest.domain.errors import ConfigError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
 from ingest.lab.upstream.tls import server_tls
+from ingest.processes import stop_on_signals
+from ingest.streams import has_room_for_output
 
 _DEFAULT = Behaviour()
+# Seconds after which standard output is looked at again, while its pipe is full.
+_LOOK_AGAIN = 0.1
 
 _LISTENING = "Address"
 _SPEED = "Latency"
@@ -184,12 +187,21 @@ def _naming_options(error: str) -> str:
 
 async def _serve(api: SimulatedApi) -> None:
     stop = asyncio.Event()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, stop.set)
+    stop_on_signals(lambda _: stop.set())
     async with api:
         gc.collect()
         gc.freeze()  # ten thousand orders that live as long as the process
         typer.echo(f"simulated external API ready, seed {api.seed}", err=True)
-        typer.echo(api.url_template)
+        if await _has_room(stop):
+            typer.echo(api.url_template)
         await stop.wait()
     typer.echo(f"simulated external API stopped after {api.stats().requests} requests", err=True)
+
+
+async def _has_room(stop: asyncio.Event) -> bool:
+    """Wait until standard output takes a line; False if a stop was requested before: nobody reads it."""
+    while not stop.is_set():
+        if has_room_for_output():
+            return True
+        await asyncio.sleep(_LOOK_AGAIN)
+    return False

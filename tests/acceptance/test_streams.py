@@ -4,11 +4,12 @@ import asyncio
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from integration.scene import Scene
 from redis import Redis
 from support import Cli, eventually_sync, fill
 
+from ingest.lab.servers.server import free_port
 from ingest.queue.keys import Keys
 
 INGEST = [sys.executable, "-m", "ingest"]
@@ -328,6 +330,34 @@ def test_ctrl_c_ends_a_command_whose_output_nobody_reads(cli: Cli, queue: Queue,
 def writes_output(process_id: int) -> bool:
     """Whether a process is in a system call for its standard output, as Linux says."""
     return Path(f"/proc/{process_id}/syscall").read_text().split()[1:2] == ["0x1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("unread_stream", ["stdout", "stderr"])
+def test_the_simulated_api_stops_though_nobody_reads_what_it_prints(
+    cli: Cli, unread_stream: str, number: signal.Signals
+) -> None:
+    unread, full = os.pipe()
+    fill(full)
+    port = free_port()
+    streams: dict[str, int] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, unread_stream: full}
+    process = subprocess.Popen([*INGEST, "upstream", "--port", str(port)], env=cli.env, **streams)
+    try:
+        eventually_sync(lambda: listens(port))
+        process.send_signal(number)
+
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(unread)
+        os.close(full)
+
+
+def listens(port: int) -> bool:
+    """Whether a connection to this port is made."""
+    with closing(socket.socket()) as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_ctrl_c_while_a_command_imports_a_dataclass_is_one_line(cli: Cli) -> None:
