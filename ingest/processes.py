@@ -23,12 +23,18 @@ _T = TypeVar("_T")
 _log = get_logger("app")
 # Beside the connections that are the process's purpose: servers, logs, pipes.
 OTHER_FILES = 128
+# With fewer, a process cannot begin: it has servers, an event loop, a supervisor and its log.
+_LEAST_FILES = 32
 # Connections that wait to be accepted; the system may allow fewer (net.core.somaxconn).
 _BACKLOG = 4096
 
 
 class AddressTaken(UserError):
     """A port to listen on is in use."""
+
+
+class TooFewFiles(UserError):
+    """The processes may open too few files to begin."""
 
 
 def listen(what: str, host: str, port: int, advice: str) -> socket.socket:
@@ -139,9 +145,14 @@ def allow_connections(count: int, setting: str) -> None:
     Args:
         count: connections.
         setting: says how many there may be, for a warning.
+
+    Raises:
+        TooFewFiles: a process could not even begin.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
+    if hard != unlimited and hard < _LEAST_FILES:
+        raise TooFewFiles(f"the limit of open files is {hard}: a process needs at least {_LEAST_FILES} (ulimit -n)")
     wanted = count + OTHER_FILES
     if hard != unlimited and hard < wanted:
         _log.warning("few_open_files", allowed=hard, wanted=wanted, setting=setting)

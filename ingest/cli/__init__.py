@@ -5,6 +5,7 @@ Each command is a module of this package with a function of its name (`list_` wh
 package of such modules.
 """
 
+import errno
 import gc
 import math
 import os
@@ -274,6 +275,10 @@ def _run(run: Callable[[], int]) -> int:
         return _fail(error, str(error), error.exit_code)
     except Unavailable as error:
         return _fail(error, f"{error.server} is unavailable: {error}", 1)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        return _fail(error, "no file descriptors are left: raise the limit of open files (ulimit -n)", 1)
     except ModuleNotFoundError as error:
         # A command may import them only when it runs.
         try:

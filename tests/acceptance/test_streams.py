@@ -113,6 +113,25 @@ def test_a_command_that_prints_nothing_needs_no_output(cli: Cli, tmp_path: Path,
     assert '"order_id": "a"' in (tmp_path / "dead").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "limit", "problem"),
+    [
+        (["worker"], 20, "the limit of open files is 20: a process needs at least 32 (ulimit -n)"),
+        (["api"], 20, "the limit of open files is 20: a process needs at least 32 (ulimit -n)"),
+        (["demo"], 5, "no file descriptors are left: raise the limit of open files (ulimit -n)"),
+    ],
+    ids=["worker", "api", "demo"],
+)
+def test_too_few_file_descriptors_are_one_line(cli: Cli, arguments: list[str], limit: int, problem: str) -> None:
+    command = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *INGEST, *arguments]
+
+    done = subprocess.run(command, env=cli.env, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == f"ingest: {problem}"
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 @pytest.mark.parametrize("arguments", [[], ["upstream"]], ids=" ".join)
 def test_help_is_printed_in_a_locale_that_is_not_utf_8(cli: Cli, arguments: list[str], encoding: str) -> None:
