@@ -40,7 +40,8 @@ def main() -> None:
     try:
         code = _run()
     except BaseException as error:  # noqa: BLE001  the command line says what it is, as for every command
-        from ingest.cli import ended_by  # noqa: PLC0415
+        with ending_at_once():
+            from ingest.cli import ended_by  # noqa: PLC0415
 
         ended_by(error)
     # As the other commands: Python's exit would search all that was imported for garbage.

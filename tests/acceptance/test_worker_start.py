@@ -95,6 +95,26 @@ def test_an_unknown_setting_is_a_warning_with_and_without_options(tmp_path: Path
     assert "did you mean INGEST_CONCURRENCY?" in line
 
 
+def test_a_second_ctrl_c_while_the_first_one_is_handled_is_one_line(tmp_path: Path) -> None:
+    # The first one comes while the process imports what runs; the other one while it imports what says that it is stopped.
+    program = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ingest.app":
+            raise KeyboardInterrupt
+        if name == "ingest.cli.terminal":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+    worker = started(tmp_path, f"{program}{WITHOUT_OPTIONS}m.main()", {})
+    errors = worker.communicate(timeout=60)[1]
+
+    assert (worker.returncode, errors) == (130, "stopped\n")
+
+
 def modules_of_worker(home: Path, settings: dict[str, str]) -> set[str]:
     """What a worker has imported when it waits for its servers, before it forks."""
     worker = started(home, f"{RUN}try: m.main()\nfinally: print(*sys.modules)", settings)
