@@ -70,26 +70,26 @@ async def survey(
     *,
     on_progress: Callable[[int, int], None] = lambda _examined, _total: None,
 ) -> RetrySurvey:
-    """Count the retries that match, by reason."""
+    """Find the retries that match, and count them by reason."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
         total = await retries.count()
         return await retries.survey(selection, on_progress=lambda examined: on_progress(examined, total))
 
 
 async def run_now(
-    backends: Backends, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
+    backends: Backends, found: RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Let the retries that match be due now; returns how many. Workers read them within a second or two."""
+    """Let the retries that were found be due now; returns how many still waited. Workers read them within a second or two."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
-        return await retries.run_now(selection, on_progress=on_progress)
+        return await retries.run_now(found, on_progress=on_progress)
 
 
 async def dead_letter(
-    backends: Backends, selection: RetrySelection, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+    backends: Backends, found: RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Move the retries that match to the dead letters; returns how many. The actor is named in them."""
+    """Move the retries that were found to the dead letters; returns how many still waited. The actor is named in them."""
     async with Retries.connect(backends.redis_url, backends.stream, backends.group) as retries:
-        return await retries.dead_letter(selection, actor, on_progress=on_progress)
+        return await retries.dead_letter(found, actor, on_progress=on_progress)
 
 
 def as_object(entry: RetryEntry) -> dict[str, Any]:

@@ -60,17 +60,19 @@ class RetrySurvey:
     """The retries that match a selection.
 
     Attributes:
+        names: of their entries.
         reasons: how many for each reason.
         missing: orders that the selection names, and that have no matching retry.
     """
 
+    names: Sequence[bytes]
     reasons: Mapping[str, int]
     missing: frozenset[str]
 
     @property
     def count(self) -> int:
         """How many match."""
-        return sum(self.reasons.values())
+        return len(self.names)
 
 
 class Retries:
@@ -122,49 +124,52 @@ class Retries:
     async def survey(
         self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> RetrySurvey:
-        """Count the retries that match, by reason; `on_progress` is called with how many were looked at so far."""
-        reasons: Counter[str] = Counter()
+        """Find the retries that match, and count them by reason; `on_progress` is called with how many were looked at so far."""
+        reasons: dict[bytes, str] = {}
         missing, examined = set(selection.ids), 0
         async for page in self.pages():
             matching = [entry for entry in page.entries if selection.matches(entry)]
-            reasons.update(entry.reason for entry in matching)
+            reasons.update((entry.name, entry.reason) for entry in matching)
             missing.difference_update(entry.order_id for entry in matching)
             examined += len(page.entries)
             on_progress(examined)
-        return RetrySurvey(reasons, frozenset(missing))
+        return RetrySurvey([*reasons], Counter(reasons.values()), frozenset(missing))
 
-    async def run_now(self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None) -> int:
-        """Let the retries that match be due now; workers move what is due within a second. Returns how many."""
-        return await self._change(selection, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
+    async def run_now(
+        self, selected: RetrySelection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Let retries be due now: those that match, or that a survey has found; returns how many.
+
+        Workers move what is due within a second.
+        """
+        return await self._change(selected, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
 
     async def dead_letter(
-        self, selection: RetrySelection, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+        self, selected: RetrySelection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
     ) -> int:
-        """Move the retries that match to the dead letters; returns how many.
+        """Move retries to the dead letters; returns how many.
 
         Args:
-            selection: which retries.
+            selected: those that match, or that a survey has found.
             actor: who does it; the dead letters name it as their worker.
             on_progress: called with how many were moved so far.
         """
         keys = self._keys
         names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
-        return await self._change(selection, self._dead_letter, names, [actor], on_progress)
+        return await self._change(selected, self._dead_letter, names, [actor], on_progress)
 
     async def _change(
         self,
-        selection: RetrySelection,
+        selected: RetrySelection | RetrySurvey,
         script: AsyncScript,
         keys: Sequence[str],
         arguments: Sequence[str],
         on_progress: Callable[[int], None],
     ) -> int:
         # All are read before any is changed: what runs now would come again at its new place.
-        names: list[bytes] = []
-        async for page in self.pages():
-            names += [entry.name for entry in page.entries if selection.matches(entry)]
-            on_progress(0)
-        done = 0
+        if isinstance(selected, RetrySelection):
+            selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
+        names, done = selected.names, 0
         for start in range(0, len(names), PAGE):
             with translated():
                 done += int(await script(keys, [*arguments, *names[start : start + PAGE]]))

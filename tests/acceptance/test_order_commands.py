@@ -205,6 +205,7 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     assert json.loads(moved.stdout) == {
         "matched": 1,
         "dead_lettered": 1,
+        "gone": 0,
         "reasons": {"connection": 1},
         "missing": [],
         "dry_run": False,
@@ -269,6 +270,7 @@ def test_an_order_without_a_retry_is_reported_and_the_others_are_changed(cli: Cl
         assert json.loads(done.stdout) == {
             "matched": 1,
             key: 1,
+            "gone": 0,
             "reasons": {"timeout": 1},
             "missing": ["C"],
             "dry_run": False,

@@ -227,3 +227,23 @@ async def test_of_an_erased_order_no_dead_letter_is_made(
     assert await retries.dead_letter(EVERYTHING, "me") == 0
 
     assert await redis.exists(keys.dead, keys.retry, keys.retry_entries) == 0
+
+
+@pytest.mark.parametrize("change", ["run_now", "dead_letter"])
+async def test_what_is_scheduled_after_a_survey_is_not_changed_with_it(
+    retries: Retries, one: Consumer, redis: Redis, keys: Keys, change: str
+) -> None:
+    await wait(one, redis, keys, "a", "b")
+    survey = await retries.survey(EVERYTHING)
+    await wait(one, redis, keys, "later")
+    [gone, *_] = survey.names
+    await redis.zrem(keys.retry, gone)
+    await redis.hdel(keys.retry_entries, gone)
+
+    calls = {"run_now": lambda: retries.run_now(survey), "dead_letter": lambda: retries.dead_letter(survey, "me")}
+    done = await calls[change]()
+
+    assert (survey.count, done) == (2, 1)
+    [later] = [entry for entry in await listed(retries, 10) if entry.order_id == "later"]
+    assert later.next_try_at is not None
+    assert (later.next_try_at.timestamp() - (await redis.time())[0]) > 3_000

@@ -18,7 +18,7 @@ from ingest.interrupt import run_interruptible
 from ingest.operations.backends import Backends
 from ingest.operations.retries import PAGE, RetrySurvey, survey
 
-Apply = Callable[[Backends, RetrySelection, Callable[[int], None]], Awaitable[int]]
+Apply = Callable[[Backends, RetrySurvey, Callable[[int], None]], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,11 @@ def carry_out(
         if matched > 1 and not yes and not _is_confirmed(action, reasons):
             say("nothing was changed")
             return 1
-        done = run_interruptible(_apply(backends, action, selection, matched))
+        done = run_interruptible(_apply(backends, action, found))
     if as_json:
-        report = {"matched": matched, action.key: done, "reasons": dict(reasons), "missing": sorted(found.missing)}
-        typer.echo(json.dumps(report | {"dry_run": dry_run}))
+        gone = 0 if dry_run else matched - done
+        report = {"matched": matched, action.key: done, "gone": gone, "reasons": dict(reasons)}
+        typer.echo(json.dumps(report | {"missing": sorted(found.missing), "dry_run": dry_run}))
     elif not matched:
         typer.echo("no retry matches")
     else:
@@ -63,9 +64,9 @@ async def _survey(backends: Backends, selection: RetrySelection) -> RetrySurvey:
         return await survey(backends, selection, on_progress=display.update)
 
 
-async def _apply(backends: Backends, action: Action, selection: RetrySelection, total: int) -> int:
+async def _apply(backends: Backends, action: Action, found: RetrySurvey) -> int:
     done = 0
-    with ProgressDisplay(action.verb, total) as display:
+    with ProgressDisplay(action.verb, total := found.count) as display:
 
         def on_progress(so_far: int) -> None:
             nonlocal done
@@ -73,7 +74,7 @@ async def _apply(backends: Backends, action: Action, selection: RetrySelection, 
             display.update(so_far)
 
         try:
-            return await action.apply(backends, selection, on_progress)
+            return await action.apply(backends, found, on_progress)
         except (asyncio.CancelledError, QueueUnavailable):
             display.say(f"stopped after {_counted(done)} of {total:,}; up to {PAGE} more may have been changed as well")
             raise

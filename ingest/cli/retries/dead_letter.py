@@ -39,7 +39,7 @@ def dead_letter(
         "dead-letter",
         "dead-lettered",
         "dead_lettered",
-        lambda backends, chosen, on_progress: retries.dead_letter(backends, chosen, actor(), on_progress=on_progress),
+        lambda backends, found, on_progress: retries.dead_letter(backends, found, actor(), on_progress=on_progress),
     )
     backends = Backends.of(start())
     raise typer.Exit(carry_out(backends, action, selection, dry_run=dry_run, yes=yes, as_json=as_json))

@@ -38,7 +38,7 @@ def run_now(
         "run",
         "running",
         "running",
-        lambda backends, chosen, on_progress: retries.run_now(backends, chosen, on_progress=on_progress),
+        lambda backends, found, on_progress: retries.run_now(backends, found, on_progress=on_progress),
         " now",
     )
     backends = Backends.of(start())
