@@ -108,7 +108,7 @@ class Relay:
                 await self._wait_for(announced.unavailable, stop)
                 continue
             self._available()
-            if announced.done or announced.refused:
+            if announced.done or announced.refused or announced.unnumbered:
                 await self._count(outbox)
             else:
                 self._metrics.pending.set(0)
@@ -167,7 +167,9 @@ class Relay:
 
     def _note(self, announced: Announced) -> None:
         self._metrics.announced.inc(len(announced.done))
-        self._metrics.refused.inc(len(announced.refused))
+        self._metrics.refused.inc(len(announced.refused) + announced.unnumbered)
+        if announced.unnumbered:
+            _log.error("outbox_rows_refused", rows=announced.unnumbered, first=None)
         if announced.refused:
             # What is wrong with each is in its row: a text that is no order ID may be anything.
             _log.error("outbox_rows_refused", rows=len(announced.refused), first=min(announced.refused))

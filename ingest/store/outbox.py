@@ -66,11 +66,13 @@ class Announced:
         done: the numbers of rows that the queue has.
         refused: why others can never be announced, or not be deleted, by number.
         unavailable: why the rest could not be announced now.
+        unnumbered: how many rows without an `id` were refused, in a table that was altered.
     """
 
     done: Sequence[int] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
     unavailable: Unavailable | None = None
+    unnumbered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class Outbox:
         self._refuse = (
             f"UPDATE {quoted} AS row SET error = refused.error"  # noqa: S608  as above
             " FROM unnest($1::bigint[], $2::text[]) AS refused (id, error) WHERE row.id = refused.id"
+        )
+        self._refuse_unnumbered = (
+            f"UPDATE {quoted} SET error = 'id is null: leave it out, the table has a default'"  # noqa: S608  as above
+            " WHERE id IS NULL AND error IS NULL AND ctid = ANY(ARRAY("
+            f"SELECT ctid FROM {quoted} WHERE id IS NULL AND error IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED))"
         )
         self._kept = f"SELECT id FROM {quoted} WHERE error IS NULL AND id = ANY($1::bigint[])"  # noqa: S608  as above
         self._count = (
@@ -147,15 +154,20 @@ class Outbox:
                 await self._connection.execute(self._lock)
             except asyncpg.LockNotAvailableError:
                 return None
-            rows = await self._read(most)
+            records = await self._read(most)
+            rows = [_row(record) for record in records if record["id"] is not None]
+            if records and not rows:
+                # They sort last: nothing else waits. Nothing could delete one of them alone, once it was announced.
+                tag = await self._connection.execute(self._refuse_unnumbered, most)
+                return Announced(unnumbered=_count_of(tag))
             announced = await announce(rows) if rows else Announced()
             # Only what the queue has is deleted; a crash before the commit announces it again, under the same key.
             return await self._settle(announced)
 
-    async def _read(self, most: int) -> list[OutboxRow]:
+    async def _read(self, most: int) -> list[asyncpg.Record]:
         """The first rows, with the lock: what the relay before has deleted is gone."""
         with _table_blamed():  # that it is a row's lock is not possible: those are skipped
-            return [_row(record) for record in await self._connection.fetch(self._select, most)]
+            return await self._connection.fetch(self._select, most)
 
     async def backlog(self) -> Backlog:
         """What waits.
@@ -306,7 +318,11 @@ def channel_of(table: str) -> str:
 
 def _affected(tag: str, numbers: Sequence[int]) -> bool:
     """Whether a statement has affected all of these rows, by its command tag, such as `DELETE 3`."""
-    return int(tag.rpartition(" ")[2]) >= len(numbers)
+    return _count_of(tag) >= len(numbers)
+
+
+def _count_of(tag: str) -> int:
+    return int(tag.rpartition(" ")[2])
 
 
 def _select(quoted: str) -> str:
