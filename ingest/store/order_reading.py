@@ -21,12 +21,24 @@ _LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]
 # jsonb and numeric as text: JSON is passed on as it is, and amounts keep every digit.
 _AS_TEXT = {"lines", "attributes", "total"}
 _JSON = {"lines", "attributes"}
+# Another program may have written a time that Python has no value for: the nearest one is shown.
+_TIMES = {column.name for column in COLUMNS if (column.stored_type or column.argument_type) == "timestamptz"}
+_FIRST = "timestamptz '0001-01-01 00:00:00+00'"
+_LAST = "timestamptz '9999-12-31 23:59:59.999999+00'"
 # What is known of the row from elsewhere than the order's document.
 _OF_THE_ROW = {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"}
 
 
 def _columns(names: Collection[str]) -> str:
-    return ", ".join(f"o.{name}::text" if name in _AS_TEXT else f"o.{name}" for name in names)
+    return ", ".join(_column(name) for name in names)
+
+
+def _column(name: str) -> str:
+    if name in _AS_TEXT:
+        return f"o.{name}::text"
+    if name in _TIMES:
+        return f"CASE WHEN o.{name} IS NOT NULL THEN least(greatest(o.{name}, {_FIRST}), {_LAST}) END AS {name}"
+    return f"o.{name}"
 
 
 _FIND = f"""

@@ -1,0 +1,47 @@
+"""Rows of `orders` that another program has changed are shown, and hide no others."""
+
+from datetime import UTC, datetime
+
+import asyncpg
+import msgspec
+import pytest
+from integration.scene import GROUP, Scene, document
+
+from ingest.operations.backends import Backends
+from ingest.operations.orders import as_object, locate
+from ingest.store.order_reading import OrderFilter, OrderReader
+from ingest.store.pool import Pool
+
+FIRST = datetime(1, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("infinity", LAST),
+        ("12026-01-01 00:00:00+00", LAST),
+        ("-infinity", FIRST),
+        ("0044-03-15 00:00:00+00 BC", FIRST),
+    ],
+)
+async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
+    redis_url: str, dsn: str, queue_name: str, stored: str, shown: datetime
+) -> None:
+    async with Scene.open(redis_url, dsn, queue_name) as scene, scene.worker():
+        await scene.add(order_id="X", document=document("X"))
+        await scene.finished()
+    sql = await asyncpg.connect(dsn)
+    try:
+        await sql.execute(f"UPDATE orders SET placed_at = '{stored}', version = '{stored}'")
+    finally:
+        await sql.close()
+
+    [state] = await locate(Backends(redis_url, dsn, queue_name, GROUP), ["X"])
+    async with Pool.open(dsn, size=1) as pool:
+        [listed] = await OrderReader(pool).page(OrderFilter(), "", 10)
+
+    for found in (as_object(state), listed):
+        assert (found["order"]["placed_at"], found["row"]["version"]) == (shown, shown)
+        assert found["order"]["updated_at"] is None
+        msgspec.json.encode(found)
