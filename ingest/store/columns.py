@@ -93,6 +93,19 @@ EXPRESSIONS = ", ".join(column.expression or column.name for column in COLUMNS)
 """What the columns are made of, where the arguments have the columns' names."""
 
 
+_TIMES = {column.name for column in COLUMNS if (column.stored_type or column.argument_type) == "timestamptz"}
+_FIRST = "timestamptz '0001-01-01 00:00:00+00'"
+_LAST = "timestamptz '9999-12-31 23:59:59.999999+00'"
+
+
+def readable(name: str, prefix: str = "") -> str:
+    """SQL that reads a column: for a time that Python has no value for, as another program may write it, the nearest one."""
+    column = prefix + name
+    if name not in _TIMES:
+        return column
+    return f"CASE WHEN {column} IS NOT NULL THEN least(greatest({column}, {_FIRST}), {_LAST}) END AS {name}"
+
+
 def named(template: str, columns: Sequence[Column] = COLUMNS) -> str:
     """A list for an SQL statement: the template once for each column, with its name for every `{}`."""
     return ", ".join(template.replace("{}", column.name) for column in columns)

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from ingest.store.columns import COLUMNS
+from ingest.store.columns import COLUMNS, readable
 from ingest.store.pool import Pool
 
 # Not the raw document: it may be megabytes of a customer's data that the row does not need.
@@ -21,10 +21,6 @@ _LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]
 # jsonb and numeric as text: JSON is passed on as it is, and amounts keep every digit.
 _AS_TEXT = {"lines", "attributes", "total"}
 _JSON = {"lines", "attributes"}
-# Another program may have written a time that Python has no value for: the nearest one is shown.
-_TIMES = {column.name for column in COLUMNS if (column.stored_type or column.argument_type) == "timestamptz"}
-_FIRST = "timestamptz '0001-01-01 00:00:00+00'"
-_LAST = "timestamptz '9999-12-31 23:59:59.999999+00'"
 # What is known of the row from elsewhere than the order's document.
 _OF_THE_ROW = {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"}
 
@@ -36,9 +32,7 @@ def _columns(names: Collection[str]) -> str:
 def _column(name: str) -> str:
     if name in _AS_TEXT:
         return f"o.{name}::text"
-    if name in _TIMES:
-        return f"CASE WHEN o.{name} IS NOT NULL THEN least(greatest(o.{name}, {_FIRST}), {_LAST}) END AS {name}"
-    return f"o.{name}"
+    return readable(name, "o.")
 
 
 _FIND = f"""

@@ -8,11 +8,12 @@ from typing import Any, Self
 import asyncpg
 
 from ingest.domain.comparison import StoredOrder
+from ingest.store.columns import readable
 from ingest.store.connection import connect
 from ingest.store.translation import translated
 
 _PAGE = 1000
-_CONTENT = ", ".join(field.name for field in fields(StoredOrder))
+_CONTENT = ", ".join(readable(field.name) for field in fields(StoredOrder))
 
 
 class Rows:

@@ -11,6 +11,7 @@ from ingest.operations.backends import Backends
 from ingest.operations.orders import as_object, locate
 from ingest.store.order_reading import OrderFilter, OrderReader
 from ingest.store.pool import Pool
+from ingest.store.rows import Rows
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
@@ -41,6 +42,10 @@ async def test_a_time_that_python_has_no_value_for_is_shown_as_the_nearest_one(
     async with Pool.open(dsn, size=1) as pool:
         [listed] = await OrderReader(pool).page(OrderFilter(), "", 10)
 
+    async with Rows.open(dsn) as rows:
+        compared = (await rows.content(["X"]))["X"]
+
+    assert compared.placed_at == shown
     for found in (as_object(state), listed):
         assert (found["order"]["placed_at"], found["row"]["version"]) == (shown, shown)
         assert found["order"]["updated_at"] is None
