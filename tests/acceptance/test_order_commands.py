@@ -196,6 +196,7 @@ def test_retries_are_listed_run_now_and_dead_lettered(cli: Cli, redis: Redis, ke
     moved = cli.run("retries", "dead-letter", "C", "--json")
 
     assert [line.split()[0] for line in table.stdout.splitlines()] == ["order", "A", "B"]
+    assert table.stdout.startswith("order  next attempt  ")
     assert "no answer" in table.stdout
     assert "there are more than these 2" in table.stderr
     assert [each["order_id"] for each in lines(as_json.stdout)] == ["C"]

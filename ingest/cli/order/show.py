@@ -16,7 +16,7 @@ EPILOG = """
 Examples:
 
 `ingest order show 536365` shows whether the order is stored, queued, in flight (in which worker, since when), waiting for its
-next try (when, and why), dead (with its reason) or erased. It may be several of these.
+next attempt (when, and why), dead (with its reason) or erased. It may be several of these.
 
 `ingest order show 536365 536366 --json | jq -r 'select(.ingestion.state == "dead") | .order_id'` is for scripts: one JSON object
 per line.

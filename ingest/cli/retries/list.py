@@ -84,7 +84,7 @@ def _print_table(entries: "Sequence[RetryEntry]") -> None:
         )
         for entry in entries
     ]
-    table = Table(("order", "next try", "attempt", "reason", "error"), names=1, facts=4)
+    table = Table(("order", "next attempt", "attempt", "reason", "error"), names=1, facts=4)
     with standard_output() as stream:
         lines = table.lines(rows, [row[-1] for row in rows], width_of(stream))
         stream.writelines(line + "\n" for line in lines)
