@@ -29,7 +29,7 @@ class Retry(msgspec.Struct, frozen=True):
 
     Attributes:
         after: seconds from now.
-        attempt: what the next delivery's `attempt` shall be.
+        attempt: the `attempt` of the next delivery.
         reason: why, for counting.
         error: what went wrong, for people.
     """

@@ -114,7 +114,7 @@ def _end_with(worker: int) -> None:
 
 
 def _limit(memory: int) -> None:
-    """Bound what the function may allocate; short of memory, the kernel shall end this process before any other."""
+    """Bound what the function may allocate; short of memory, the kernel is to end this process before any other."""
     if sys.platform == "linux":
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
