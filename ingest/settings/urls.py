@@ -89,6 +89,9 @@ def require_known_options(url: str) -> None:
             connection.ssl_context.get()
     except (ValueError, TypeError, AttributeError, OSError, RedisError):
         raise ValueError("contains an option that is unknown to the Redis client, or has an invalid value") from None
+    for option in ("socket_timeout", "socket_connect_timeout"):
+        if (seconds := options.get(option)) is not None and not seconds > 0:  # it may be NaN
+            raise ValueError(f"contains a {option} that is not greater than 0")
 
 
 def require_encoded_password(url: str) -> None:
