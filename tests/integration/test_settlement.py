@@ -216,7 +216,7 @@ async def test_postgresql_killed_in_mid_run_costs_no_order_and_no_attempt(
             # Everything that was read has been asked for, too, except what was prefetched.
             state = await fragile.state()
             prefetched = state.pending - 30
-            return prefetched in {0, 10 // 8} and fragile.api.stats().requests == 400 - (state.depth or 0) - prefetched
+            return 0 <= prefetched <= 10 // 2 and fragile.api.stats().requests == 400 - (state.depth or 0) - prefetched
 
         await eventually(full)
         requests, pending = fragile.api.stats().requests, await fragile.pending_count()
