@@ -29,6 +29,7 @@ from ingest.flow.handler import AttemptLimits, Handler
 from ingest.flow.heartbeat import Heartbeats
 from ingest.flow.in_flight import InFlight
 from ingest.flow.kept_documents import KeptDocuments
+from ingest.flow.known_orders import canary_request
 from ingest.flow.limit import ConcurrencyLimit
 from ingest.flow.maintenance import GroupMaintenance
 from ingest.flow.outage import OutageRecovery
@@ -127,7 +128,14 @@ def build_worker(
         queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
     )
     per_request, requests = orders_per_request(settings), requests_at_once(settings)
-    circuit = CircuitBreaker(ports.upstream.fetch_once, metrics.circuit_open, requests, clock=clock)
+    circuit = CircuitBreaker(
+        canary_request(ports.upstream, ports.decode),
+        metrics.circuit_open,
+        metrics.circuit_unproven,
+        ports.store.some_stored,
+        requests,
+        clock=clock,
+    )
     pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
     limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, ports.adaptive, clock=clock)
     if ports.client is not None:

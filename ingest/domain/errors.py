@@ -123,11 +123,23 @@ ASKED_TO_WAIT = "the external API asks to wait"
 
 
 class PermanentFault(Fault):
-    """The order's own fault: no retry will help."""
+    """The response says that no retry will help: the order is missing, rejected or invalid.
 
-    def __init__(self, reason: DeadReason, error: str) -> None:
+    An external API that fails as a whole may send the same response for every order, so the circuit breaker classifies it.
+
+    Attributes:
+        reason: why the order is dead-lettered if the fault is its own.
+        shape: what the response looks like, if it has a document.
+        is_configured: whether the configuration says that such a response is always about its order.
+    """
+
+    def __init__(
+        self, reason: DeadReason, error: str, *, shape: str | None = None, is_configured: bool = False
+    ) -> None:
         super().__init__(error)
         self.reason = reason
+        self.shape = shape
+        self.is_configured = is_configured
 
 
 class TransformFailed(Exception):

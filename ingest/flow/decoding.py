@@ -42,3 +42,7 @@ class OrderDecoder(Generic[Decoded]):
         async with self._turn:
             # Most of it is Python code, which lets the loop have its turns.
             return (await asyncio.to_thread(self._parse, body, request.order_id),)
+
+    async def check(self, body: bytes, request: FetchRequest) -> None:
+        """As `decode`, without the order."""
+        await self.decode(body, request)

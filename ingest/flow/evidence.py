@@ -1,8 +1,10 @@
 """The evidence window: failed requests that wait until it is known whether their order or the external API is at fault."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+import msgspec
 
 from ingest.domain.fetching import Exchange
 
@@ -10,38 +12,57 @@ from ingest.domain.fetching import Exchange
 _THROTTLES_APART = 10.0
 
 
+class _Failure(msgspec.Struct):
+    """A failed request.
+
+    Attributes:
+        since: only a success that began no earlier shows that the API works.
+        orders: how many of its orders wait.
+    """
+
+    since: float
+    orders: int = 0
+
+
 class EvidenceWindow:
     """Failed requests that wait to be classified.
 
     Attributes:
-        waiting: the requests, each with how many of its orders wait.
+        waiting: the requests.
 
     Args:
-        many: this many failures without an answer to anything later are examined at once, fewer after a while.
-        window: seconds after which.
+        many: this many failures are examined immediately, fewer after a while.
         clock: monotonic seconds.
     """
 
-    def __init__(self, many: int, window: float, clock: Callable[[], float]) -> None:
+    def __init__(self, many: int, clock: Callable[[], float]) -> None:
         self._many = many
-        self._window = window
         self._clock = clock
-        self.waiting: dict[Exchange, int] = {}
+        self.waiting: dict[Exchange, _Failure] = {}
         self._changed = asyncio.Event()
         self._is_examining = False
 
-    def orders(self) -> int:
-        """How many orders they were sent for."""
-        return len({request.order_id for exchange in self.waiting for request in exchange.requests})
+    def orders(self) -> set[str]:
+        """The orders that they were sent for."""
+        return {request.order_id for exchange in self.waiting for request in exchange.requests}
 
     def apart(self) -> set[str]:
         """The orders for which they failed; of those that were sent for several orders, the first."""
         return {exchange.requests[0].order_id for exchange in self.waiting}
 
-    async def until_classified(self, exchange: Exchange, examine: Callable[[], Awaitable[None]]) -> None:
-        """Wait until a failure is classified; without evidence until then, let one of those that wait `examine`."""
-        self.waiting[exchange] = self.waiting.get(exchange, 0) + 1
-        examined_at = self._clock() + (self._window if len(self.waiting) < self._many else 0.0)
+    async def until_classified(
+        self, exchange: Exchange, since: float, window: float, examine: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Wait until a failure is classified; after `window` seconds without evidence, let one of those that wait `examine`.
+
+        Args:
+            exchange: the failed request.
+            since: only a success that began no earlier is evidence.
+            window: seconds.
+            examine: looks for evidence.
+        """
+        self.waiting.setdefault(exchange, _Failure(since)).orders += 1
+        examined_at = self._clock() + (window if len(self.waiting) < self._many else 0.0)
         try:
             while exchange in self.waiting:
                 left = examined_at - self._clock()
@@ -55,15 +76,15 @@ class EvidenceWindow:
         finally:
             self._leave(exchange)
 
-    def clear(self, exchanges: Iterable[Exchange] | None = None) -> None:
-        """Those failures are classified; by default all."""
-        for exchange in list(self.waiting if exchanges is None else exchanges):
-            self.waiting.pop(exchange, None)
+    def clear(self) -> None:
+        """All failures are classified."""
+        self.waiting.clear()
         self._notify()
 
     def clear_before(self, started_at: float) -> None:
-        """A request that began then was answered: those that began no later were their orders' fault."""
-        self.clear([exchange for exchange in self.waiting if exchange.started_at <= started_at])
+        """A request that began then has succeeded: it is evidence for all failures from before."""
+        self.waiting = {exchange: each for exchange, each in self.waiting.items() if each.since > started_at}
+        self._notify()
 
     async def _examine(self, examine: Callable[[], Awaitable[None]]) -> None:
         self._is_examining = True
@@ -75,9 +96,12 @@ class EvidenceWindow:
 
     def _leave(self, exchange: Exchange) -> None:
         """One of the exchange's orders waits no longer; it counts as long as another does."""
-        waiting = self.waiting.pop(exchange, 0) - 1
-        if waiting > 0:
-            self.waiting[exchange] = waiting
+        failure = self.waiting.get(exchange)
+        if failure is None:
+            return
+        failure.orders -= 1
+        if not failure.orders:
+            del self.waiting[exchange]
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

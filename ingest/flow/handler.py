@@ -21,6 +21,7 @@ from ingest.domain.errors import (
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry
+from ingest.domain.response_shape import shape_of
 from ingest.domain.schedule import retry_delay
 from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
 from ingest.flow.document_reader import DocumentReader
@@ -45,6 +46,21 @@ class AttemptLimits(msgspec.Struct, frozen=True):
 
     attempts: int
     deliveries: int
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """How an order is requested this time.
+
+    Attributes:
+        together: with how many orders at most; 0: as many as usual.
+        is_repeated: whether it has had a response before that would dead-letter it.
+    """
+
+    together: int = 0
+    is_repeated: bool = False
+
+
+_FIRST = _Request()
 
 
 class Handler:
@@ -88,46 +104,51 @@ class Handler:
         """As `handle`, with a single request, although the circuit is open."""
         return self._decide(delivery, self._upstream.fetch_once)
 
-    async def _decide(self, delivery: Delivery, fetch: Fetch, together: int = 0) -> Outcome:
+    async def _decide(self, delivery: Delivery, fetch: Fetch, this: _Request = _FIRST) -> Outcome:
         if delivery.order_id is None:
             return DeadLetter(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
         if delivery.count > self._limits.deliveries:
             # Counted by Redis: a message that kills its worker leaves no attempt behind.
             return DeadLetter(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
-        request = delivery.request(delivery.order_id, together)
+        if delivery.document is not None:
+            return await self._read_pushed(delivery, delivery.document)
+        request = delivery.request(delivery.order_id, this.together)
         started_at = self._clock()
         try:
-            if delivery.document is not None:
-                body, at = delivery.document, delivery.pushed_at()
-            else:
-                fetched = await fetch(request)
-                body, at, exchange = fetched.body, fetched.asked_at, fetched.exchange
-                if exchange is None or exchange.count():
-                    self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
-                    self._limit.record_success()
-            return self._documents.read_now(body, request, at) or await self._documents.read(body, request, at)
-        except (InvalidDocument, TransformFailed) as error:
-            return self._after_unusable(delivery, error)
+            fetched = await fetch(request)
+            body, at, exchange = fetched.body, fetched.asked_at, fetched.exchange
+            if exchange is None or exchange.count():
+                self._limit.record_success()
+            outcome = self._documents.read_now(body, request, at) or await self._documents.read(body, request, at)
+        except TransformFailed as error:
+            outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        except InvalidDocument as error:
+            exchange = fetched.exchange or _counted(Exchange((request,), started_at))
+            return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
         except NotSent as stopped:
             return Release(str(stopped))
         except _FAULTS as fault:
-            return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at))
+            exchange = fault.exchange or Exchange((request,), started_at)
+            return await self._after_fault(delivery, fault, exchange, this)
+        # Only a valid document shows that the API works, even if the transform has failed for it.
+        self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
+        return outcome
 
-    def _after_unusable(self, delivery: Delivery, error: InvalidDocument | TransformFailed) -> Outcome:
-        if isinstance(error, TransformFailed):
+    async def _read_pushed(self, delivery: Delivery, document: bytes) -> Outcome:
+        request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
+        try:
+            return self._documents.read_now(document, request, at) or await self._documents.read(document, request, at)
+        except TransformFailed as error:
             return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
-        if isinstance(error, TruncatedDocument) and delivery.document is None:
-            # An answer without an announced length ends where its connection does, wherever that was.
-            return self._after_failure(delivery, RetryReason.TRUNCATED, str(error))
-        return DeadLetter(DeadReason.INVALID_ORDER, str(error))
+        except InvalidDocument as error:
+            return DeadLetter(DeadReason.INVALID_ORDER, str(error))
 
-    async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange) -> Outcome:
+    async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
         is_first = exchange.count()
-        if isinstance(fault, PermanentFault | PostponedFault):
-            self._circuit.record_answer(exchange.started_at)
+        if isinstance(fault, PostponedFault) or (isinstance(fault, PermanentFault) and fault.is_configured):
             if is_first:
                 self._limit.record_success()
-            return await self._after_answer(delivery, fault, exchange)
+            return await self._after_configured(delivery, fault, exchange, this)
         after = 0.0
         if isinstance(fault, ThrottledFault):
             after = self._limit.record_throttle(fault.after, exchange.started_at)
@@ -142,26 +163,43 @@ class Handler:
         if is_first:
             # The API bears what it is asked for.
             self._limit.record_success()
+        return await self._after_own_fault(delivery, fault, exchange, this)
+
+    async def _after_own_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
+        """The outcome of an order while the API works for others."""
         if not fault.uses_attempt:
             # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
         if fault.is_shared and fault.reached:
-            return await self._isolate(delivery, exchange)
+            return await self._isolate(delivery, exchange, this)
+        if isinstance(fault, PermanentFault):
+            return await self._after_permanent(delivery, fault, this)
         return self._after_failure(delivery, fault.retry_reason, str(fault))
 
-    async def _after_answer(
-        self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange
+    async def _after_permanent(self, delivery: Delivery, fault: PermanentFault, this: _Request) -> Outcome:
+        """Dead-letter the order if it has had such a response twice, with evidence each time that the API works for others.
+
+        Once is not enough: the API may have failed for a moment, and work again since.
+        """
+        if this.is_repeated:
+            return DeadLetter(fault.reason, str(fault))
+        return await self._decide(delivery, self._upstream.fetch, _Request(this.together, is_repeated=True))
+
+    async def _after_configured(
+        self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange, this: _Request
     ) -> Outcome:
+        """By configuration, such a response is about the order, and needs no evidence."""
         if fault.is_shared:
-            return await self._isolate(delivery, exchange)
+            return await self._isolate(delivery, exchange, this)
         if isinstance(fault, PostponedFault):
             return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
         return DeadLetter(fault.reason, str(fault))
 
-    async def _isolate(self, delivery: Delivery, exchange: Exchange) -> Outcome:
+    async def _isolate(self, delivery: Delivery, exchange: Exchange, this: _Request) -> Outcome:
         """Fetch it with half as many others: one of them has made the request fail, and the API is not at fault."""
-        return await self._decide(delivery, self._upstream.fetch, max(1, len(exchange.requests) // 2))
+        together = max(1, len(exchange.requests) // 2)
+        return await self._decide(delivery, self._upstream.fetch, _Request(together, this.is_repeated))
 
     def _after_failure(
         self, delivery: Delivery, reason: RetryReason, error: str, after: float | None = None
@@ -170,6 +208,20 @@ class Handler:
             return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
         delay = retry_delay(delivery.attempt, self._draw) if after is None else after
         return Retry(delay, delivery.attempt + 1, reason, error)
+
+
+def _fault_of(error: InvalidDocument, body: bytes) -> TransientFault | PermanentFault:
+    """The fault for a response whose document is invalid."""
+    if isinstance(error, TruncatedDocument):
+        # A response without an announced length ends where its connection does, wherever that was.
+        return TransientFault(str(error), reason=RetryReason.TRUNCATED)
+    return PermanentFault(DeadReason.INVALID_ORDER, str(error), shape=shape_of(body))
+
+
+def _counted(exchange: Exchange) -> Exchange:
+    """The exchange, after its response has been counted."""
+    exchange.count()
+    return exchange
 
 
 async def _refuse() -> Outcome:

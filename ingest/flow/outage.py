@@ -12,6 +12,9 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import all_ended, first_of
 from ingest.telemetry.activity import record_activity
 
+# Without a known order, each probe takes an order from twice as far ahead in the queue as the last: the first ones may all be bad.
+# The entries in between are released, no more than this many in an outage, since Redis keeps a record of each.
+_MOST_PASSED = 1000
 # Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
 _MOST_PROBES = 8
 
@@ -44,9 +47,11 @@ class OutageRecovery:
         self._settlement = settlement
         self._in_flight = in_flight
         self._is_canary_due = False
+        self._ahead = self._passed = 0
 
     async def run(self, shutdown: Shutdown) -> None:
         """Send no requests but probes until one is answered, or a stop is requested."""
+        self._ahead = self._passed = 0
         await self._interrupt(shutdown)
         probes: list[asyncio.Task[None]] = []
         while self._circuit.is_open and not shutdown.requested.is_set():
@@ -92,15 +97,29 @@ class OutageRecovery:
             await all_ended([releasing])
 
     async def _probe(self, shutdown: Shutdown) -> list[asyncio.Task[None]]:
-        """Request one order: in turn the canary, which the API has sent before, and one from the queue.
+        """Request one order: in turn one that the API has delivered before, and one from the queue.
 
-        Those in the queue may be what fails; the canary may have become invalid.
+        Those in the queue may be what fails; the known ones may have been deleted.
         """
         record_activity()
         self._is_canary_due = not self._is_canary_due
-        if self._is_canary_due and self._circuit.has_canary:
-            return [asyncio.create_task(self._circuit.request_canary())]
-        return [self._executor.start_probe(delivery) for delivery in await self._reader.read_probe(shutdown)]
+        if self._is_canary_due:
+            canary = await self._circuit.next_canary()
+            if canary is not None:
+                return [asyncio.create_task(self._circuit.request_canary(canary))]
+            self._is_canary_due = False
+            return await self._probe_queue(self._go_ahead(), shutdown)
+        return await self._probe_queue(0, shutdown)
+
+    async def _probe_queue(self, ahead: int, shutdown: Shutdown) -> list[asyncio.Task[None]]:
+        deliveries = await self._reader.read_probe(shutdown, ahead)
+        return [self._executor.start_probe(delivery) for delivery in deliveries]
+
+    def _go_ahead(self) -> int:
+        """How many new entries the next probe passes over."""
+        self._ahead = min(2 * self._ahead + 1, _MOST_PASSED - self._passed)
+        self._passed += self._ahead
+        return self._ahead
 
     def _undecided(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
         """Those that go on, and may be cancelled: they are not about to settle an outcome."""

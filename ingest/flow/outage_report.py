@@ -34,6 +34,7 @@ class OutageReport:
     def __init__(self, queue: Liveness, circuit: CircuitBreaker, now: Callable[[], float]) -> None:
         self._queue = queue
         self._now = now
+        self._breaker = circuit
         self._circuit: Outage | None = None
         self._changed = asyncio.Event()
         circuit.observe(self._note)
@@ -44,7 +45,8 @@ class OutageReport:
             self._circuit = None
         else:
             text = " ".join(mask_urls(error).split())
-            self._circuit = Outage(self._now(), text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
+            shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+            self._circuit = Outage(self._now(), shown, self._breaker.is_unproven)
         self._changed.set()
 
     async def run(self) -> None:

@@ -22,8 +22,11 @@ class Source(Protocol):
     pending, too: `claim_own` returns them.
     """
 
-    async def read(self, count: int, block: float) -> list[Delivery]:
-        """At most `count` new entries; waits for the first for `block` seconds."""
+    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+        """At most `count` new entries; waits for the first for `block` seconds.
+
+        With `claims`, released entries may be among them; without, never.
+        """
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Entries pending for this consumer that are not `known`; `counted` if this is another delivery of them."""
@@ -150,6 +153,13 @@ class Decode(Protocol):
             InvalidDocument: as there.
         """
 
+    async def check(self, body: bytes, request: FetchRequest) -> None:
+        """Whether it is a valid document of the order requested; no user code is called.
+
+        Raises:
+            InvalidDocument: if it is not.
+        """
+
 
 class Store(Protocol):
     """The orders table: `ingest.store.orders`."""
@@ -179,6 +189,9 @@ class Store(Protocol):
         Raises:
             StoreUnavailable: if it cannot be found out.
         """
+
+    async def some_stored(self, count: int) -> list[str]:
+        """IDs of up to `count` orders that are stored: the first and the last ones in the order of their IDs."""
 
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
         """Whether rows that are stored would be updated by a later fetch of the same; they are not.

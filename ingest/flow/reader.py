@@ -24,7 +24,7 @@ _log = get_logger("reader")
 BLOCK = 1.0
 # With many free slots, the first orders are requested while the next entries are read, and Redis answers others meanwhile.
 _MOST_AT_ONCE = 100
-# A probe takes a new entry rather than one that was released, which may be what failed. It need not wait long.
+# A probe need not wait long for a new entry.
 _PROBE_BLOCK = 0.05
 # Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
 # blocking read, and the others poll about once a second.
@@ -107,14 +107,19 @@ class Reader:
         self._resume()
         return batch
 
-    async def read_probe(self, shutdown: Shutdown) -> list[Delivery]:
-        """One delivery, if there is any: a new one, or else one of those released, or left pending by a predecessor or a lost reply."""
+    async def read_probe(self, shutdown: Shutdown, ahead: int = 0) -> list[Delivery]:
+        """One delivery, if there is any: a new one, or else the one released first, or left pending by a predecessor or a lost reply.
+
+        Args:
+            shutdown: ends a pause while Redis is unavailable.
+            ahead: how many new entries to pass over and release.
+        """
         try:
-            deliveries = (
-                await self._queue.read(1, _PROBE_BLOCK)
-                or await self._reclaimer.claim(1)
-                or await self._left_unfinished(1)
-            )
+            # Released entries may be what failed.
+            new = await self._queue.read(1 + ahead, _PROBE_BLOCK, claims=False)
+            if new[:-1]:
+                await self._release(new[:-1])
+            deliveries = new[-1:] or await self._reclaimer.claim(1) or await self._left_unfinished(1)
         except Unavailable as error:
             self._reply_was_lost(1)
             await self._pause(error, shutdown)

@@ -130,6 +130,14 @@ class Transform:
     def decode_now(self, body: bytes, request: FetchRequest) -> None:
         """None: the function may take long."""
 
+    async def check(self, body: bytes, request: FetchRequest) -> None:
+        """Decode the document, without calling the function.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
+        await self._decoder.decode(body, request)
+
     async def _transformed(self, order: Order, body: bytes) -> list[Order]:
         started = time.monotonic()
         try:

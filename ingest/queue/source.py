@@ -30,29 +30,30 @@ class ReadingMember(SettlingMember):
         self._main_share = MainShare()
         self._express_has_more = False
 
-    async def read(self, count: int, block: float) -> list[Delivery]:
+    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
         """Read up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
 
         The express lane's come first; while both lanes have a backlog, about every tenth is the main lane's. Where the server
-        can, the same command claims released entries, before new ones; never what somebody holds: whether a holder is
+        can, the same command claims released entries, before new ones, unless `claims` is false; never what somebody holds: whether a holder is
         dead is decided by `claim_abandoned` and `sweep`, in Redis.
 
         After `QueueUnavailable`, entries may have been delivered in the reply that was lost: see `claim_own`.
         Do not cancel it, for the same reason.
         """
         try:
-            taken = await self._read_by_shares(count) if self._express_has_more else []
-            return taken or await self._read_both(count, block)
+            claims = claims and self._claims_as_it_reads
+            taken = await self._read_by_shares(count, claims=claims) if self._express_has_more else []
+            return taken or await self._read_both(count, block, claims=claims)
         except NoGroup:
             await self._restore_group()
             return []
 
-    async def _read_both(self, count: int, block: float) -> list[Delivery]:
+    async def _read_both(self, count: int, block: float, *, claims: bool) -> list[Delivery]:
         """Read up to `count` entries of each lane, and release at once what is too much."""
         command: list[str | int] = ["XREADGROUP", "GROUP", self._group, self.name, "COUNT", count]
         if block:
             command += ["BLOCK", max(1, int(block * 1000))]
-        if self._claims_as_it_reads:
+        if claims:
             command += ["CLAIM", RELEASED_IDLE_MS]
         express_lane, main_lane = self._lanes
         with translated():
@@ -74,11 +75,11 @@ class ReadingMember(SettlingMember):
             await self.release(excess)
         return express[:from_express] + main[:from_main]
 
-    async def _read_by_shares(self, count: int) -> list[Delivery]:
+    async def _read_by_shares(self, count: int, *, claims: bool) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
         keys = [lane.stream for lane in self._lanes]
-        claims_from = str(RELEASED_IDLE_MS) if self._claims_as_it_reads else ""
+        claims_from = str(RELEASED_IDLE_MS) if claims else ""
         arguments = [self._group, self.name, str(count), str(share), claims_from]
         with translated():
             express, main = await self._reading.run(self._scripts.read_lanes, keys, arguments)

@@ -102,6 +102,12 @@ _LOCKED = """
 WITH free AS (SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT order_id FROM orders WHERE order_id = ANY ($1::text[]) AND order_id NOT IN (SELECT order_id FROM free)
 """
+# Both ends of the primary key: what is stored under the first IDs may be of another kind than what is under the last.
+_SOME_STORED = """
+(SELECT order_id FROM orders ORDER BY order_id DESC LIMIT ($1 + 1) / 2)
+UNION
+(SELECT order_id FROM orders ORDER BY order_id LIMIT $1 / 2)
+"""
 _EFFECTS = {effect.value: effect for effect in Effect}
 
 
@@ -218,6 +224,14 @@ class OrderStore:
         """
         records = await self._connection.fetch_unlocked(_TABLES, _LOCKED, list(order_ids))
         return {order_id for (order_id,) in records}
+
+    async def some_stored(self, count: int) -> list[str]:
+        """IDs of up to `count` stored orders: the first and the last ones in the order of their IDs.
+
+        Raises:
+            StoreUnavailable: if they cannot be read.
+        """
+        return [order_id for (order_id,) in await self._connection.fetch(_SOME_STORED, count)]
 
 
 @contextmanager

@@ -55,6 +55,11 @@ UPSTREAM_QUOTA = Spec(
     ("rate", "concurrency"),
 )
 CIRCUIT_OPEN = Spec("ingest_circuit_open", "gauge", "Processes that wait for the external API to recover.")
+CIRCUIT_UNPROVEN = Spec(
+    "ingest_circuit_unproven",
+    "gauge",
+    "Processes whose circuit is open for responses that may be about the orders: the external API has not delivered any yet.",
+)
 REDELIVERIES = Spec(
     "ingest_redeliveries_total", "counter", "Entries delivered again, by reason.", "reason",
     ("idle", "dead_consumer", "restart"),
@@ -78,7 +83,7 @@ ACTIVITY = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA, READY, ACTIVITY,
 )  # fmt: skip
 
@@ -97,6 +102,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     in_flight: Gauge
     concurrency_limit: Gauge
     circuit_open: Gauge
+    circuit_unproven: Gauge
     redeliveries: dict[str, Counter]
     retries: dict[str, Counter]
     loop_lag: Histogram
@@ -122,6 +128,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
             in_flight=row.gauge(IN_FLIGHT),
             concurrency_limit=row.gauge(CONCURRENCY_LIMIT),
             circuit_open=row.gauge(CIRCUIT_OPEN),
+            circuit_unproven=row.gauge(CIRCUIT_UNPROVEN),
             redeliveries=row.counter(REDELIVERIES),
             retries=row.counter(RETRIES),
             loop_lag=row.histogram(LOOP_LAG)[""],

@@ -98,9 +98,9 @@ def _overridden(status: int, override: StatusOverride, wait: float | None) -> Fa
         case Action.RETRY:
             return TransientFault(f"HTTP {status}")
         case Action.NOT_FOUND:
-            return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}")
+            return PermanentFault(DeadReason.NOT_FOUND, f"HTTP {status}", is_configured=True)
         case Action.REJECTED:
-            return PermanentFault(DeadReason.REJECTED, f"HTTP {status}")
+            return PermanentFault(DeadReason.REJECTED, f"HTTP {status}", is_configured=True)
         case Action.THROTTLED:
             return ThrottledFault(f"HTTP {status}", override.after if wait is None else wait)
         case Action.CREDENTIAL:

@@ -80,6 +80,12 @@ class MemoryStore:
             raise StoreUnavailable("connection refused")
         return self.locked_ids & self.rows.keys() & set(order_ids)
 
+    async def some_stored(self, count: int) -> list[str]:
+        if not self.is_available:
+            raise StoreUnavailable("connection refused")
+        ordered = sorted(self.rows)
+        return sorted({*ordered[: count // 2], *ordered[len(ordered) - (count + 1) // 2 :]})
+
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
         if not self.is_available:
             raise StoreUnavailable("connection refused")

@@ -150,10 +150,10 @@ async def test_a_probe_whose_read_has_lost_its_reply_is_found_again(scene: Scene
     lost: list[EntryRef] = []
 
     class LosesAProbe(Consumer):
-        async def read(self, count: int, block: float) -> list[Delivery]:
-            taken = await super().read(count, block)
-            # Only a probe asks for a single new order and waits for less than a second.
-            if taken and count == 1 and block < 1 and not lost:
+        async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+            taken = await super().read(count, block, claims=claims)
+            # Only a probe takes no released entries.
+            if taken and not claims and not lost:
                 lost.append(taken[0].entry)
                 raise QueueUnavailable("the reply was lost")
             return taken

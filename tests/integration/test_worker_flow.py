@@ -481,8 +481,8 @@ async def test_a_bug_met_by_an_order_of_a_lost_reply_stops_no_other_either(scene
     class Losing(Consumer):
         has_lost = False
 
-        async def read(self, count: int, block: float) -> list[Delivery]:
-            taken = await super().read(count, block)
+        async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+            taken = await super().read(count, block, claims=claims)
             if taken and not self.has_lost:
                 self.has_lost = True
                 raise QueueUnavailable("the reply was lost")

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from ingest.domain.delivery import DeadReason
@@ -57,19 +57,29 @@ def gauge_of(cells: "array[float]") -> Gauge:
     return Gauge(memoryview(cells), 0)
 
 
+async def nothing_stored(count: int) -> Sequence[str]:
+    """The table is empty."""
+    del count
+    return ()
+
+
 def circuit(
-    api: Api | None = None,
+    api: Api | Callable[[FetchRequest], Awaitable[None]] | None = None,
     concurrency: int = 100,
     *,
     window: float = LONG,
     clock: Callable[[], float] = time.monotonic,
     high: bool = True,
+    stored: Callable[[int], Awaitable[Sequence[str]]] | None = None,
 ) -> CircuitBreaker:
     return CircuitBreaker(
-        (api or Api()).ask,
+        api.ask if isinstance(api, Api) else api or Api().ask,
         gauge_of(array("d", [0.0])),
+        gauge_of(array("d", [0.0])),
+        stored or nothing_stored,
         concurrency,
         window=window,
+        response_window=window,
         clock=clock,
         draw=lambda least, most: most if high else least,
     )

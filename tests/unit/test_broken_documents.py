@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.evidence import answering, circuit
 
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Store
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.circuit_breaker import CircuitBreaker
 from ingest.flow.decoding import OrderDecoder
 from ingest.flow.document_reader import DocumentReader
 from ingest.flow.handler import AttemptLimits, Handler
@@ -40,13 +40,17 @@ class Sending:
     fetch_once = fetch
 
 
+async def _stored(count: int) -> list[str]:
+    return ["known"][:count]
+
+
 async def outcome_of(mapping: str, document: bytes, *, large: int = 1 << 20) -> Outcome:
     upstream, metrics = Sending(document), WorkerMetrics.on(worker_shared_metrics(1), 0)
     handler = Handler(
         upstream,
         DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), BufferLimit(10, 1_000_000)),
         AttemptLimits(attempts=3, deliveries=5),
-        CircuitBreaker(upstream.fetch_once, metrics.circuit_open, 100),
+        circuit(answering(), window=0.0, stored=_stored),
         ConcurrencyLimit(100, metrics.concurrency_limit, Pacing()),
     )
     return await handler.handle(Delivery(EntryRef("stream", "1-1"), "1001", 0.0, 1, 1, None, {}))

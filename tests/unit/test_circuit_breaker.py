@@ -20,6 +20,7 @@ from unit.evidence import (
     drop,
     fault_of,
     gauge_of,
+    nothing_stored,
     some_turns,
 )
 
@@ -37,7 +38,7 @@ async def test_an_order_that_fails_while_later_ones_are_answered_is_at_fault_at_
     failing = await classifying(watched, "bad", fault, started_at=hand.at)
     assert not failing.done()
 
-    watched.record_answer(started_at=hand.at + 0.1)
+    watched.record_success(FetchRequest("good"), started_at=hand.at + 0.1)
 
     assert await fault_of(failing, within=1) == "order"
     assert not watched.is_open
@@ -47,7 +48,7 @@ async def test_an_order_that_fails_while_later_ones_are_answered_is_at_fault_at_
 async def test_an_order_that_fails_after_a_later_one_was_answered_is_not_in_question() -> None:
     hand = Hand()
     watched = circuit(clock=hand)
-    watched.record_answer(started_at=hand.at)
+    watched.record_success(FetchRequest("good"), started_at=hand.at)
 
     late = await classifying(watched, "slow", BROKEN, started_at=hand.at - 30)
 
@@ -60,7 +61,7 @@ async def test_an_answer_to_an_earlier_request_proves_nothing() -> None:
     watched = circuit(clock=hand)
     failing = await classifying(watched, "bad", BROKEN, started_at=hand.at)
 
-    watched.record_answer(started_at=hand.at - 0.1)
+    watched.record_success(FetchRequest("good"), started_at=hand.at - 0.1)
     await some_turns()
 
     assert not failing.done()
@@ -87,7 +88,7 @@ async def test_every_second_order_failing_is_no_outage() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "blamed"),
-    [(None, "order"), (GONE, "order"), (BROKEN, "API"), (REFUSED, "API"), (UNAUTHORIZED, "API"), (THROTTLED, "API")],
+    [(None, "order"), (GONE, "API"), (BROKEN, "API"), (REFUSED, "API"), (UNAUTHORIZED, "API"), (THROTTLED, "API")],
 )
 @pytest.mark.parametrize("fault", [BROKEN, REFUSED, UNAUTHORIZED])
 async def test_where_nothing_tells_an_order_that_the_api_has_had_is_asked_for(
@@ -110,7 +111,9 @@ async def test_many_failures_together_are_evidence_at_once(concurrency: int, ord
     hand, api = Hand(), answering(BROKEN)
     cells = array("d", [0.0])
     told: list[bool] = []
-    watched = CircuitBreaker(api.ask, gauge_of(cells), concurrency, window=LONG, clock=hand)
+    watched = CircuitBreaker(
+        api.ask, gauge_of(cells), gauge_of(array("d", [0.0])), nothing_stored, concurrency, window=LONG, clock=hand
+    )
     watched.observe(lambda _: told.append(watched.is_open))
     watched.record_success(FetchRequest("had"), hand.at)
     hand.at += 1
@@ -187,11 +190,10 @@ async def test_who_asks_may_be_cancelled_and_another_asks_again() -> None:
 async def test_the_order_asked_for_is_the_last_that_was_given() -> None:
     api = answering()
     watched = circuit(api, window=SHORT)
-    assert not watched.has_canary
+    assert await watched.next_canary() is None
     for order_id in ("one", "another"):
         watched.record_success(FetchRequest(order_id), time.monotonic())
-    watched.record_answer(time.monotonic())
-    assert watched.has_canary
+    assert await watched.next_canary() is not None
 
     await fault_of(await classifying(watched, "bad", BROKEN, time.monotonic()))
 
@@ -236,10 +238,10 @@ async def test_orders_that_fail_one_after_the_other_count_like_those_that_fail_t
 
 
 async def test_orders_that_fail_with_an_answer_between_them_are_each_at_fault() -> None:
-    watched = circuit(window=SHORT)
+    watched = circuit(answering(), window=SHORT)
 
     for order_id in "abc":
         assert await fault_of(await classifying(watched, order_id, BROKEN, time.monotonic())) == "order"
-        watched.record_answer(time.monotonic())
+        watched.record_success(FetchRequest("good"), time.monotonic())
 
     assert not watched.is_open

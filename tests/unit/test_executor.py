@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
+from unit.evidence import nothing_stored
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.fetching import FetchRequest
@@ -43,7 +44,7 @@ async def test_what_has_a_slot_and_no_request_yet_waits_when_the_api_asks_for_a_
         cast("Any", requests),
         cast("Any", requests),
         in_flight,
-        CircuitBreaker(no_request, gauge(), 1, clock=now),
+        CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 1, clock=now),
         pacing,
     )
     started_at = now()

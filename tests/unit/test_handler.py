@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from msgspec.structs import replace
+from unit.evidence import circuit as new_circuit
 
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
 from ingest.domain.errors import (
@@ -58,12 +59,24 @@ class Answering:
         return await self.fetch(request)
 
 
-async def _no_order(request: FetchRequest) -> object:
-    raise AssertionError(f"must not be asked: {request.order_id}")
-
-
 def a_circuit(hold: float = 0.0) -> CircuitBreaker:
-    return CircuitBreaker(_no_order, WorkerMetrics.on(worker_shared_metrics(1), 0).circuit_open, 100, window=hold)
+    """The circuit of an API that has delivered no order yet."""
+    return new_circuit(window=hold)
+
+
+def with_evidence(*faults: Fault | None) -> CircuitBreaker:
+    """The circuit of an API that sends a known order for each canary request, or fails with these faults first."""
+    left = list(faults)
+
+    async def canary(request: FetchRequest) -> None:
+        assert request.order_id == "known"
+        if left and (fault := left.pop(0)) is not None:
+            raise fault
+
+    async def stored(count: int) -> list[str]:
+        return ["known"][:count]
+
+    return new_circuit(canary, window=0.0, stored=stored)
 
 
 def a_limit() -> ConcurrencyLimit:
@@ -156,7 +169,7 @@ async def test_a_message_delivered_too_often_is_poison_and_not_tried_again(count
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", DOCUMENT.replace(b"a1", b"a2"), DOCUMENT + b"x"])
 async def test_a_body_that_is_no_order_is_dead_lettered_with_what_is_wrong(body: bytes) -> None:
-    outcome = await handler(Answering(body)).handle(DELIVERY)
+    outcome = await handler(Answering(body), circuit=with_evidence()).handle(DELIVERY)
 
     assert isinstance(outcome, DeadLetter)
     assert outcome.reason is DeadReason.INVALID_ORDER
@@ -218,9 +231,76 @@ async def test_an_order_that_is_not_ready_waits_as_configured_and_uses_up_an_att
 
 @pytest.mark.parametrize("reason", [DeadReason.NOT_FOUND, DeadReason.REJECTED, DeadReason.INVALID_ORDER])
 async def test_a_permanent_fault_is_dead_lettered_for_its_reason(reason: DeadReason) -> None:
-    outcome = await handler(Answering(PermanentFault(reason, "HTTP 404"))).handle(DELIVERY)
+    upstream = Answering(PermanentFault(reason, "HTTP 404"))
+
+    outcome = await handler(upstream, circuit=with_evidence()).handle(DELIVERY)
 
     assert outcome == DeadLetter(reason, "HTTP 404")
+    assert upstream.asked == ["a1", "a1"], "it is requested again, since the API may have failed for a moment"
+
+
+@pytest.mark.parametrize("answer", [PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), b"<html>", b"{}", b"[]"])
+@pytest.mark.parametrize("canary", [PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), TransientFault("HTTP 500")])
+async def test_a_response_that_a_known_order_gets_as_well_is_an_outage(answer: bytes | Fault, canary: Fault) -> None:
+    circuit = with_evidence(canary)
+
+    assert isinstance(await handler(Answering(answer), circuit=circuit).handle(DELIVERY), Release)
+
+    assert circuit.is_open
+    assert not circuit.is_unproven
+
+
+async def test_an_api_that_fails_between_the_two_requests_is_an_outage() -> None:
+    circuit = with_evidence(None, PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"))
+    upstream = Answering(PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"))
+
+    assert isinstance(await handler(upstream, circuit=circuit).handle(DELIVERY), Release)
+
+    assert upstream.asked == ["a1", "a1"]
+    assert circuit.is_open
+
+
+async def test_a_response_before_any_order_is_known_waits_for_an_operator() -> None:
+    circuit = a_circuit()
+    upstream = Answering(PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"))
+
+    assert isinstance(await handler(upstream, circuit=circuit).handle(DELIVERY), Release)
+
+    assert circuit.is_unproven
+
+
+async def test_a_response_that_is_configured_to_be_about_its_order_needs_no_evidence() -> None:
+    circuit = a_circuit(hold=3600.0)
+    upstream = Answering(PermanentFault(DeadReason.NOT_FOUND, "HTTP 404", is_configured=True))
+
+    async with asyncio.timeout(5):
+        outcome = await handler(upstream, circuit=circuit).handle(DELIVERY)
+
+    assert outcome == DeadLetter(DeadReason.NOT_FOUND, "HTTP 404")
+    assert upstream.asked == ["a1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"<!doctype html><p>Log in", "the response is an HTML or XML page"),
+        (b"{}", "the response is an empty JSON object"),
+        (b'{"errors":[{"message":"secret"}]}', "the response is a JSON object with only errors"),
+        (b'[{"a":1}]', "the response is a JSON array"),
+        (b'{"jane@example.com":1}', None),
+    ],
+)
+async def test_an_outage_says_what_the_responses_look_like(body: bytes, says: str | None) -> None:
+    circuit = with_evidence(PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"))
+    opened: list[str | None] = []
+    circuit.observe(opened.append)
+
+    await handler(Answering(body), circuit=circuit).handle(DELIVERY)
+
+    [error] = opened
+    assert error is not None
+    assert error.endswith(f"; {says}") if says else "response" not in error
+    assert not any(text in error for text in ("secret", "jane"))
 
 
 @pytest.mark.parametrize(("attempt", "after"), [(1, 0.5), (2, 1.0)])
@@ -270,7 +350,7 @@ async def test_a_document_waits_as_it_came_until_there_is_room_for_it() -> None:
     buffer.release(1)
 
     async with asyncio.timeout(5):
-        assert isinstance(await waiting, DeadLetter)
+        assert isinstance(await waiting, Release)
 
 
 @pytest.mark.parametrize("size", [1, 2_000_000])
@@ -279,7 +359,8 @@ async def test_what_is_no_order_leaves_its_room_to_others(size: int) -> None:
 
     for _ in range(3):
         async with asyncio.timeout(30):
-            assert isinstance(await handler(Answering(b"x" * size), buffer=buffer).handle(DELIVERY), DeadLetter)
+            bad = handler(Answering(b"x" * size), buffer=buffer, circuit=with_evidence())
+            assert isinstance(await bad.handle(DELIVERY), DeadLetter)
 
 
 async def test_an_order_cancelled_while_it_is_decoded_leaves_its_room_to_others() -> None:
@@ -343,33 +424,29 @@ async def test_while_the_api_is_unavailable_it_is_not_asked() -> None:
     assert upstream.asked == []
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        (DOCUMENT, Store),
-        (b"<html>", DeadLetter),
-        (PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"), DeadLetter),
-        (PermanentFault(DeadReason.REJECTED, "HTTP 422"), DeadLetter),
-    ],
-)
-async def test_a_probe_asks_once_and_any_answer_for_the_order_shows_that_the_api_is_back(
-    answer: bytes | Exception, outcome: type
-) -> None:
-    circuit, upstream = a_circuit(), Answering(answer)
+async def test_a_probe_asks_once_and_a_valid_order_shows_that_the_api_is_back() -> None:
+    circuit, upstream = a_circuit(), Answering(DOCUMENT)
     await open_it(circuit)
 
-    assert isinstance(await handler(upstream, circuit=circuit).probe(DELIVERY), outcome)
+    assert isinstance(await handler(upstream, circuit=circuit).probe(DELIVERY), Store)
 
     assert upstream.asked_once == ["a1"]
     assert not circuit.is_open
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [TransientFault("HTTP 500"), ThrottledFault("HTTP 503 with Retry-After", 9.0), CredentialFault("HTTP 401")],
+    "answer",
+    [
+        b"<html>",
+        PermanentFault(DeadReason.NOT_FOUND, "HTTP 404"),
+        PermanentFault(DeadReason.REJECTED, "HTTP 422"),
+        TransientFault("HTTP 500"),
+        ThrottledFault("HTTP 503 with Retry-After", 9.0),
+        CredentialFault("HTTP 401"),
+    ],
 )
-async def test_a_probe_that_fails_is_nobodys_attempt(fault: Fault) -> None:
-    circuit, upstream = a_circuit(), Answering(fault)
+async def test_a_probe_that_fails_is_nobodys_attempt(answer: bytes | Fault) -> None:
+    circuit, upstream = a_circuit(), Answering(answer)
     await open_it(circuit)
 
     assert isinstance(await handler(upstream, circuit=circuit).probe(replace(DELIVERY, attempt=3)), Release)

@@ -110,14 +110,16 @@ async def test_the_order_that_breaks_the_answer_is_found_in_logarithmic_steps(
 
     assert isinstance(decided.pop("o31"), ends)
     assert {type(outcome) for outcome in decided.values()} == {Store}
-    assert len(api.asked) <= 2 * 6 + 1
-    assert [len(asked) for asked in api.asked if "o31" in asked] == [50, 25, 12, 6, 3, 1]
+    # What would dead-letter it is requested once more.
+    again = [1] if ends is DeadLetter else []
+    assert len(api.asked) <= 2 * 6 + 1 + len(again)
+    assert [len(asked) for asked in api.asked if "o31" in asked] == [50, 25, 12, 6, 3, 1, *again]
 
 
 async def test_several_that_break_it_are_all_found_and_no_other_is_blamed() -> None:
     api = ListApi(PermanentFault(DeadReason.REJECTED, "HTTP 400"), {"o0", "o1", "o30", "o49"})
 
-    decided = await outcomes(api, circuit(answering(), window=0.01), a_limit())
+    decided = await outcomes(api, proven(), a_limit())
 
     assert {name for name, outcome in decided.items() if isinstance(outcome, DeadLetter)} == api.breaks
     assert sum(isinstance(outcome, Store) for outcome in decided.values()) == 46

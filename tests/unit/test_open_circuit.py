@@ -19,12 +19,21 @@ from unit.evidence import (
     drop,
     fault_of,
     gauge_of,
+    nothing_stored,
     opened,
 )
 
 from ingest.domain.errors import Fault, ThrottledFault
 from ingest.domain.fetching import FetchRequest
 from ingest.flow.circuit_breaker import CircuitBreaker
+
+
+async def send_canary(watched: CircuitBreaker) -> None:
+    """Send the next canary request."""
+    canary = await watched.next_canary()
+    assert canary is not None
+    await watched.request_canary(canary)
+
 
 # -- while it is open, and afterwards ---------------------------------------------------------------------------
 
@@ -37,15 +46,12 @@ async def test_while_it_is_open_no_failure_is_an_orders() -> None:
         assert await fault_of(await classifying(watched, "another", fault, time.monotonic()), within=1) == "API"
 
 
-@pytest.mark.parametrize("way", ["answered", "gave"])
-async def test_the_first_answer_closes_it(way: str) -> None:
-    cells = array("d", [0.0])
-    watched = CircuitBreaker(Api().ask, gauge_of(cells), 100, window=LONG)
+async def test_the_first_valid_order_closes_it() -> None:
+    cells, unproven = array("d", [0.0]), array("d", [0.0])
+    watched = CircuitBreaker(Api().ask, gauge_of(cells), gauge_of(unproven), nothing_stored, 100, window=LONG)
     await opened(watched)
 
-    (watched.record_answer if way == "answered" else lambda at: watched.record_success(FetchRequest("good"), at))(
-        time.monotonic()
-    )
+    watched.record_success(FetchRequest("good"), time.monotonic())
 
     assert not watched.is_open
     assert watched.closed.is_set()
@@ -59,7 +65,7 @@ async def test_what_was_asked_during_the_outage_and_fails_after_it_is_a_victim_o
     hand.at += 1
     during = hand.at
     hand.at += 1
-    watched.record_answer(hand.at)
+    watched.record_success(FetchRequest("good"), hand.at)
     hand.at += 1
 
     late = await classifying(watched, "late", BROKEN, during)
@@ -73,7 +79,7 @@ async def test_after_an_outage_it_takes_as_many_failures_again() -> None:
     watched = circuit(clock=hand)
     await opened(watched)
     hand.at += 1
-    watched.record_answer(hand.at)
+    watched.record_success(FetchRequest("good"), hand.at)
     hand.at += 1
 
     failing = [await classifying(watched, f"order-{number}", BROKEN, hand.at) for number in range(9)]
@@ -83,8 +89,8 @@ async def test_after_an_outage_it_takes_as_many_failures_again() -> None:
     await drop(*failing)
 
 
-@pytest.mark.parametrize(("fault", "is_open"), [(None, False), (GONE, False), (BROKEN, True), (UNAUTHORIZED, True)])
-async def test_a_probe_asks_for_what_was_given_before_and_any_answer_closes_it(
+@pytest.mark.parametrize(("fault", "is_open"), [(None, False), (GONE, True), (BROKEN, True), (UNAUTHORIZED, True)])
+async def test_a_probe_requests_a_known_order_and_only_that_order_closes_it(
     fault: Fault | None, *, is_open: bool
 ) -> None:
     hand, api = Hand(), answering(fault)
@@ -96,7 +102,7 @@ async def test_a_probe_asks_for_what_was_given_before_and_any_answer_closes_it(
     assert watched.is_open
     api.fault, hand.at = fault, hand.at + 1
 
-    await watched.request_canary()
+    await send_canary(watched)
 
     assert watched.is_open == is_open
     assert api.asked == ["had", "had"]
@@ -111,7 +117,7 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
         await classifying(watched, f"order-{number}", BROKEN, hand.at)
     api.fault = ThrottledFault("HTTP 503 with Retry-After", 20.0)
 
-    await watched.request_canary()
+    await send_canary(watched)
 
     assert watched.is_open
     assert watched.pauses.next() == 20.0
@@ -119,14 +125,14 @@ async def test_a_probe_that_is_told_to_wait_makes_the_next_one_wait() -> None:
 
 async def test_an_api_that_asked_to_wait_before_other_requests_failed_is_not_probed_until_then() -> None:
     hand = Hand()
-    watched = circuit(clock=hand)
+    watched = circuit(answering(REFUSED), clock=hand)
     await throttle(watched, 1, hand, 20.0)
     hand.at += 5
 
     await opened(watched)
 
     assert watched.pauses.next() == 15.0
-    watched.record_answer(hand.at)
+    watched.record_success(FetchRequest("good"), hand.at)
     hand.at += 1
     await opened(watched)
     assert watched.pauses.next() == 0.5, "an answer ends what was asked for before"
@@ -197,7 +203,7 @@ async def test_throttling_with_answers_in_between_never_opens_it() -> None:
         hand.at += 0.1
         assert set(await throttle(watched, 15, hand)) == {"order"}
         hand.at += 0.1
-        watched.record_answer(hand.at - 0.05)
+        watched.record_success(FetchRequest("good"), hand.at - 0.05)
 
     assert not watched.is_open
 
@@ -227,12 +233,12 @@ async def test_pauses_differ_by_chance_but_not_by_much() -> None:
 
 async def test_pauses_are_short_again_in_the_next_outage() -> None:
     hand = Hand()
-    watched = circuit(clock=hand)
+    watched = circuit(answering(REFUSED), clock=hand)
     await opened(watched)
     for _ in range(20):
         watched.pauses.next()
     hand.at += 1
-    watched.record_answer(hand.at)
+    watched.record_success(FetchRequest("good"), hand.at)
     hand.at += 1
 
     await opened(watched)

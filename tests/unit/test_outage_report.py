@@ -31,6 +31,8 @@ class Told:
 class Announcing:
     """A circuit that opens and closes as the test says."""
 
+    is_unproven = False
+
     def observe(self, observer: Callable[[str | None], None]) -> None:
         self.change = observer
 

@@ -49,8 +49,8 @@ class Process:
             self.in_flight.start_apart(delivery, asyncio.sleep(0))
         return batch
 
-    async def read_probe(self) -> list[Delivery]:
-        deliveries = await self.reader.read_probe(self.shutdown)
+    async def read_probe(self, ahead: int = 0) -> list[Delivery]:
+        deliveries = await self.reader.read_probe(self.shutdown, ahead)
         for delivery in deliveries:
             self.in_flight.start_apart(delivery, asyncio.sleep(0))
         return deliveries
@@ -232,6 +232,18 @@ async def test_a_probe_is_a_new_entry_rather_than_one_that_was_released_or_left_
     probes = [await process.read_probe() for _ in range(4)]
 
     assert [orders(probe) for probe in probes] == [["new"], ["released"], ["own"], []]
+
+
+@virtual_time
+async def test_a_probe_passes_over_new_entries_and_releases_them() -> None:
+    process = Process()
+    process.group.add(*(f"order-{number}" for number in range(6)))
+
+    probes = [await process.read_probe(ahead) for ahead in (2, 10, 0)]
+
+    assert [orders(probe) for probe in probes] == [["order-2"], ["order-5"], ["order-0"]]
+    assert {pending.owner for pending in process.group.pending.values()} == {"one", None}
+    assert {pending.count for pending in process.group.pending.values()} == {0, 1}
 
 
 @virtual_time

@@ -9,6 +9,7 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.evidence import nothing_stored
 
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import TransientFault
@@ -34,7 +35,7 @@ class Process:
         self.in_flight = InFlight(gauge(), clock=now)
         self.pacing = Pacing(clock=now, draw=lambda low, _: low)
         self.limit = ConcurrencyLimit(count, gauge(), self.pacing, clock=now)
-        self.circuit = CircuitBreaker(no_request, gauge(), count, clock=now)
+        self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, count, clock=now)
         self.slots = Slots(
             self.in_flight, self.limit, self.pacing, self.circuit, most=most, per_request=per_request,
             read_ahead=read_ahead,

@@ -5,9 +5,12 @@
 -- returns: how many are released, the places in the list, from 0, of those that are gone
 local held = holdings(KEYS[1], ARGV[1], ARGV[2], (#ARGV - 2) / 2)
 local owned, gone, scored = {}, {}, {}
+-- What was released first is claimed first: the order that a probe has met is not the next one's again.
+local time = redis.call('TIME')
+local released_at = time[1] * 1000 + math.floor(time[2] / 1000)
 local renewal = {'XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0}
 local function note(id)
-  scored[#scored + 1] = 0
+  scored[#scored + 1] = released_at
   scored[#scored + 1] = id
 end
 for i = 3, #ARGV, 2 do

@@ -46,7 +46,7 @@ local function release_idle(lane, pending)
   local command = {'XCLAIM', lane.stream, group, consumer, idle}
   for _, entry in ipairs(pending) do
     if is_released(entry) then
-      redis.call('ZADD', lane.released, 0, entry[1])
+      redis.call('ZADD', lane.released, 'NX', 0, entry[1])
     elseif may_release and entry[3] >= idle then
       command[#command + 1] = entry[1]
     end

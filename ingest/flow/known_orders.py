@@ -1,0 +1,54 @@
+"""Orders that the external API has delivered before: a canary request for one of them shows whether it still works."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from ingest.domain.errors import Unavailable
+from ingest.domain.fetching import FetchRequest
+from ingest.flow.ports import Decode, Upstream
+
+# Canary requests for one question. An order may have been deleted since the API delivered it, so one is not enough.
+_MOST = 3
+# The same order may be delivered several times in a row.
+_REMEMBERED = 8
+# PostgreSQL may be unavailable as well, and finding out about the external API must not wait for it.
+_LONGEST_LOOKUP = 2.0
+
+
+class KnownOrders:
+    """The last orders that this process has received; a process that has received none takes stored ones.
+
+    Args:
+        stored: returns IDs of stored orders, at most as many as requested; raises `Unavailable`.
+    """
+
+    def __init__(self, stored: Callable[[int], Awaitable[Sequence[str]]]) -> None:
+        self._stored = stored
+        self._latest: deque[FetchRequest] = deque(maxlen=_REMEMBERED)
+        self.add = self._latest.append
+
+    async def candidates(self, failing: Collection[str] = ()) -> list[FetchRequest]:
+        """Up to three orders for canary requests, the latest first; none that is `failing`."""
+        found = {request.order_id: request for request in reversed(self._latest)}
+        if len(found.keys() - failing) < _MOST:
+            for order_id in await self._look_up(_MOST + len(failing)):
+                found.setdefault(order_id, FetchRequest(order_id))
+        return [request for order_id, request in found.items() if order_id not in failing][:_MOST]
+
+    async def _look_up(self, count: int) -> Sequence[str]:
+        try:
+            async with asyncio.timeout(_LONGEST_LOOKUP):
+                return await self._stored(count)
+        except (TimeoutError, Unavailable):
+            return ()
+
+
+def canary_request(upstream: Upstream, decode: Decode) -> Callable[[FetchRequest], Awaitable[None]]:
+    """The function that sends a canary request; it raises a `Fault` or `InvalidDocument` unless the response is a valid order."""
+
+    async def request(known: FetchRequest) -> None:
+        fetched = await upstream.fetch_once(known)
+        await decode.check(fetched.body, known)
+
+    return request
