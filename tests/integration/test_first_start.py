@@ -1,6 +1,7 @@
 """A fresh worker whose first orders all fail finds those behind them, on every server."""
 
 from collections.abc import AsyncIterator
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,13 +25,24 @@ async def api() -> AsyncIterator[FickleApi]:
         yield api
 
 
-async def test_good_orders_behind_those_that_fail_are_stored(scene: Scene, api: FickleApi) -> None:
-    import time
+BROKEN, RESET = 500, 0
 
+
+@pytest.mark.parametrize(
+    ("statuses", "hanging"),
+    [([BROKEN], 0), ([RESET], 0), ([BROKEN, RESET], 10)],
+    ids=["500", "reset", "500, reset, hanging"],
+)
+async def test_good_orders_behind_those_that_fail_are_stored(
+    scene: Scene, api: FickleApi, statuses: list[int], hanging: int
+) -> None:
     bad, good = ids(60, "bad"), ids(100, "good")
-    api.status_of = lambda order_id: 500 if order_id.startswith("bad") else 200
+    fate = dict(zip(bad, cycle(statuses)))
+    api.status_of = lambda order_id: fate.get(order_id, 200)
+    api.slow = set(bad[::hanging]) if hanging else set()
     await scene.enqueue(*bad, *good)
-    t = time.monotonic()
-    async with scene.worker(upstream_url=api.url, concurrency=20, upstream_tries=3):
-        await scene.stored_at_least(100, within=40)
-    print("TOOK", time.monotonic() - t, sum(api.asked.values()))
+
+    async with scene.worker(upstream_url=api.url):
+        await scene.stored_at_least(len(good), within=40)
+
+    assert sorted(await scene.rows()) == sorted(good)

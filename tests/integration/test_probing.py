@@ -28,7 +28,10 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 
 @dataclass
 class FickleApi:
-    """An API that answers each order with the status that the test has chosen for it, and holds it while it wants to."""
+    """An API that answers each order with the status that the test has chosen for it, and holds it while it wants to.
+
+    With the status 0 it closes the connection.
+    """
 
     status_of: Callable[[str], int] = lambda _: 200
     asked: Counter[str] = field(default_factory=Counter)
@@ -49,6 +52,9 @@ class FickleApi:
             status = self.status_of(order_id)
         finally:
             self.in_flight.discard(order_id)
+        if not status:
+            assert request.transport is not None
+            request.transport.abort()
         if status != 200:
             return web.Response(status=status)
         return web.Response(body=document(order_id), content_type="application/json")
@@ -133,7 +139,8 @@ async def test_a_probe_that_is_settling_is_not_cancelled_when_the_circuit_closes
     await scene.enqueue(*ids(30))
 
     # Nothing was given before, so every probe is an order of the queue.
-    async with scene.worker(classes=Classes(consumer=SlowToBury), upstream_url=api.url, claim_idle=3600) as worker:
+    settings: dict[str, object] = {"upstream_url": api.url, "upstream_status": "404=not_found", "claim_idle": 3600}
+    async with scene.worker(classes=Classes(consumer=SlowToBury), **settings) as worker:
         await until(lambda: is_open(worker))
         api.status_of = lambda _: 404 if not dead_lettering.is_set() else 200
         await until(dead_lettering.is_set, within=30)
