@@ -95,7 +95,7 @@ def upstream(  # noqa: PLR0913  each parameter is one option
         str, _option(_LIMITS, "Form of Retry-After.", metavar="seconds|date|none")
     ] = _DEFAULT.retry_after_format,
     down: Annotated[
-        str | None, _option(_LIMITS, "An outage: each request gets a 503 or a reset.", metavar="503|reset")
+        str | None, _option(_LIMITS, "An outage: each request ends like this.", metavar="503|reset|page|empty|404")
     ] = _DEFAULT.down,
     token: Annotated[str | None, _option(_ACCESS, "401 without this bearer token.")] = _DEFAULT.token,
     basic: Annotated[

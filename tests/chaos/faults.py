@@ -34,6 +34,14 @@ _NO_RATES = {
     "truncate_rate": 0.0,
     "hang_rate": 0.0,
 }
+_PLAUSIBLE: list[dict[str, object]] = [
+    {"down": "page"},
+    {"down": "empty"},
+    {"down": "404"},
+    _NO_RATES | {"error_rate": 1.0, "error_status": 400},
+    _NO_RATES | {"error_rate": 1.0, "error_status": 422},
+    _NO_RATES | {"wrong_type_rate": 1.0},
+]
 
 
 class Faults:
@@ -75,6 +83,7 @@ class Faults:
             Kind.API_500: lambda fault: self._behave(fault, error_rate=1.0, **_without("error_rate")),
             Kind.API_503: lambda fault: self._behave(fault, down="503"),
             Kind.API_401: lambda fault: self._behave(fault, token="changed"),
+            Kind.API_PLAUSIBLE: lambda fault: self._behave(fault, **_pick(_PLAUSIBLE, fault)),
             Kind.API_HANGS: lambda fault: self._behave(fault, hang_rate=1.0, **_without("hang_rate")),
             Kind.API_THROTTLES: lambda fault: self._behave(fault, rate_limit=20.0),
             Kind.API_CUT: lambda _: self._cut(to_api),

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     API_500 = "the API answers 500"
     API_503 = "the API answers 503"
     API_401 = "the API answers 401"
+    API_PLAUSIBLE = "the API sends each order a response that looks like its own"
     API_HANGS = "the API hangs"
     API_THROTTLES = "the API throttles with 429"
     API_CUT = "cut connections to the API"
@@ -76,6 +77,7 @@ SECONDS = {
     Kind.API_500: (3.0, 60.0),
     Kind.API_503: (3.0, 40.0),
     Kind.API_401: (3.0, 20.0),
+    Kind.API_PLAUSIBLE: (2.0, 40.0),
     Kind.API_HANGS: (4.0, 30.0),
     Kind.API_THROTTLES: (3.0, 15.0),
     Kind.API_CUT: (0.0, 0.0),
@@ -126,7 +128,7 @@ GROUPS = {
     "Redis restarts": (Kind.REDIS_TERM, Kind.REDIS_KILL),
     "PostgreSQL restarts": (Kind.POSTGRES_FAST, Kind.POSTGRES_IMMEDIATE),
     "server stalls": (Kind.REDIS_STALL, Kind.POSTGRES_STALL),
-    "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_HANGS),
+    "API outages": (Kind.API_REFUSES, Kind.API_500, Kind.API_503, Kind.API_401, Kind.API_PLAUSIBLE, Kind.API_HANGS),
     "API throttling": (Kind.API_THROTTLES,),
     "connections cut": (Kind.REDIS_CUT, Kind.POSTGRES_CUT, Kind.API_CUT),
     "connections half-open": (Kind.REDIS_HALF_OPEN, Kind.POSTGRES_HALF_OPEN, Kind.API_HALF_OPEN),

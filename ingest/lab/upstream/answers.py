@@ -89,6 +89,9 @@ class FaultyAnswers:
             Fault.RESET: RESET,
             Fault.DOWN: problem(HTTPStatus.SERVICE_UNAVAILABLE, "a configured outage"),
             Fault.DOWN_RESET: RESET,
+            Fault.DOWN_PAGE: answer(HTTPStatus.OK, b"<!doctype html><title>Log in</title>", "text/html; charset=utf-8"),
+            Fault.DOWN_EMPTY: answer(HTTPStatus.OK, b"{}"),
+            Fault.DOWN_404: problem(HTTPStatus.NOT_FOUND, "a configured outage"),
             Fault.OVERLOADED: problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait"),
             Fault.UNAUTHORIZED: problem(
                 HTTPStatus.UNAUTHORIZED, "the credential is missing or wrong", WWW_Authenticate="Bearer"

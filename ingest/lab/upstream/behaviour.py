@@ -68,7 +68,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             `fields` (drafts before), in fields with the prefix `x`, or `none`.
         retry_after: seconds to wait that a 429 or 503 demands.
         retry_after_format: `seconds`, an HTTP `date`, or `none` to leave it out.
-        down: an outage: every request gets a `503` without Retry-After, or its connection is `reset`.
+        down: an outage: every request gets a `503` without Retry-After, an HTML `page`, an `empty` object or a `404`, or its
+            connection is `reset`.
         token: requests without `Authorization: Bearer TOKEN` get 401. Without this and the next three, all are accepted.
         basic: `USER:PASSWORD`; requests without them in `Authorization: Basic` get 401.
         key: `NAME: VALUE`; requests without this header get 401.
@@ -109,7 +110,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     quota_headers: Literal["items", "members", "fields", "x", "none"] = "items"
     retry_after: Annotated[int, msgspec.Meta(ge=0)] = 1
     retry_after_format: Literal["seconds", "date", "none"] = "seconds"
-    down: Literal["503", "reset"] | None = None
+    down: Literal["503", "reset", "page", "empty", "404"] | None = None
     token: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     basic: Annotated[str, msgspec.Meta(pattern="^[^:]+:.")] | None = None
     key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]+: *[^ ]")] | None = None

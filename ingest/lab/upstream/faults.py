@@ -29,8 +29,20 @@ class Fault(Enum):
     DOWN = "down"
     OVERLOADED = "overloaded"
     DOWN_RESET = "down_reset"
+    DOWN_PAGE = "down_page"
+    DOWN_EMPTY = "down_empty"
+    DOWN_404 = "down_404"
     UNAUTHORIZED = "unauthorized"
     THROTTLED = "throttled"
+
+
+_DOWN = {
+    "503": Fault.DOWN,
+    "reset": Fault.DOWN_RESET,
+    "page": Fault.DOWN_PAGE,
+    "empty": Fault.DOWN_EMPTY,
+    "404": Fault.DOWN_404,
+}
 
 
 class TokenBucket:
@@ -67,7 +79,7 @@ class FaultPlan:
         self._thresholds = list(accumulate(shares))
         self._random = random
         self._latency = parse_latency(behaviour.latency)
-        self._down = {None: None, "503": Fault.DOWN, "reset": Fault.DOWN_RESET}[behaviour.down]
+        self._down = _DOWN[behaviour.down] if behaviour.down else None
         self._accepts = accepts
         self.bucket = self._bucket_of(behaviour)
         self._concurrency = behaviour.concurrency_limit
