@@ -22,10 +22,12 @@ class CircuitState:
     Attributes:
         error: the error that opened it.
         open_for: seconds.
+        is_unproven: whether an operator has to decide if the orders are at fault, see `Outage`.
     """
 
     error: str
     open_for: float
+    is_unproven: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Monitor:
             members[name] = _with_heartbeat(known, until / 1000, now)
         alive = [name for name, member in members.items() if member.state == "alive"]
         for name, circuit in (await self._circuits(alive)).items():
-            members[name] = replace(members[name], circuit=CircuitState(circuit.error, max(0.0, now - circuit.since)))
+            state = CircuitState(circuit.error, max(0.0, now - circuit.since), circuit.is_unproven)
+            members[name] = replace(members[name], circuit=state)
         return sorted(members.values(), key=lambda member: member.name)
 
     async def traps(self) -> list[str]:

@@ -11,10 +11,12 @@ import pytest
 from aiohttp import web
 from integration.scene import RunningWorker, Scene, assert_right, document, ids
 from integration.watching import is_open, nothing_is_blamed, until
+from set_ups import SetUp
 from structlog.testing import capture_logs
 from support import eventually
 
 from ingest.lab.servers.server import free_port
+from ingest.operations.doctor import Level
 
 Answer = Callable[[], web.Response]
 PAGE = "<!doctype html><title>Log in</title>"
@@ -242,6 +244,14 @@ async def test_known_orders_that_were_deleted_are_no_outage(scene: Scene, api: A
         await eventually(lambda: dead(scene, 3))
 
 
+async def doctor_asks_for_a_decision(scene: Scene, api: Api) -> bool:
+    settings = {"redis_url": scene.redis_url, "postgres_dsn": scene.dsn, "stream": scene.queue}
+    found = await SetUp({**settings, "upstream_url": f"{api.url}/orders/{{order_id}}"}).examined("missing-0")
+    return any(
+        each.level is Level.FAULT and "HTTP 404" in each.what and "404=not_found" in each.advice for each in found
+    )
+
+
 async def test_before_any_order_is_known_missing_ones_wait_and_good_ones_behind_them_are_stored(
     scene: Scene, api: Api
 ) -> None:
@@ -254,6 +264,7 @@ async def test_before_any_order_is_known_missing_ones_wait_and_good_ones_behind_
             await probed(api)
             await nothing_is_blamed(scene)
             assert worker.metric("ingest_circuit_unproven") == 1
+            await eventually(lambda: doctor_asks_for_a_decision(scene, api))
             await scene.enqueue(*good)
             await scene.finished()
             assert worker.metric("ingest_circuit_unproven") == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.operations.backends import Backends
-from ingest.operations.doctor import outbox, postgres, redis, settings, upstream
+from ingest.operations.doctor import circuits, outbox, postgres, redis, settings, upstream
 from ingest.operations.doctor.finding import Diagnosis, Finding
 from ingest.operations.doctor.host import Host
 from ingest.operations.doctor.outbox import OutboxSubject
@@ -55,6 +55,7 @@ async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
     asking_redis = asyncio.create_task(_redis(subject, within))
     asking_postgres = asyncio.create_task(_postgres(subject, within))
     asking_outbox = asyncio.create_task(_outbox(subject, within))
+    asking_circuits = asyncio.create_task(_circuits(subject, within))
 
     async def known_order() -> str | None:
         queue, store = await asyncio.gather(asking_redis, asking_postgres)
@@ -62,7 +63,7 @@ async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
         return queued or (store.some_order if isinstance(store, PostgresFacts) else None)
 
     asking_upstream = asyncio.create_task(upstream.findings(subject.upstream, known_order, within))
-    await _all_done(asking_redis, asking_postgres, asking_outbox, asking_upstream)
+    await _all_done(asking_redis, asking_postgres, asking_outbox, asking_upstream, asking_circuits)
     queue, store = asking_redis.result(), asking_postgres.result()
     processes = subject.configured.processes
     return Diagnosis(
@@ -71,6 +72,7 @@ async def examine(subject: Subject, within: float = 10.0) -> Diagnosis:
             *([store] if isinstance(store, Finding) else postgres.findings(store, processes)),
             *asking_outbox.result(),
             *asking_upstream.result(),
+            *asking_circuits.result(),
             *settings.findings(subject.configured, subject.unknown, subject.host),
         ]
     )
@@ -110,6 +112,14 @@ async def _outbox(subject: Subject, within: float) -> list[Finding]:
         return list(outbox.findings(facts, is_configured=configured is not None))
     # Without one of its own, the database is that of the orders, of which this is said already.
     return [] if configured is None else [outbox.unusable(problem)]
+
+
+async def _circuits(subject: Subject, within: float) -> list[Finding]:
+    try:
+        async with asyncio.timeout(within):
+            return list(circuits.findings(await circuits.open_circuits(subject.backends)))
+    except TimeoutError:
+        return []  # the check of Redis says so
 
 
 async def _all_done(*tasks: asyncio.Task[Any]) -> None:
