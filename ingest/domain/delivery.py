@@ -13,6 +13,8 @@ from ingest.domain.fetching import FetchRequest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_MS = 253_370_764_799_999
+# Until the year 2286.
+_MICROSECOND_DIGITS = 16
 """The end of the year 9998: the latest moment that has a date wherever one is. Entry IDs of other programs may be beyond."""
 
 
@@ -87,13 +89,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         return self.fields.get(b"retry_reason") == b"row_locked"
 
     def pushed_at(self) -> datetime:
-        """When a pushed document was announced, which stands in for its version.
+        """When a pushed document was accepted, which stands in for its version.
 
-        Never when it is handled: a push that is redelivered after a later one is still the older. That is the time in the entry's
-        ID, by Redis' clock; or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which
-        give it a new ID. A later one comes from a producer whose clock is ahead. Entries of one millisecond are told apart by
-        their sequence, as microseconds.
+        Never when it is handled: a push that is redelivered after a later one is still the older. The script that has accepted it has
+        noted the time. An entry that another program has written carries none; its time is that of the entry's ID, by Redis' clock,
+        or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which give it a new ID. A later
+        one comes from a producer whose clock is ahead. Entries of one millisecond are told apart by their sequence, as microseconds.
         """
+        noted = self.fields.get(b"pushed_at", b"")
+        if noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS:
+            return _EPOCH + timedelta(microseconds=int(noted))
         id_ms, _, sequence = self.entry.id.partition("-")
         added, carried = min(int(id_ms), LATEST_MS), round(self.enqueued_at * 1000)
         if carried < added:

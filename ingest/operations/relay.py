@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from itertools import chain
+from itertools import chain, groupby
 from typing import Protocol
 
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
@@ -116,10 +116,9 @@ class Relay:
                 await _first_of(stop, outbox.changed, self._poll_interval)
 
     async def _announce(self, rows: Sequence[OutboxRow]) -> Announced:
-        lanes = [[row for row in rows if row.express is express] for express in (False, True)]
         done, refused = [], {}
         unavailable = None
-        for row, outcome in chain(*await asyncio.gather(*map(self._announce_lane, lanes))):
+        for row, outcome in await self._announce_lanes(rows):
             if outcome is None:
                 done.append(row.number)
             elif isinstance(outcome, str):
@@ -127,6 +126,21 @@ class Relay:
             else:
                 unavailable = unavailable or outcome
         return Announced(done, refused, unavailable)
+
+    async def _announce_lanes(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
+        """Announce the rows of both lanes at the same time, unless an order is in both: then one after the other.
+
+        Of two documents of an order the one accepted later is the newer, so they have to be accepted in the order of the rows.
+        """
+        main, express = ([row for row in rows if row.express is is_express] for is_express in (False, True))
+        if {row.order_id for row in main}.isdisjoint({row.order_id for row in express}):
+            return list(chain(*await asyncio.gather(self._announce_lane(main), self._announce_lane(express))))
+        outcomes: list[tuple[OutboxRow, _Outcome]] = []
+        for _, part in groupby(rows, key=lambda row: row.express):
+            outcomes += await self._announce_lane(list(part))
+            if any(isinstance(outcome, Unavailable) for _, outcome in outcomes):
+                break
+        return outcomes
 
     async def _announce_lane(self, rows: Sequence[OutboxRow]) -> list[tuple[OutboxRow, _Outcome]]:
         """Announce rows in their order: concurrent calls of a producer are sent in that of their arrival.

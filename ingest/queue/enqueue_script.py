@@ -72,6 +72,8 @@ class Destination:
 
     Attributes:
         lane: the keys of the lane.
+        clock: the key of the queue's clock.
+        pushed: the key with the time of the last document.
         records: prefix of the records of batches and idempotency keys.
         probe: a key that does not exist; commands are tried on it.
         limit: the backlog limit; 0 for none.
@@ -79,6 +81,8 @@ class Destination:
     """
 
     lane: Lane
+    clock: str
+    pushed: str
     records: str
     probe: str
     limit: int
@@ -125,7 +129,8 @@ class EnqueueScript:
     async def _add(self, script: AsyncScript, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
         plain = [submission for submission in batch if submission.is_plain]
         others = [] if len(plain) == len(batch) else _others(batch)
-        keys = [self._to.lane.stream, f"{self._to.records}{self._producer}"]
+        to = self._to
+        keys = [to.lane.stream, f"{to.records}{self._producer}", to.clock, to.pushed]
         orders = [order for submission in plain for order in submission.orders]
         arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
         for index in others:

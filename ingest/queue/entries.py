@@ -11,6 +11,8 @@ ORDER_ID = b"order_id"
 ENQUEUED_AT = b"enqueued_at"
 ATTEMPT = b"attempt"
 DOCUMENT = b"document"
+# When a document was accepted, in microseconds by the queue's clock, given by the script that adds it.
+PUSHED_AT = b"pushed_at"
 # Why an order is delivered again: of the last retry, for people.
 RETRY_REASON = b"retry_reason"
 RETRY_ERROR = b"retry_error"
@@ -20,7 +22,7 @@ GROUP = b"ingest_group"
 PACKED = b"ingest_packed"
 _MOST_FIELDS = 500
 _PLAIN = frozenset(
-    {ORDER_ID, ENQUEUED_AT, ATTEMPT, DOCUMENT, GROUP}
+    {ORDER_ID, ENQUEUED_AT, ATTEMPT, DOCUMENT, PUSHED_AT, GROUP}
     | {b"traceparent", b"source", b"replays", b"replayed_at", RETRY_REASON, RETRY_ERROR}
     | {b"reason", b"error", b"attempts", b"first_enqueued_at", b"worker", b"dead_at"}
 )

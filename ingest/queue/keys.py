@@ -31,6 +31,7 @@ class Keys(msgspec.Struct, frozen=True):
         stream: the entries of the main lane; one is deleted when acked, so its length is the lane's backlog.
         express: the entries of the express lane, which are read first; created by the first who needs it.
         clock: hash that keeps the queue's clock from going back.
+        pushed: when the last document was accepted, in microseconds by that clock.
         records: prefix of the keys that remember what was done already: batches of a producer, moves of a consumer, pages of a
             replay or drop.
         waiting: prefix, by order ID, of the records of the main lane's entries that are not to be announced twice while they wait.
@@ -56,6 +57,7 @@ class Keys(msgspec.Struct, frozen=True):
     stream: str
     express: str
     clock: str
+    pushed: str
     records: str
     waiting: str
     express_waiting: str
@@ -85,6 +87,7 @@ class Keys(msgspec.Struct, frozen=True):
             stream=f"{base}:stream",
             express=f"{base}:express",
             clock=f"{base}:clock",
+            pushed=f"{base}:pushed",
             records=f"{base}:receipt:",
             waiting=f"{base}:waiting:",
             express_waiting=f"{base}:express-waiting:",

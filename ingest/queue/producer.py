@@ -78,7 +78,8 @@ class Producer:
         self._express = self._lane(express, f"{name}:express")
 
     def _lane(self, lane: Lane, name: str) -> GroupCommit:
-        to = Destination(lane, self._keys.records, self._keys.probe, self._limit, self._lifetime)
+        keys = self._keys
+        to = Destination(lane, keys.clock, keys.pushed, keys.records, keys.probe, self._limit, self._lifetime)
         backlog = Backlog(self._client, lane.stream)
         if self._proofs.is_trivial:
             script = EnqueueScript(self._client, to, name, backlog)

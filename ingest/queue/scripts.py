@@ -12,7 +12,7 @@ from ingest.queue.constants import PRELUDE
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
 _PARTS = {
-    "enqueue": ("padded", "still_waits", "added_once"),
+    "enqueue": ("now", "padded", "still_waits", "added_once"),
     "ack": ("released", "held", "padded", "finish_alone", "finish"),
     "reschedule": ("now", "released", "padded", "order_of", "owned", "gone", "erased", "finish_alone", "finish"),
     "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),

@@ -18,10 +18,12 @@ from redelivery import claim_dead, claim_idle, sweep
 from redis.asyncio import Redis
 from support import eventually
 
+from ingest.domain.announcement import Announcement
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consumer import Consumer
 from ingest.queue.keys import Keys
+from ingest.queue.producer import Producer
 
 GROUP = "ingest"
 _FILL = """
@@ -470,3 +472,22 @@ async def test_what_a_group_lost_in_an_express_lane_is_kept_for_it_until_its_swe
     await has_been_heard_long_enough(redis, Keys.of(queue_name, "audit"), "auditor")
     assert await sweep(auditor, LEASE) == 1
     assert orders((await auditor.claim_abandoned(10)).released) == ["urgent"]
+
+
+async def test_documents_are_accepted_one_after_the_other_over_both_lanes(
+    redis: Redis, keys: Keys, queue_name: str
+) -> None:
+    producer = Producer(redis, queue_name)
+    lanes = [bool(number % 3) for number in range(30)]
+
+    for is_express in lanes:
+        await producer.enqueue([Announcement("a", document=b"{}"), "b"], express=is_express)
+
+    accepted = {}
+    for stream in (keys.express, keys.stream):
+        entries = await redis.xrange(stream)
+        accepted[stream] = [int(fields[b"pushed_at"]) for _, fields in entries if fields[b"order_id"] == b"a"]
+        assert not any(b"pushed_at" in fields for _, fields in entries if fields[b"order_id"] == b"b")
+    times = {is_express: iter(accepted[keys.express if is_express else keys.stream]) for is_express in (True, False)}
+    in_order = [next(times[is_express]) for is_express in lanes]
+    assert in_order == sorted(set(in_order))

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from integration.scene import RunningWorker, Scene, document
+from integration.scene import RunningWorker, Scene, document, ids
 
 import ingest
+from ingest.domain.announcement import Announcement
 from ingest.flow.clock import SharedClock
+from ingest.queue.producer import Producer
 
 HOUR = 3600.0
 AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
@@ -135,3 +137,28 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
                         asking.append(path.relative_to(package).as_posix())
 
     assert asking == ["flow/adaptive_limit.py", "flow/clock.py", "flow/settlement.py", "upstream/session.py"]
+
+
+@pytest.mark.parametrize("step", [8.0, 100.0])
+async def test_after_the_clock_of_redis_was_set_back_a_push_is_newer_than_what_was_fetched_before(
+    scene: Scene, step: float
+) -> None:
+    order_ids = ids(20)
+    # As after a step: the last entry has the time from before it, and so have all that follow until the clock has caught up.
+    now = round((await scene.redis.time())[0] * 1000)
+    before = now + round(step * 1000)
+    await scene.redis.xadd(scene.keys.stream, {"order_id": "before"}, id=f"{before}-0")
+    await scene.redis.hset(scene.keys.clock, mapping={"ahead": before - now, "noted_at": now, "latest": before})
+
+    async with scene.worker():
+        await scene.enqueue(*order_ids)
+        await scene.finished()
+        fetched = await scene.rows()
+        for status in ("packed", "shipped"):
+            pushed = [Announcement(order_id, document=document(order_id, status=status)) for order_id in order_ids]
+            await Producer(scene.redis, scene.queue).enqueue(pushed)
+            await scene.finished()
+
+    rows = await scene.rows()
+    assert {rows[order_id]["status"] for order_id in order_ids} == {"shipped"}
+    assert all(rows[order_id]["version"] > fetched[order_id]["version"] for order_id in order_ids)

@@ -818,3 +818,15 @@ async def _same(outbox: Outbox) -> AsyncIterator[Outbox]:
 async def test_a_role_with_a_name_that_could_be_sql_is_refused(role: str) -> None:
     with pytest.raises(ConfigError, match="--role"):
         outbox_sql(TABLE, role)
+
+
+async def test_documents_of_one_order_in_both_lanes_are_accepted_in_the_order_of_their_rows(shop: Shop) -> None:
+    rows = [(json.dumps({"number": number}), bool(number % 3)) for number in range(60)]
+    await shop.sql.executemany("INSERT INTO order_outbox (order_id, document, express) VALUES ('A-1', $1, $2)", rows)
+
+    async with shop.relaying():
+        await shop.until_empty()
+
+    entries = [*await shop.redis.xrange(shop.keys.express), *await shop.redis.xrange(shop.keys.stream)]
+    accepted = sorted((int(fields[b"pushed_at"]), json.loads(fields[b"document"])["number"]) for _, fields in entries)
+    assert [number for _, number in accepted] == list(range(60))

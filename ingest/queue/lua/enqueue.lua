@@ -1,5 +1,5 @@
 -- Accepts one batch of a producer: all of it, or none, and never twice.
--- KEYS: stream, the producer's record; then for each submission that is not plain: its idempotency record, if it has a key, and
+-- KEYS: stream, the producer's record, clock, pushed; then for each submission that is not plain: its idempotency record, if it has a key, and
 --   if it is coalesced, the waiting record of each of its orders that has no document
 -- ARGV: backlog limit (0: none), producer, number of the batch, lifetime of idempotency records (ms), how many orders are plain,
 --   those orders; then for each other submission: its digest (empty: no key), for how long its orders are coalesced (ms; 0: not),
@@ -11,12 +11,33 @@
 --   it would add
 local limit, lifetime, plain = tonumber(ARGV[1]), ARGV[4], tonumber(ARGV[5])
 
+-- When a document is accepted, in microseconds by the queue's clock, and later than every one before it: of two documents without a
+-- version of their own the later one wins, in whatever lanes they are. (The IDs of entries do not tell: each lane has its own, and they
+-- stay where they are while Redis' clock, set back, catches up.)
+local latest_push
+local function accepted_at()
+  if not latest_push then
+    latest_push = math.max(now(KEYS[3]) * 1000, (tonumber(redis.call('GET', KEYS[4])) or 0) + 1)
+  else
+    latest_push = latest_push + 1
+  end
+  return string.format('%.0f', latest_push)
+end
+
 local function fields(order)
   -- An ID is ASCII; a MessagePack array begins with a byte above that.
   if order:byte(1) < 128 then
     return 'order_id', order
   end
-  return unpack(cmsgpack.unpack(order))
+  local named = cmsgpack.unpack(order)
+  for i = 1, #named, 2 do
+    if named[i] == 'document' then
+      named[#named + 1] = 'pushed_at'
+      named[#named + 1] = accepted_at()
+      break
+    end
+  end
+  return unpack(named)
 end
 
 -- The ID of an order without a document; nil for one that has one.
@@ -36,7 +57,7 @@ end
 -- Everything is read before anything is written: an error leaves nothing half done.
 local others = {}
 local has_unkeyed = plain > 0
-local at, next_key = 6 + plain, 3
+local at, next_key = 6 + plain, 5
 while ARGV[at] do
   local other = {digest = ARGV[at], coalesce = tonumber(ARGV[at + 1]), first = at + 3, waiting = {}, adds = {}}
   other.last = at + 2 + tonumber(ARGV[at + 2])
@@ -153,6 +174,9 @@ for _, other in ipairs(others) do
     local is_whole = other.answer == other.count
     redis.call('SET', other.record, is_whole and other.digest or other.digest .. ' ' .. other.answer, 'PX', lifetime)
   end
+end
+if latest_push then
+  redis.call('SET', KEYS[4], string.format('%.0f', latest_push))
 end
 local reply = {added}
 for _, other in ipairs(others) do
