@@ -4,12 +4,15 @@ The lines of an order are encoded while they are at hand, and are then dropped: 
 an object for each value.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 import msgspec
 
 from ingest.domain.plain_order import StorableOrder
+
+# A time that is further ahead of the queue's clock is no version: every later one would count as older.
+MOST_AHEAD = timedelta(days=1)
 
 
 class OrderRow(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +71,12 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
         )
 
     @property
+    def is_ahead(self) -> bool:
+        """Whether the order's own time is too far ahead to be its version."""
+        return self.updated_at is not None and self.updated_at - self.fetched_at > MOST_AHEAD
+
+    @property
     def age(self) -> tuple[datetime, datetime]:
         """What orders the rows of one key: the greater is the newer."""
-        return self.updated_at or self.fetched_at, self.fetched_at
+        version = self.fetched_at if self.updated_at is None or self.is_ahead else self.updated_at
+        return version, self.fetched_at

@@ -192,6 +192,8 @@ class Writer:
             self._metrics.last_success.set(now)
         for effect, count in counts.items():
             self._metrics.orders[_OUTCOME[effect]].inc(count)
+        if ahead := sum([row.is_ahead for item in ours for row in item.rows]):
+            self._metrics.versions_ahead.inc(ahead)
         if skipped := sum([not item.rows for item in ours]):
             self._metrics.orders["skipped"].inc(skipped)
         self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from ingest.domain.order_row import OrderRow
+from ingest.domain.order_row import MOST_AHEAD, OrderRow
 
 
 class Update(Enum):
@@ -61,7 +61,13 @@ COLUMNS = (
     Column("total", "text", "total::numeric", Update.IF_CONTENT_DIFFERS, stored_type="numeric"),
     # Cast once, for its length.
     Column("lines", "text", update=Update.IF_CONTENT_DIFFERS, is_content=True, cast="jsonb", stored_type="jsonb"),
-    Column("version", "", "coalesce(updated_at, fetched_at)", stored_type="timestamptz"),
+    # As `OrderRow.age` has it.
+    Column(
+        "version",
+        "",
+        f"CASE WHEN updated_at <= fetched_at + interval '{MOST_AHEAD.days} days' THEN updated_at ELSE fetched_at END",
+        stored_type="timestamptz",
+    ),
     Column("fetched_at", "timestamptz"),
     Column("attempts", "integer", "coalesce(attempts, 1)", Update.IF_CONTENT_DIFFERS, is_optional=True, usual=1),
     Column("enqueued_at", "float8", "to_timestamp(enqueued_at)", Update.IF_CONTENT_DIFFERS, stored_type="timestamptz"),

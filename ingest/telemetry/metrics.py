@@ -31,6 +31,9 @@ TRANSFORM = Spec(
 DOCUMENTS_NOT_KEPT = Spec(
     "ingest_documents_not_kept_total", "counter", "Documents that PostgreSQL cannot hold; their orders are stored without them.",
 )  # fmt: skip
+VERSIONS_AHEAD = Spec(
+    "ingest_versions_ahead_total", "counter", "Orders whose updated_at is over a day ahead of the clock: their version is the time of the fetch.",
+)  # fmt: skip
 STORE = Spec("ingest_store_seconds", "histogram", "One batch into PostgreSQL.", bounds=_CALL_BOUNDS)
 STORE_ROWS = Spec("ingest_store_batch_rows", "histogram", "Rows of one batch.", bounds=_ROW_BOUNDS)
 LAST_SUCCESS = Spec(
@@ -83,7 +86,7 @@ ACTIVITY = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, VERSIONS_AHEAD, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA, READY, ACTIVITY,
 )  # fmt: skip
 
@@ -96,6 +99,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     upstream_request: dict[str, Histogram]
     transform: Histogram
     documents_not_kept: Counter
+    versions_ahead: Counter
     store: Histogram
     store_rows: Histogram
     last_success: Gauge
@@ -122,6 +126,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
             upstream_request=row.histogram(UPSTREAM_REQUEST),
             transform=row.histogram(TRANSFORM)[""],
             documents_not_kept=row.counter(DOCUMENTS_NOT_KEPT)[""],
+            versions_ahead=row.counter(VERSIONS_AHEAD)[""],
             store=row.histogram(STORE)[""],
             store_rows=row.histogram(STORE_ROWS)[""],
             last_success=row.gauge(LAST_SUCCESS),

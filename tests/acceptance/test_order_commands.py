@@ -291,3 +291,13 @@ def test_an_order_whose_retry_does_not_meet_the_other_criteria_is_reported(cli: 
     done = cli.run("retries", "run-now", "A", "--reason", "http_status", "--dry-run")
 
     assert (done.returncode, done.stdout, done.stderr) == (1, "no retry matches\n", "no retry for A\n")
+
+
+# -- refetch ------------------------------------------------------------------------------------------------------
+
+
+def test_orders_to_be_fetched_again_are_queued_in_the_express_lane(cli: Cli, redis: Redis, keys: Keys) -> None:
+    done = cli.run("order", "refetch", "A", "B", "--json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"enqueued": ["A", "B"], "stored": 0})
+    assert [fields[b"order_id"] for _, fields in redis.xrange(keys.express)] == [b"A", b"B"]

@@ -586,7 +586,7 @@ async def test_the_edges_of_what_a_document_may_hold_can_be_stored(store: OrderS
     assert await store.upsert([OrderRow.of(order, T0, 1, 1.0)]) == [INSERTED]
 
     stored = await sql.fetchrow("SELECT * FROM orders")
-    assert (stored["placed_at"], stored["version"], stored["total"]) == (early, late, order.total)
+    assert (stored["placed_at"], stored["updated_at"], stored["total"]) == (early, late, order.total)
     prices = [record[0] for record in await sql.fetch("SELECT unit_price FROM order_lines ORDER BY line_no")]
     assert prices == [line.unit_price for line in lines]
 

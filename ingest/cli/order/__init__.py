@@ -1,11 +1,13 @@
-"""`ingest order`: shows where orders are, and erases them."""
+"""`ingest order`: shows where orders are, has them fetched again, and erases them."""
 
-COMMANDS = ("show", "erase")
+COMMANDS = ("show", "refetch", "erase")
 
 EPILOG = """
 Examples:
 
 `ingest order show 536365` shows whether an order is stored, queued, in flight, waiting for a retry, dead or erased.
+
+`ingest order refetch 536365` fetches an order again, and stores it whatever its version.
 
 `ingest order erase 536365` erases an order for good, after asking for confirmation.
 
@@ -14,4 +16,4 @@ Each command has its own help: `ingest order show --help`.
 
 
 def order() -> None:
-    """Show where orders are, or erase them for good."""
+    """Show where orders are, fetch them again, or erase them."""

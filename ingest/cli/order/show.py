@@ -79,6 +79,10 @@ def _as_text(state: "OrderState") -> Iterator[str]:
     if state.erased_at is not None:
         yield f"  erased {_since(state.erased_at)}"
     if state.row is not None:
+        if (updated_at := _ahead(state.row)) is not None:
+            yield (
+                f"  its updated_at, {_at(updated_at)}, is over a day ahead of the clock: its version is the time of the fetch"
+            )
         yield f"  stored {_since(state.row['row']['ingested_at'])}, status {_safe(state.row['order']['status'], 64)}"
     for entry in state.entries:
         yield f"  {_entry(entry)}"
@@ -102,6 +106,14 @@ def _entry(entry: Any) -> str:
                 f"retrying: attempt {retry.attempt} at {_at(retry.next_try_at)}, as {_safe(retry.entry_id, 100)}:"
                 f" {_why(retry.reason, retry.error)}"
             )
+
+
+def _ahead(row: Any) -> Any:
+    """The order's own time, if it is too far ahead to be its version."""
+    from ingest.domain.order_row import MOST_AHEAD
+
+    updated_at, fetched_at = row["order"]["updated_at"], row["row"]["fetched_at"]
+    return updated_at if updated_at is not None and updated_at - fetched_at > MOST_AHEAD else None
 
 
 def _why(reason: str, error: str) -> str:
