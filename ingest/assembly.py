@@ -152,7 +152,9 @@ def build_worker(
     documents = DocumentReader(ports.decode, buffer, keep)
     if runs_user_code:
         documents = GrowingDocumentReader(ports.decode, buffer, keep, turns=_TURNS * settings.transform_processes)
-    handler = Handler(ports.upstream, documents, attempts, circuit, limit, clock=clock)
+    handler = Handler(
+        ports.upstream, documents, attempts, circuit, limit, on_replaced=metrics.texts_replaced.inc, clock=clock
+    )
     executor = Executor(handler, settlement, in_flight, circuit, pacing, runs_user_code=runs_user_code)
     reader = Reader(
         queue,
@@ -256,6 +258,7 @@ async def open_ports(
                 metrics.upstream_request,
                 clock.utc,
                 attempts=adaptive,
+                on_replaced=metrics.texts_replaced.inc,
             )
         )
         pauses, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc))

@@ -12,6 +12,7 @@ from aiohttp import web
 from ingest.api.problems import Problem
 from ingest.api.requests import BodyLimits, too_slow
 from ingest.domain.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.clean_json import clean_json
 from ingest.domain.order import InvalidOrderId, parse_order_id
 
 CONTENT_TYPE = "application/x-ndjson"
@@ -150,7 +151,7 @@ def _parsed(line: bytes) -> str | Announcement | None:
         return None
     if len(line) > _LINE_SIZE:
         raise InvalidAnnouncement(f"a line has at most {_LINE_SIZE:,} bytes")
-    given = _decode(line)
+    given = _decode(clean_json(line))
     if isinstance(given, str):
         return parse_order_id(given)
     if given.source is None:

@@ -11,6 +11,7 @@ from ingest.api.queueing import ACCEPTED, JSON, Queueing, answer
 from ingest.api.requests import BodyLimits, read_body
 from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.clean_json import clean_json
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
 
@@ -64,7 +65,7 @@ class Pushing:
         order_id = order_id_of(request)
         if request.content_type != JSON:
             raise Problem(415, "content_type", f"the body must be {JSON}")
-        document = await read_body(request, self._limits)
+        document = clean_json(await read_body(request, self._limits))
         try:
             await self._decode.decode(document, FetchRequest(order_id))
             announcement = Announcement(order_id, document)

@@ -5,7 +5,6 @@ from itertools import accumulate
 
 import msgspec
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUL = b"\\u0000"
 # Numbers that a double holds, or rounds to zero, and `numeric` does not.
 _TOO_LONG = re.compile(rb"[0-9]{1000}|[0-9][eE]-0*[0-9]{4}")
@@ -17,12 +16,11 @@ _NO_STEPS = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 
 def storable_document(body: bytes) -> bytes | None:
-    """The document as `jsonb` takes it, without a byte order mark; None if it cannot hold it.
+    """The document if `jsonb` can hold it, else None.
 
     What it cannot hold: NUL characters, halves of surrogate pairs, text that is not UTF-8, numbers beyond those of a double or with a
     thousand digits, and nesting of more than a thousand levels.
     """
-    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         body.decode()
         msgspec.json.decode(body)

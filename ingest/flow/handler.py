@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ingest.domain.clean_json import clean_json, ignored
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.errors import (
     CredentialFault,
@@ -73,6 +74,7 @@ class Handler:
         circuit: tells whether a fault is the order's or the API's.
         limit: learns how many requests the API accepts.
         draw: a uniform random number between its arguments, for the retry schedule.
+        on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
         clock: monotonic seconds, the circuit's.
     """
 
@@ -85,8 +87,10 @@ class Handler:
         limit: ConcurrencyLimit,
         *,
         draw: Callable[[float, float], float] = random.uniform,
+        on_replaced: Callable[[], None] = ignored,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._on_replaced = on_replaced
         self._upstream = upstream
         self._documents = documents
         self._limits = limits
@@ -136,6 +140,7 @@ class Handler:
 
     async def _read_pushed(self, delivery: Delivery, document: bytes) -> Outcome:
         request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
+        document = clean_json(document, self._on_replaced)
         try:
             return self._documents.read_now(document, request, at) or await self._documents.read(document, request, at)
         except TransformFailed as error:

@@ -9,8 +9,6 @@ import msgspec
 
 from ingest.domain.order import InvalidDocument, undecodable
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
 
 def _number(text: str) -> Decimal | float:
     """A JSON number with a point or an exponent, exactly; one that no decimal can hold is refused where it is used."""
@@ -37,14 +35,12 @@ def decode_json_strictly(body: bytes) -> Any:
 
 
 def decode_json(body: bytes, decode: Callable[[bytes], Any] = _decode) -> Any:
-    """Decode a document; a byte order mark before it is ignored.
+    """Decode a document.
 
     Raises:
         TruncatedDocument: it is truncated.
         InvalidDocument: it is not JSON.
     """
-    # One: another is no JSON.
-    body = body.removeprefix(_BYTE_ORDER_MARK)
     try:
         return decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ingest.domain.clean_json import clean_json
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.order import InvalidDocument, InvalidOrderId, Order, decode_order, parse_order_id
 
@@ -155,7 +156,7 @@ def checked_order(given: Order, returned: Returned) -> Order:
         # In another process, the function may have taken the attributes out of the order that it was given.
         return msgspec.structs.replace(given, attributes={}) if given.attributes else given
     try:
-        return decode_order(returned.body, returned.order_id)
+        return decode_order(clean_json(returned.body), returned.order_id)
     except InvalidDocument as error:
         raise TransformFailed(f"returned an order that is not valid: {error}") from error
 

@@ -31,6 +31,9 @@ TRANSFORM = Spec(
 DOCUMENTS_NOT_KEPT = Spec(
     "ingest_documents_not_kept_total", "counter", "Documents that PostgreSQL cannot hold; their orders are stored without them.",
 )  # fmt: skip
+TEXTS_REPLACED = Spec(
+    "ingest_texts_replaced_total", "counter", "Documents in which U+FFFD has replaced characters that PostgreSQL cannot store.",
+)  # fmt: skip
 VERSIONS_AHEAD = Spec(
     "ingest_versions_ahead_total", "counter", "Orders whose updated_at is over a day ahead of the clock: their version is the time of the fetch.",
 )  # fmt: skip
@@ -86,7 +89,7 @@ ACTIVITY = Spec(
 RESTARTS = Spec("ingest_process_restarts_total", "counter", "Worker processes that died and were started again.")
 
 WORKER_METRICS = (
-    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, VERSIONS_AHEAD, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
+    ORDERS, ORDER_LATENCY, UPSTREAM_REQUEST, TRANSFORM, DOCUMENTS_NOT_KEPT, TEXTS_REPLACED, VERSIONS_AHEAD, STORE, STORE_ROWS, LAST_SUCCESS, IN_FLIGHT, CONCURRENCY_LIMIT, CIRCUIT_OPEN, CIRCUIT_UNPROVEN, REDELIVERIES,
     RETRIES, LOOP_LAG, RESTARTS, RATE_LIMIT_WAIT, UPSTREAM_QUOTA, READY, ACTIVITY,
 )  # fmt: skip
 
@@ -99,6 +102,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
     upstream_request: dict[str, Histogram]
     transform: Histogram
     documents_not_kept: Counter
+    texts_replaced: Counter
     versions_ahead: Counter
     store: Histogram
     store_rows: Histogram
@@ -126,6 +130,7 @@ class WorkerMetrics(msgspec.Struct, frozen=True):
             upstream_request=row.histogram(UPSTREAM_REQUEST),
             transform=row.histogram(TRANSFORM)[""],
             documents_not_kept=row.counter(DOCUMENTS_NOT_KEPT)[""],
+            texts_replaced=row.counter(TEXTS_REPLACED)[""],
             versions_ahead=row.counter(VERSIONS_AHEAD)[""],
             store=row.histogram(STORE)[""],
             store_rows=row.histogram(STORE_ROWS)[""],

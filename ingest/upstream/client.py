@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
+from ingest.domain.clean_json import ignored
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
@@ -74,14 +75,15 @@ class UpstreamClient:
         now: Callable[[], datetime] = utc_now,
         *,
         attempts: Attempts | None = None,
+        on_replaced: Callable[[], None] = ignored,
     ) -> AsyncIterator[Self]:
-        """Open a client with its transport and its credential; `attempts` learns of each request.
+        """Open a client with its transport and its credential; `attempts` learns of each request, `on_replaced` of each document with replaced characters.
 
         Raises:
             ConfigError: a certificate cannot be used.
         """
         opener = transport_opener(endpoint.kind)
-        async with opened_session(endpoint, opener, limits, seconds, now, attempts) as session:
+        async with opened_session(endpoint, opener, limits, seconds, now, attempts, on_replaced) as session:
             yield cls(session, endpoint, limits.tries)
 
     @classmethod

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from datetime import datetime
 
+from ingest.domain.clean_json import ignored
 from ingest.domain.errors import ConfigError
 from ingest.file_watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.telemetry.shared_metrics import Histogram
@@ -79,6 +80,7 @@ async def opened_session(
     seconds: dict[str, Histogram],
     now: Callable[[], datetime],
     attempts: Attempts | None = None,
+    on_replaced: Callable[[], None] = ignored,
 ) -> AsyncIterator[ApiSession]:
     """Open a session; `attempts` learns of each request to the API, and of none for a token.
 
@@ -105,6 +107,7 @@ async def opened_session(
             statuses=endpoint.statuses,
             with_certificate=access.tls.cert is not None,
             now=now,
+            on_replaced=on_replaced,
         )
 
 

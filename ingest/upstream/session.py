@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ingest.domain.clean_json import clean_json, ignored
 from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
@@ -73,6 +74,7 @@ class ApiSession:
         statuses: what statuses mean for this API, where that differs from the usual.
         with_certificate: whether a client certificate identifies us.
         now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
+        on_replaced: called for each document in which characters were replaced, see `clean_json`.
 
     Attributes:
         quota: each request waits for it; None: unlimited.
@@ -89,6 +91,7 @@ class ApiSession:
         statuses: Mapping[int, StatusOverride] = NO_OVERRIDES,
         with_certificate: bool = False,
         now: Callable[[], datetime] = utc_now,
+        on_replaced: Callable[[], None] = ignored,
     ) -> None:
         self._transport = transport
         self._body_limit = body_limit
@@ -98,6 +101,7 @@ class ApiSession:
         self._statuses = statuses
         self._with_certificate = with_certificate
         self._now = now
+        self._on_replaced = on_replaced
         self.quota: FleetQuota | None = None
 
     async def send(
@@ -135,7 +139,7 @@ class ApiSession:
                 document = await send(url, headers, method, body, quota and quota.observe)
                 if document[-1:] == b"}" or not is_truncated(document):
                     code = "2xx"
-                    return Fetched(document, asked_at)
+                    return Fetched(clean_json(document, self._on_replaced), asked_at)
             except NoDocument as response:
                 code = code_of(response.status)
                 declined = response

@@ -49,7 +49,7 @@ async def test_each_order_of_a_document_gets_it(scene: Scene) -> None:
 
 
 async def test_an_order_whose_document_cannot_be_kept_is_stored_without_it(scene: Scene) -> None:
-    for number, value in enumerate([rb'"\u0000"', b'"\xff"', b"1e999", b"1e-99999", b"1" * 5_000]):
+    for number, value in enumerate([b'"\xff"', b"1e999", b"1e-99999", b"1" * 5_000]):
         body = document(f"odd-{number}").removesuffix(b"}") + b',"unknown":' + value + b"}"
         await scene.add(order_id=f"odd-{number}", document=body)
     await scene.add(order_id="good", document=document("good"))
@@ -57,10 +57,10 @@ async def test_an_order_whose_document_cannot_be_kept_is_stored_without_it(scene
     async with scene.worker(keep_document="on") as worker:
         await scene.finished()
 
-        assert worker.metric("ingest_documents_not_kept_total") == 5
+        assert worker.metric("ingest_documents_not_kept_total") == 4
     kept = await documents(scene)
     assert await scene.dead() == []
-    assert len(kept) == 6
+    assert len(kept) == 5
     assert [order_id for order_id, found in kept.items() if found is not None] == ["good"]
 
 

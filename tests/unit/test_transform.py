@@ -108,7 +108,6 @@ async def test_many_orders_that_are_large_together_are_checked_in_a_thread() -> 
     ("changed", "problem"),
     [
         ({"status": 7}, "returned an order that is not valid: Expected `str`, got `int` - at `$.status`"),
-        ({"status": "a\0b"}, "returned an order that is not valid: a text contains a NUL character"),
         ({"status": "\ud800"}, "returned an order that is not JSON: `UnicodeEncodeError`"),
         (
             {"placed_at": datetime.fromisoformat("2026-01-02")},
@@ -135,10 +134,10 @@ async def test_an_amount_that_is_returned_is_checked(price: Any) -> None:
 
 async def test_attributes_that_are_changed_in_place_are_checked() -> None:
     def spoil(order: Order, _: bytes) -> Order:
-        order.attributes["note"] = "a\0b"
+        order.attributes["note"] = object()
         return order
 
-    assert (await failure_of(spoil)).startswith("returned an order that is not valid: a text contains a NUL character")
+    assert (await failure_of(spoil)).startswith("returned an order that is not JSON")
 
 
 @pytest.mark.parametrize(

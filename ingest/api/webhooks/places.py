@@ -13,11 +13,11 @@ import msgspec
 
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.errors import SourceError
+from ingest.domain.clean_json import clean_json
 from ingest.domain.request_headers import check_header_name
 
 _STEP = re.compile(r'(?P<key>[A-Za-z_][A-Za-z0-9_-]*)|"(?P<quoted>[^"]+)"|\[(?P<index>[0-9]{1,9})\]')
 _INTEGER = re.compile(rb"-?[0-9]+")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Longer texts are no IDs and no names of events.
 _LONGEST = 1_000
 
@@ -107,12 +107,12 @@ class PathPlace:
 
 
 def checked_json(body: bytes) -> bytes:
-    """The body without a byte order mark, if it is JSON.
+    """The body, cleaned as documents are, if it is JSON.
 
     Raises:
         NotJson: it is not.
     """
-    text = body.removeprefix(_BYTE_ORDER_MARK).strip()
+    text = clean_json(body).strip()
     try:
         text.decode()
         if text.startswith(b"["):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingest.domain.clean_json import clean_json
 from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
 from ingest.interrupt import run_interruptible
@@ -118,7 +119,7 @@ def _read(sample: Path, limit: int) -> bytes:
         raise ConfigError(f"cannot read {sample}: {error.strerror}") from error
     if len(body) > limit:
         raise UserError(f"the document is larger than {limit} bytes (INGEST_UPSTREAM_BODY_LIMIT)")
-    return body
+    return clean_json(body)
 
 
 async def _fetched(settings: "Settings", order_id: str) -> bytes:
