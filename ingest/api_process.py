@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from ingest.api.access import open_access
+from ingest.api.body_memory import BodyMemory
 from ingest.api.connection import ConnectionLimits
 from ingest.api.http_server import HttpServer, listening
 from ingest.api.rate_limit import SharedBuckets
-from ingest.api.requests import BodyMemory
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api.tls import checked_tls
 from ingest.api.webhooks.sources import Source
@@ -170,7 +170,7 @@ async def serving_api(
         access: admits callers; everybody, by default.
         webhooks: the sources of webhooks.
     """
-    memory = BodyMemory(max(settings.api_body_memory, settings.api_body_limit))
+    memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
     tls = checked_tls(settings.api_cert_file, settings.api_key_file)
     files = [source.secrets.watched() for source in webhooks]
     if tls is not None:

@@ -15,6 +15,9 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("api")
 # A header that has come in several pieces may be this large: so much of each connection can be in memory for nothing.
 _HEADER_SIZE = 16 * 1024
+# Slow is what sends less than this, bytes a second, looked at over a second or two.
+_SLOWEST = 16 * 1024
+_WINDOW = 1.0
 
 
 class Connections(Protocol):
@@ -57,7 +60,15 @@ class Connection(web.RequestHandler):
         options: of aiohttp.
     """
 
-    __slots__ = ("_header_size", "_header_timer", "_limits", "_server")
+    __slots__ = (
+        "_header_size",
+        "_header_timer",
+        "_limits",
+        "_received",
+        "_received_before",
+        "_received_since",
+        "_server",
+    )
 
     def __init__(self, server: Connections, **options: Any) -> None:
         super().__init__(cast("web.Server", server), **options)
@@ -65,6 +76,28 @@ class Connection(web.RequestHandler):
         self._limits = server.limits
         self._header_size = 0
         self._header_timer: asyncio.TimerHandle | None = None
+        # Of the current request: what has come since a moment, and in the window before it, if there was one.
+        self._received = 0
+        self._received_since = 0.0
+        self._received_before: int | None = None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has sent next to nothing lately, of a request that is not complete."""
+        request = self._current_request
+        if not self._header_size and (request is None or request.content.is_eof()):
+            return False
+        elapsed = self._loop.time() - self._received_since
+        if elapsed < _WINDOW / 2:
+            return self._received_before is not None and self._received_before < _SLOWEST * _WINDOW
+        return elapsed >= 2 * _WINDOW or self._received < _SLOWEST * elapsed
+
+    def drop_body(self, problem: Problem) -> None:
+        """End the request whose body is being received, and the connection after its answer."""
+        request = self._current_request
+        if request is not None:
+            self.close()
+            request.content.set_exception(problem)
 
     @property
     def is_idle(self) -> bool:
@@ -85,13 +118,23 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         # As `_is_waiting`: this is called for each request.
         waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        is_header = waiter is not None and not waiter.done()
+        self._note_received(len(data), is_first=is_header and not self._header_size)
+        if is_header:
             self._header_goes_on(len(data))
         elif self._header_size:
             self._header_ends()
         messages = self._messages
         if messages and not isinstance(messages[-1][0], RawRequestMessage):
             self._cannot_go_on()
+
+    def _note_received(self, size: int, *, is_first: bool) -> None:
+        now = self._loop.time()
+        if is_first:
+            self._received, self._received_before, self._received_since = 0, None, now
+        elif now - self._received_since >= _WINDOW:
+            self._received_before, self._received, self._received_since = self._received, 0, now
+        self._received += size
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""

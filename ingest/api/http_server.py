@@ -66,13 +66,13 @@ class HttpServer(web.Server):
         return Connection(self, loop=self._running, **self._kwargs)
 
     def has_room(self) -> bool:
-        """Whether one more connection may be; closes an idle one if that makes room."""
+        """Whether one more connection may be; closes an idle one, or one whose request comes slowly, if that makes room."""
         if len(self._connections) < self.limits.connections:
             return True
         for connection in [*islice(self._in_turn, _SEARCHED)]:
             # Busy ones are looked at again only after all others, so that many of them do not hide the idle ones.
             self._in_turn.move_to_end(connection)
-            if connection.is_idle:
+            if connection.is_idle or connection.is_slow:
                 connection.force_close()
                 return True
         return False

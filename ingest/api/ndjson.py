@@ -5,12 +5,13 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from typing import cast
 
 import msgspec
 from aiohttp import web
 
 from ingest.api.problems import Problem
-from ingest.api.requests import BodyLimits, too_slow
+from ingest.api.requests import BodyLimits, Request, too_slow
 from ingest.domain.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.clean_json import clean_json
 from ingest.domain.order import InvalidOrderId, parse_order_id
@@ -22,6 +23,8 @@ BATCH = 500
 _LINE_SIZE = 1024
 # Bytes of a body that are divided into lines at a time: these take several times as much while Redis does not answer.
 _PIECE = 16 * 1024
+# As many times its bytes.
+_COST = 8
 # Some editors begin a file with it.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # An ID as a JSON string or as it is: what nearly every line has.
@@ -69,6 +72,8 @@ class Lines:
 
     def __init__(self, request: web.Request, limits: BodyLimits) -> None:
         self._content = request.content
+        self._request = cast("Request", request)
+        self._memory = limits.memory
         self._seconds = limits.seconds
         self._rest = b""
         self._line = 0
@@ -118,8 +123,11 @@ class Lines:
     async def _lines(self) -> AsyncIterator[bytes]:
         while piece := await self._content.read(_PIECE):
             self._digest.update(piece)
+            taken = _COST * len(piece)
+            self._memory.take(self._request, taken)
             for line in self._whole(piece):
                 yield line
+            self._memory.give_back(self._request, min(taken, self._request.taken))
         if self._rest:
             yield self._rest
 

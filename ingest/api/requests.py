@@ -9,6 +9,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
 from multidict import CIMultiDict
 
+from ingest.api.body_memory import BodyMemory, Sender
 from ingest.api.problems import Problem
 
 # What every answer says: nothing here is a page, and nothing may be kept.
@@ -24,35 +25,6 @@ SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
 
 
 _SECURITY = tuple(SECURITY_HEADERS.items())
-
-
-class BodyMemory:
-    """What the bodies of all requests of a process that are being read or worked on may take.
-
-    Bodies that come whole with their header are not counted: they are not larger than what is read at once.
-
-    Args:
-        size: bytes.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._free = size
-
-    def take(self, request: "Request", size: int) -> None:
-        """Take memory for a request; it is released when the request has been answered.
-
-        Raises:
-            Problem: 503 if there is not enough.
-        """
-        if size > self._free:
-            raise Problem(503, "busy", "too many bodies are being received; try again", headers={"Retry-After": "1"})
-        self._free -= size
-        request.taken += size
-
-    def release(self, request: "Request") -> None:
-        """Release what a request has taken."""
-        self._free += request.taken
-        request.taken = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +45,16 @@ class BodyLimits:
 class Request(web.Request):
     """A request; its path has been resolved by our own table."""
 
-    ATTRS = web.Request.ATTRS | {"taken", "variables"}
+    ATTRS = web.Request.ATTRS | {"caller", "taken", "variables"}
 
     variables: Mapping[str, str]
     taken = 0
+    caller = ""
+
+    @property
+    def sender(self) -> Sender | None:
+        """The connection on which it comes."""
+        return cast("Sender", self.protocol)
 
     @property
     def match_info(self) -> UrlMappingMatchInfo:

@@ -18,9 +18,10 @@ from aiohttp.web_protocol import RequestPayloadError
 from multidict import MultiMapping
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
+from ingest.api.body_memory import BodyMemory
 from ingest.api.dispatch import Table
 from ingest.api.problems import Problem
-from ingest.api.requests import BodyMemory, Request
+from ingest.api.requests import Request
 from ingest.api.routing import Caller, Handler, Route, Scope
 from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
 from ingest.telemetry.logs import get_logger
@@ -195,6 +196,7 @@ def _for_some(handler: Handler, scope: Scope, access: Admission) -> Callable[[Re
 
     async def answer(request: Request) -> web.StreamResponse:
         caller = admit(request.headers, scope)
+        request.caller = caller.name
         if "Expect" in request.headers:
             await _expect(request)
         if caller.headers:

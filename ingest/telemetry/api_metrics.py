@@ -28,12 +28,14 @@ class ApiMetrics:
         accepted: by source.
         webhooks: by source and result.
         denied: requests that were not admitted, by reason.
+        bodies_rejected: requests that were rejected for want of memory for their bodies, by reason.
     """
 
     requests: Mapping[tuple[str, str], Mapping[str, Histogram]]
     accepted: Mapping[str, Counter]
     webhooks: Mapping[tuple[str, str], Counter]
     denied: Mapping[str, Counter]
+    bodies_rejected: Mapping[str, Counter]
     loop_lag: Histogram
     restarts: Counter
 
@@ -70,7 +72,20 @@ class ApiSeries:
             "ingest_api_denied_total", "counter", "Requests to the HTTP API that were not admitted.", "reason",
             tuple(Denial),
         )  # fmt: skip
-        self.specs = (self._requests, self._accepted, self._denied, self._webhooks, LOOP_LAG, RESTARTS)
+        self._bodies_rejected = Spec(
+            "ingest_api_bodies_rejected_total", "counter",
+            "Requests rejected while there was no memory for their bodies: slow ones were ended for others, busy ones were refused.",
+            "reason", ("slow", "busy"),
+        )  # fmt: skip
+        self.specs = (
+            self._requests,
+            self._accepted,
+            self._denied,
+            self._bodies_rejected,
+            self._webhooks,
+            LOOP_LAG,
+            RESTARTS,
+        )
         self.shared_metrics = SharedMetrics(self.specs, processes)
 
     def of(self, slot: int) -> ApiMetrics:
@@ -85,6 +100,7 @@ class ApiSeries:
             accepted=row.counter(self._accepted),
             webhooks=webhook_counters(row, self._webhooks),
             denied=row.counter(self._denied),
+            bodies_rejected=row.counter(self._bodies_rejected),
             loop_lag=row.histogram(LOOP_LAG)[""],
             restarts=row.counter(RESTARTS)[""],
         )

@@ -206,12 +206,13 @@ async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_
     redis_url: str, queue_name: str, file: Path
 ) -> None:
     body = b'{"id": 1, "note": "%s"}' % (b"x" * 500_000)
-    limits = {"api_body_limit": 1 << 20, "api_body_memory": 1 << 20}
+    limits = {"api_body_limit": 1 << 20, "api_body_memory": 2 << 20}
     async with running_api(redis_url, NOWHERE, queue_name, webhooks=str(file), **limits) as api:
-        _, other = await asyncio.open_connection("127.0.0.1", api.port)
-        other.write(b"POST /v1/webhooks/express HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
-        await other.drain()
-        other.write(b"x" * 900_000)
+        others = [(await asyncio.open_connection("127.0.0.1", api.port))[1] for _ in range(2)]
+        for other in others:
+            other.write(b"POST /v1/webhooks/express HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n")
+            await other.drain()
+            other.write(b"x" * 700_000)
 
         async def refused() -> bool:
             # The body comes after the header: only then it takes memory.
@@ -219,7 +220,8 @@ async def test_a_webhook_for_whose_body_there_is_no_memory_is_no_mistake_of_its_
             return (status, answer.get("code")) == (503, "busy")
 
         await eventually(refused)
-        other.close()
+        for other in others:
+            other.close()
 
         results = counted(api)
         assert (results["unavailable"], results.get("malformed")) == (1, None)

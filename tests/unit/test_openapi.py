@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from ingest.api.body_memory import BodyMemory
 from ingest.api.reference import page_of
-from ingest.api.requests import BodyMemory
 from ingest.api.routing import Route
 from ingest.api.server import all_routes
 from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, all_described, groups

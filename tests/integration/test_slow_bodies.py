@@ -1,0 +1,105 @@
+"""Bodies that come slowly, or never end, keep nobody else's from being received."""
+
+import asyncio
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import webhook_requests as made
+from http_api import Api, running_api
+from integration.scene import document
+from structlog.testing import capture_logs
+from webhook_requests import SECRET
+
+NOWHERE = "postgresql://127.0.0.1:1/none"
+WEBHOOKS = '[sources.shop]\nprofile = "shopify"\nsecret_files = ["shopify"]\n'
+
+
+@pytest.fixture
+def webhooks(tmp_path: Path) -> str:
+    (tmp_path / "shopify").write_text(SECRET)
+    path = tmp_path / "webhooks.toml"
+    path.write_text(WEBHOOKS)
+    return str(path)
+
+
+async def begin(api: Api, announced: int, sent: int) -> tuple[StreamReader, StreamWriter]:
+    """A webhook of somebody who cannot sign: so many bytes are announced, and fewer are sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(b"POST /v1/webhooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % announced)
+    writer.write(b" " * sent)
+    await writer.drain()
+    return reader, writer
+
+
+@asynccontextmanager
+async def dripping(api: Api, count: int, announced: int, sent: int) -> AsyncIterator[None]:
+    """So many connections on which a byte comes now and then."""
+    clients = await asyncio.gather(*(begin(api, announced, sent) for _ in range(count)))
+
+    async def drip() -> None:
+        while True:
+            for _, writer in clients:
+                writer.write(b" ")
+            await asyncio.sleep(0.2)
+
+    task = asyncio.create_task(drip())
+    try:
+        yield
+    finally:
+        task.cancel()
+        for _, writer in clients:
+            writer.close()
+
+
+async def send_signed(api: Api, size: int) -> int:
+    body = b'{"id": 1, "note": "%s"}' % (b"x" * size)
+    async with api.http.post(api.url + "/v1/webhooks/shop", data=body, headers=made.shopify(body)) as response:
+        return response.status
+
+
+async def push(api: Api, order_id: str) -> int:
+    body = document(order_id).removesuffix(b"}") + b',"note":"%s"}' % (b"x" * 300_000)
+    headers = {"Content-Type": "application/json"}
+    async with api.http.put(f"{api.url}/v1/orders/{order_id}", data=body, headers=headers) as response:
+        return response.status
+
+
+async def test_large_bodies_that_come_slowly_leave_memory_to_signed_webhooks_and_pushes(
+    redis_url: str, queue_name: str, webhooks: str
+) -> None:
+    limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 4 * 1024 * 1024}
+    with capture_logs() as logs:
+        async with (
+            running_api(redis_url, NOWHERE, queue_name, webhooks=webhooks, **limits) as api,
+            dripping(api, 20, 4_000_000, 838_000),
+        ):
+            await asyncio.sleep(1)  # a moment later, nothing but drips has come for a while
+            began = time.monotonic()
+            statuses = [await send_signed(api, 60_000) for _ in range(20)]
+            pushed = [await push(api, f"order-{number}") for number in range(20)]
+            took = time.monotonic() - began
+
+    assert set(statuses) == {200}
+    assert set(pushed) == {202}
+    assert took < 10
+    assert any(entry["event"] == "body_memory_full" and entry["log_level"] == "warning" for entry in logs)
+
+
+async def test_many_connections_with_half_a_body_leave_room_for_others(
+    redis_url: str, queue_name: str, webhooks: str
+) -> None:
+    limits = {"api_body_memory": 16 * 1024 * 1024, "api_body_limit": 1024 * 1024, "api_connections": 1_000}
+    async with (
+        running_api(redis_url, NOWHERE, queue_name, webhooks=webhooks, **limits) as api,
+        dripping(api, 1_000, 60_000, 30_000),
+    ):
+        await asyncio.sleep(2.5)  # as above
+        statuses = [await send_signed(api, 60_000) for _ in range(20)]
+        async with api.http.post(api.url + "/v1/orders", json={"order_ids": ["1"]}) as response:
+            statuses.append(response.status)
+
+    assert statuses == [*[200] * 20, 202]
