@@ -115,12 +115,11 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request; watch how long and how large its header becomes."""
+        self._note_received(len(data), is_first=self.is_idle)
         super().data_received(data)
         # As `_is_waiting`: this is called for each request.
         waiter = self._waiter
-        is_header = waiter is not None and not waiter.done()
-        self._note_received(len(data), is_first=is_header and not self._header_size)
-        if is_header:
+        if waiter is not None and not waiter.done():
             self._header_goes_on(len(data))
         elif self._header_size:
             self._header_ends()
