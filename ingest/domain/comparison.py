@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Context, Decimal
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ _EXACT = Context(prec=200)
 
 @dataclass(frozen=True, slots=True)
 class StoredOrder:
-    """One row of `orders`, as read back: the fields are its columns; `lines` is JSON text."""
+    """One row of `orders`, as read back: the fields are its columns; `lines` and `attributes` are JSON text."""
 
     order_id: str
     status: str
@@ -28,6 +29,7 @@ class StoredOrder:
     line_count: int
     total: Decimal
     lines: str
+    attributes: str
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -48,12 +50,13 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True):
     placed_at: datetime
     updated_at: datetime | None = None
     lines: list[_Line]
+    attributes: dict[str, Any] = {}
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
 _decode_lines = msgspec.json.Decoder(list[_Line]).decode
 # What stands in the row as it stands in the document.
-_FIELDS = [name for name in _Document.__struct_fields__ if name not in {"id", "lines"}]
+_FIELDS = [name for name in _Document.__struct_fields__ if name not in {"id", "lines", "attributes"}]
 
 
 def differences(row: StoredOrder, document: bytes) -> list[str]:
@@ -64,12 +67,15 @@ def differences(row: StoredOrder, document: bytes) -> list[str]:
     try:
         wanted = _decode_document(document)
         lines = _decode_lines(row.lines)
+        attributes = msgspec.json.decode(row.attributes)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return [f"cannot be compared: {error}"]
     found = ["order_id"] if row.order_id != wanted.id else []
     found += [name for name in _FIELDS if getattr(row, name) != getattr(wanted, name)]
     for index, (stored, line) in enumerate(zip_longest(lines, wanted.lines)):
         found += _line_differences(index, stored, line)
+    if not _is_same(attributes, wanted.attributes):
+        found.append("attributes")
     # The service computes these two itself.
     if row.line_count != len(wanted.lines):
         found.append("line_count")
@@ -88,6 +94,17 @@ def _line_differences(index: int, stored: _Line | None, line: _Line | None) -> l
     if not same_price:
         names.append("unit_price")
     return [f"lines[{index}].{name}" for name in names]
+
+
+def _is_same(stored: Any, wanted: Any) -> bool:
+    """Whether two JSON values are equal. To Python, true is 1; PostgreSQL writes a number such as 1e16 as an integer."""
+    match stored, wanted:
+        case dict(), dict():
+            return stored.keys() == wanted.keys() and all(_is_same(stored[name], wanted[name]) for name in wanted)
+        case list(), list():
+            return len(stored) == len(wanted) and all(map(_is_same, stored, wanted))
+        case _:
+            return isinstance(stored, bool) is isinstance(wanted, bool) and bool(stored == wanted)
 
 
 def _total(document: _Document) -> Decimal:

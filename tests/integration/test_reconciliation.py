@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from scene import GROUP, Scene, document, ids
 from support import eventually
@@ -259,6 +260,43 @@ async def test_totals_are_compared_exactly(scene: Scene) -> None:
 
     assert right.is_sound
     assert report.wrong.examples == ("a (total)",)
+
+
+def with_attributes(attributes: object) -> bytes:
+    order = msgspec.json.decode(document("a"))
+    return msgspec.json.encode(order if attributes is None else order | {"attributes": attributes})
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({"gift": True}, {"gift": False}),
+        ({"gift": True}, {"gift": 1}),
+        ({"gift": True}, None),
+        (None, {"gift": True}),
+        ({"tags": [{"name": "a"}, "b"]}, {"tags": [{"name": "a"}, "c"]}),
+        ({"tags": ["a"]}, {"tags": ["a", "b"]}),
+    ],
+)
+async def test_attributes_that_differ_are_wrong(scene: Scene, stored: object, expected: object) -> None:
+    row = OrderRow.of(decode_order(with_attributes(stored), "a"), datetime.now(UTC), 1, 0.0)
+    async with OrderStore.open(scene.dsn) as orders:
+        await orders.upsert([row])
+
+    report = await reconciled(scene, ["a"], expected={"a": with_attributes(expected)})
+
+    assert report.wrong.examples == ("a (attributes)",)
+
+
+async def test_attributes_that_only_postgresql_writes_differently_are_right(scene: Scene) -> None:
+    attributes = {"z": [1e16, 1.50, -0.0, None], "a": {"nested": {"b": 2, "a": "\u2603"}}, "big": 2**60, "no": False}
+    row = OrderRow.of(decode_order(with_attributes(attributes), "a"), datetime.now(UTC), 1, 0.0)
+    async with OrderStore.open(scene.dsn) as orders:
+        await orders.upsert([row])
+
+    report = await reconciled(scene, ["a"], expected={"a": with_attributes(attributes)})
+
+    assert (report.compared, report.wrong.examples) == (1, ())
 
 
 async def test_an_order_with_another_result_than_expected_is_wrong(scene: Scene) -> None:
