@@ -1,4 +1,4 @@
-"""Lets Ctrl-C end a command wherever it is: in its imports, in an event loop, and in a read within one.
+"""Lets Ctrl-C and SIGTERM end a command wherever it is: in its imports, in an event loop, and in a read within one.
 
 It is imported before all others and imports little: until it has, Ctrl-C ends a command with a traceback.
 """
@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 _Result = TypeVar("_Result")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _CancelOnce:
-    """A handler of SIGINT: cancels a task at the first one, and raises KeyboardInterrupt at others."""
+    """A handler of SIGINT and SIGTERM: cancels a task at the first one, and raises KeyboardInterrupt at others."""
 
     def __init__(self, cancel_soon: Callable[[], object]) -> None:
         self.called = False
@@ -46,10 +47,11 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Do what `asyncio.run` does, but cancel the task between two callbacks of the loop.
 
     asyncio's own handler of SIGINT cancels it wherever Python is at that moment. A callback that has found its future
-    pending, such as the one of a connection that is refused, then fails to set it, and the loop logs a traceback.
+    pending, such as the one of a connection that is refused, then fails to set it, and the loop logs a traceback. SIGTERM has the
+    same effect here: a command that a supervisor stops reports how far it came.
 
     Raises:
-        KeyboardInterrupt: SIGINT was received. A second one raises it at once, as the first one does while nobody reads the output.
+        KeyboardInterrupt: SIGINT or SIGTERM was received. A second one raises it at once, as the first one does while nobody reads the output.
     """
     import asyncio  # noqa: PLC0415  as below
 
@@ -59,9 +61,10 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
 
     async def interruptible() -> _Result:
         nonlocal handler
-        own = signal.getsignal(signal.SIGINT)
-        if not callable(own):  # a background job of a shell ignores SIGINT
-            return await main
+        # A background job of a shell ignores SIGINT.
+        own = {
+            number: signal.getsignal(number) for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+        }
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None  # noqa: S101  for the type checker
 
@@ -73,11 +76,13 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
             loop.call_soon_threadsafe(task.cancel)
 
         handler = _CancelOnce(cancel_soon)
-        signal.signal(signal.SIGINT, handler)
+        for number in own:
+            signal.signal(number, handler)
         try:
             return await main
         finally:
-            signal.signal(signal.SIGINT, own)
+            for number, before in own.items():
+                signal.signal(number, before)
 
     try:
         return asyncio.run(interruptible())
@@ -91,16 +96,13 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 @contextmanager
 def interrupting_reads() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, within `run_interruptible`, while a read may wait for its input.
+    """Let SIGINT and SIGTERM raise KeyboardInterrupt, within `run_interruptible`, while a read may wait for its input.
 
-    There SIGINT only cancels the task, which has no effect before its next await: the read would go on.
+    There they only cancel the task, which has no effect before its next await: the read would go on.
     """
     import asyncio  # noqa: PLC0415  it takes three quarters of the time until Ctrl-C is handled
 
-    cancel = signal.getsignal(signal.SIGINT)
-    if not callable(cancel):
-        yield
-        return
+    cancel = {number: handler for number in _SIGNALS if isinstance(handler := signal.getsignal(number), _CancelOnce)}
     from ingest.streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as above
 
     def interrupt(*_: object) -> NoReturn:
@@ -108,13 +110,15 @@ def interrupting_reads() -> Iterator[None]:
         wait_for_errors(LOG_WAIT)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in cancel:
+        signal.signal(number, interrupt)
     try:
-        if isinstance(cancel, _CancelOnce) and cancel.called:
+        if any(handler.called for handler in cancel.values()):
             raise asyncio.CancelledError
         yield
     finally:
-        signal.signal(signal.SIGINT, cancel)
+        for number, handler in cancel.items():
+            signal.signal(number, handler)
 
 
 def _stop(*_: object) -> None:

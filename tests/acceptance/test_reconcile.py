@@ -179,7 +179,8 @@ def test_a_list_too_long_for_memory_without_room_for_a_file_is_one_line(cli: Cli
     assert "SQLITE_TMPDIR" in errors[0]
 
 
-def test_ctrl_c_ends_it_and_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_ctrl_c_ends_it_and_leaves_no_file(cli: Cli, tmp_path: Path, number: signal.Signals) -> None:
     os.mkfifo(tmp_path / "list")
     process = cli.start("reconcile", "--file", str(tmp_path / "list"), "--missing", str(tmp_path / "missing"))
 
@@ -187,7 +188,7 @@ def test_ctrl_c_ends_it_and_leaves_no_file(cli: Cli, tmp_path: Path) -> None:
         pipe.write("a\n")
         pipe.flush()
         eventually_sync(lambda: any("part" in file.name for file in tmp_path.iterdir()))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         # It waits for more of the list.
         _, stderr = process.communicate(timeout=30)
 
