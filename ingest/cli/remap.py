@@ -112,6 +112,10 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
                 identify=identify_of(settings),
                 dry_run=dry_run,
                 on_progress=display.update,
+                on_locked=lambda after: display.say(
+                    "waiting for another transaction, which has locked the table or one of the next orders"
+                    + (f" after {after}" if after else "")
+                ),
             )
 
 

@@ -5,12 +5,13 @@ and stays. When the process dies here, the pages before are done, and doing them
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ingest.domain.delivery import DeadReason, Effect
-from ingest.domain.errors import RowsRefused, RowSuppressed, TransformFailed
+from ingest.domain.errors import RowsRefused, RowSuppressed, StoreLocked, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, document_id
 from ingest.domain.order_row import OrderRow
@@ -34,6 +35,15 @@ class Decoder(Protocol):
 
 
 _Some = TypeVar("_Some")
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
+
+
+class _Unlocked(Protocol):
+    """Calls a method of `Documents`, and again while another transaction has locked something."""
+
+    async def __call__(self, call: Callable[[_Argument], Awaitable[_Result]], given: _Argument, /) -> _Result:
+        """Its result."""
 
 
 Identify = Callable[[bytes], str | None]
@@ -101,6 +111,7 @@ async def remap(
     identify: Identify = document_id,
     dry_run: bool = False,
     on_progress: Callable[[int, int | None], None] = lambda _done, _total: None,
+    on_locked: Callable[[str], None] = lambda _after: None,
 ) -> None:
     """Make the selected orders again, those after `report.last` if it is set.
 
@@ -112,14 +123,16 @@ async def remap(
         identify: tells of which announced order a document is.
         dry_run: change nothing.
         on_progress: called with how many rows were examined, and how many there are, if that is known.
+        on_locked: called once for each wait for a lock of another transaction, with the last order ID that is done, or "".
 
     Raises:
         StoreUnavailable: PostgreSQL cannot be used right now.
     """
     async with Documents.open(dsn, selection) as documents:
         total = await documents.count(report.last or "")
-        run = _Run(documents, decoder, identify, report, dry_run=dry_run)
-        while page := await documents.page(report.last or ""):
+        waiting = partial(_unlocked, lambda: on_locked(report.last or ""))
+        run = _Run(documents, decoder, identify, report, waiting, dry_run=dry_run)
+        while page := await waiting(documents.page, report.last or ""):
             # PostgreSQL compresses documents: those of a page may be large together.
             for portion in _portions(page, lambda stored: len(stored.document)):
                 await run.remap_page(portion)
@@ -128,12 +141,20 @@ async def remap(
 
 class _Run:
     def __init__(
-        self, documents: Documents, decoder: Decoder, identify: Identify, report: RemapReport, *, dry_run: bool
+        self,
+        documents: Documents,
+        decoder: Decoder,
+        identify: Identify,
+        report: RemapReport,
+        unlocked: "_Unlocked",
+        *,
+        dry_run: bool,
     ) -> None:
         self._documents = documents
         self._decoder = decoder
         self._identify = identify
         self._report = report
+        self._unlocked = unlocked
         self._dry_run = dry_run
         # Each part of a split order yields the new ones, perhaps pages later, and a dry run does not store them.
         self._would_be_new: set[str] = set()
@@ -186,7 +207,7 @@ class _Run:
             return
         replace = self._documents.compare if self._dry_run else self._documents.replace
         try:
-            outcomes = await replace(rows)
+            outcomes = await self._unlocked(replace, rows)
         except RowsRefused as error:
             if len(rows) == 1:
                 self._report.add_failure(Failure(rows[0].order_id, DeadReason.UNSTORABLE.value, str(error)))
@@ -202,11 +223,11 @@ class _Run:
             return
         try:
             if self._dry_run:
-                there = await self._documents.compare(rows)
+                there = await self._unlocked(self._documents.compare, rows)
                 self._would_be_new |= {row.order_id for row in rows} - there.keys()
                 self._report.inserted = len(self._would_be_new)
             else:
-                effects = await self._documents.insert(rows)
+                effects = await self._unlocked(self._documents.insert, rows)
                 self._report.inserted += effects.count(Effect.INSERTED)
                 of_each = zip(rows, effects, strict=True)
                 self._add_suppressed(row for row, effect in of_each if effect is Effect.SUPPRESSED)
@@ -220,6 +241,20 @@ class _Run:
     def _add_suppressed(self, rows: Iterable[OrderRow]) -> None:
         for order_id in dict.fromkeys(row.order_id for row in rows):
             self._report.add_failure(Failure(order_id, DeadReason.UNSTORABLE.value, str(RowSuppressed())))
+
+
+async def _unlocked(
+    on_locked: Callable[[], None], call: Callable[[_Argument], Awaitable[_Result]], given: _Argument
+) -> _Result:
+    """Call until no other transaction has locked a row or the table; each call waits for some seconds."""
+    is_locked = False
+    while True:
+        try:
+            return await call(given)
+        except StoreLocked:
+            if not is_locked:
+                on_locked()
+            is_locked = True
 
 
 def _portions(all_of_them: Sequence[_Some], size_of: Callable[[_Some], int]) -> Iterator[Sequence[_Some]]:

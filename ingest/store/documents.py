@@ -19,6 +19,8 @@ from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_poo
 from ingest.store.orders import OrderStore
 
 _PAGE = 200
+# Workers wait for the rows of a page for as long, at most.
+_LOCK_TIMEOUT = 2.0
 # Of documents as they are stored, which are compressed to about a third.
 _PAGE_BYTES = 2 * 1024 * 1024
 
@@ -93,7 +95,8 @@ class DocumentSelection:
 class Documents:
     """The rows of `orders` that have kept their document.
 
-    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now; calling again is safe.
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now, and `StoreLocked` when another transaction has locked a
+    row or the table for some seconds; calling again is safe.
     """
 
     def __init__(self, connection: Reconnecting, selection: DocumentSelection) -> None:
@@ -115,7 +118,9 @@ class Documents:
     @asynccontextmanager
     async def open(cls, dsn: str, selection: DocumentSelection) -> AsyncIterator[Self]:
         """Open with a connection of its own."""
-        connection = Reconnecting(dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT)
+        connection = Reconnecting(
+            dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT, lock_timeout=_LOCK_TIMEOUT
+        )
         try:
             yield cls(connection, selection)
         finally:
@@ -126,7 +131,7 @@ class Documents:
         query = f"SELECT count(*) FROM orders WHERE order_id > $1 AND {self._where}"  # noqa: S608  our own conditions
         try:
             [[count]] = await self._connection.fetch(query, after, *self._arguments)
-        except StoreTooSlow:
+        except StoreTooSlow:  # or locked
             return None
         return int(count)
 

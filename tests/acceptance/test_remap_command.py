@@ -103,8 +103,9 @@ async def transform(order, document):
 @pytest.mark.parametrize(
     ("options", "how"), [((), "ingest remap"), (("--since", "7d"), "the same options and")], ids=["all", "some"]
 )
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 async def test_an_interrupted_run_says_where_to_go_on(
-    cli: Cli, dsn: str, tmp_path: Path, options: tuple[str, ...], how: str
+    cli: Cli, dsn: str, tmp_path: Path, options: tuple[str, ...], how: str, number: signal.Signals
 ) -> None:
     body = document("order-0000")
     first = decode_order(body, "order-0000")
@@ -126,11 +127,43 @@ async def test_an_interrupted_run_says_where_to_go_on(
         return list((await statuses(dsn)).values()).count("better") == 200
 
     await eventually(is_waiting)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     _, told = await asyncio.to_thread(running.communicate)
 
     assert running.returncode == 130
     assert told == f"200 orders done; go on with: {how} --after order-0199\nstopped\n"
+
+
+@pytest.mark.parametrize(
+    "lock", ["SELECT FROM orders WHERE order_id = 'b' FOR UPDATE", "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE"]
+)
+async def test_a_run_that_waits_for_a_lock_reports_it_and_continues(
+    cli: Cli, dsn: str, own_code: dict[str, str], lock: str
+) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute(f"BEGIN; {lock}")
+        running = cli.start("remap", env=own_code)
+        assert running.stderr is not None
+        told = await asyncio.to_thread(running.stderr.readline)
+        await sql.execute("COMMIT")
+
+    _, rest = await asyncio.to_thread(running.communicate)
+
+    assert told == "waiting for another transaction, which has locked the table or one of the next orders\n"
+    assert rest == "3 orders with a document: 3 changed\n"
+    assert set((await statuses(dsn)).values()) == {"better"}
+
+
+async def test_a_run_that_waits_for_a_lock_can_be_stopped(cli: Cli, dsn: str, own_code: dict[str, str]) -> None:
+    async with connected(dsn) as sql:
+        await sql.execute("BEGIN; SELECT FROM orders WHERE order_id = 'b' FOR UPDATE")
+        running = cli.start("remap", env=own_code)
+        assert running.stderr is not None
+        await asyncio.to_thread(running.stderr.readline)
+        running.send_signal(signal.SIGTERM)
+        _, rest = await asyncio.to_thread(running.communicate)
+
+    assert (running.returncode, rest) == (130, "stopped\n")
 
 
 @pytest.mark.parametrize("arguments", [["not an ID"], ["\udcff"], ["--after", "\udcff"]], ids=ascii)
