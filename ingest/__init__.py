@@ -1,7 +1,7 @@
 """Order ingestion on Redis Streams: announce orders from Python.
 
 `Client` and `SyncClient` call the HTTP API. `Producer` and `SyncProducer` write into the queue, with access to Redis. The first
-of each is for asyncio, the second for everything else.
+of each is for asyncio, the second for everything else. `reconcile` and `replay` do what the commands of these names do.
 What else is in this package is not public.
 """
 
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from ingest.client.sync_client import SyncClient
     from ingest.domain.accepted import Accepted, Durability
     from ingest.domain.announcement import Announcement, InvalidAnnouncement
+    from ingest.domain.dead_letter import Selection
     from ingest.domain.errors import QueueUnavailable
     from ingest.domain.order import InvalidOrderId, Order, OrderLine
+    from ingest.operations.backends import Backends
+    from ingest.operations.dead_letters import replay
+    from ingest.operations.reconcile import reconcile
     from ingest.queue.connection import QueueRefused
     from ingest.queue.producer import Producer
     from ingest.queue.producer_errors import (
@@ -37,12 +41,14 @@ if TYPE_CHECKING:
         InvalidIdempotencyKey,
     )
     from ingest.queue.sync_producer import SyncProducer
+    from ingest.settings import load_settings
 
 __all__ = [
     "Accepted",
     "Announcement",
     "ApiError",
     "ApiUnavailable",
+    "Backends",
     "BacklogFull",
     "CannotConfirm",
     "Client",
@@ -63,10 +69,14 @@ __all__ = [
     "QueueUnavailable",
     "RateLimited",
     "RequestInProgress",
+    "Selection",
     "SyncClient",
     "SyncProducer",
     "Unauthorized",
     "UnexpectedAnswer",
+    "load_settings",
+    "reconcile",
+    "replay",
 ]
 
 # Imported when they are asked for: the commands start without what they do not use.
@@ -75,6 +85,7 @@ _MODULES = {
     "Announcement": "ingest.domain.announcement",
     "ApiError": "ingest.client.errors",
     "ApiUnavailable": "ingest.client.errors",
+    "Backends": "ingest.operations.backends",
     "BacklogFull": "ingest.queue.producer_errors",
     "CannotConfirm": "ingest.queue.producer_errors",
     "Client": "ingest.client.client",
@@ -95,10 +106,14 @@ _MODULES = {
     "QueueUnavailable": "ingest.domain.errors",
     "RateLimited": "ingest.client.errors",
     "RequestInProgress": "ingest.client.errors",
+    "Selection": "ingest.domain.dead_letter",
     "SyncClient": "ingest.client.sync_client",
     "SyncProducer": "ingest.queue.sync_producer",
     "Unauthorized": "ingest.client.errors",
     "UnexpectedAnswer": "ingest.client.errors",
+    "load_settings": "ingest.settings",
+    "reconcile": "ingest.operations.reconcile",
+    "replay": "ingest.operations.dead_letters",
 }
 
 

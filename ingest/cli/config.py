@@ -17,7 +17,7 @@ Examples:
 
 `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 
-Times are in seconds, sizes in bytes. All settings: docs/reference/settings.md.
+Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
 """
 
 

@@ -26,7 +26,7 @@ Examples:
 
 `ingest doctor --json | jq -r '.findings[] | select(.level == "fault") | .what'` lists the faults.
 
-What is checked, and what each line means: docs/how-to/check-a-set-up.md.
+What is checked, and what each line means: https://order-ingest.example/docs/how-to/check-a-set-up.md
 """
 _COLOURS = {"good": "green", "warning": "yellow", "fault": "red"}
 

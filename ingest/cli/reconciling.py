@@ -71,9 +71,7 @@ async def reconcile_source(
             display = display or stack.enter_context(ProgressDisplay("searching", beside=beside))
             display.update(done, total)
 
-        report = await reconcile(
-            _read(source, invalid), backends, partial=not complete, on_lost=on_lost, on_progress=show
-        )
+        report = await reconcile(_read(source, invalid), backends, complete=complete, on_lost=on_lost, on_progress=show)
     return Reconciled(report, invalid.count)
 
 

@@ -111,7 +111,7 @@ async def check(
 ) -> Result:
     """Look for every enqueued order, and at every row; `documents` are those to compare with, by ID."""
     table = await _read_table(backends.postgres_dsn)
-    found = await reconcile(enqueued, backends, expected=documents)
+    found = await reconcile(enqueued, backends, expected=documents, complete=True)
     memory: Any = queue.info("memory")
     return Result(
         stored=found.stored + found.both,

@@ -40,9 +40,9 @@ class ClientCost:
 
 
 CLIENTS: Mapping[str, ClientCost] = {
-    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1, on a machine half as slow again as that of
-    # the others (see `speed`), converted by the bare loop of the same run: 112e-6 * 120 / 239, 7,168 * 8,363 / 4,187.
-    "native": ClientCost(56e-6, 14_300.0, 0.48, 1_526e-6),
+    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --vs bare,go,go-json --runs 5: the row
+    # "service" of "One process" in docs/explanation/performance.md
+    "native": ClientCost(56e-6, 17_629.0, 0.48, 1_526e-6),
     # the same with --client aiohttp
     "aiohttp": ClientCost(120e-6, 7_845.0, 0.45, 1_526e-6),
 }
@@ -55,8 +55,8 @@ _MOST_IN_FLIGHT = 1_000
 _DEVIATIONS = 3.0
 # Redis: make fleet, with orders announced one by one and in lists.
 _REDIS_ORDER, _REDIS_ANNOUNCEMENT = 15e-6, 115e-6
-# PostgreSQL, at a slow API: three quarters of what it and Redis take together in ingest bench pipeline --runs 5.
-_POSTGRES_ORDER = 57e-6
+# PostgreSQL: the command above with --processes 2 --vs go,go-json --runs 11.
+_POSTGRES_ORDER = 18e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000
 _REDIS_CONNECTIONS = 6

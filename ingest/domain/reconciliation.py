@@ -70,9 +70,8 @@ class ReconciliationReport:
         return not (self.waiting or self.pending or self.retrying)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for a script. `queued` is called `under_way` there, as it always was."""
-        fields = {"under_way" if name == "queued" else name: value for name, value in asdict(self).items()}
-        return {"sound": self.is_sound, "settled": self.is_settled, **fields}
+        """The report for a script."""
+        return {"sound": self.is_sound, "settled": self.is_settled, **asdict(self)}
 
     def __str__(self) -> str:
         # Another program may have written a reason of any characters, or none.

@@ -106,6 +106,7 @@ async def find(stage: Stage, orders: Orders) -> Findings:
         Backends(stage.straight_redis_url, servers.postgres_dsn, STREAM, GROUP),
         unconfirmed=orders.unconfirmed,
         expected=orders.expected,
+        complete=True,
     )
     letters = await _letters(stage.straight_redis_url)
     certain, perhaps = orders.nameless

@@ -35,6 +35,7 @@ async def scene(redis_url: str, dsn: str, queue_name: str) -> AsyncIterator[Scen
 
 
 async def reconciled(scene: Scene, accepted: Any, **options: Any) -> ReconciliationReport:
+    options = {"complete": True} | options
     return await reconcile(accepted, Backends(scene.redis_url, scene.dsn, scene.queue, GROUP), **options)
 
 
@@ -187,7 +188,7 @@ async def test_orders_missing_from_a_partial_list_are_not_unexpected(scene: Scen
     await store(scene, "mine", "row")
     await dead_letter(scene, "letter")
 
-    report = await reconciled(scene, ["mine"], partial=True)
+    report = await reconciled(scene, ["mine"], complete=False)
 
     assert report.is_sound
     assert report.dead_letters == {"not_found": 1}
@@ -362,7 +363,7 @@ async def test_every_lost_order_is_named_however_many_there_are(scene: Scene) ->
     report = await reconciled(
         scene,
         names,
-        partial=True,
+        complete=False,
         on_lost=lost.append,
         on_progress=lambda done, total: looked.append((done, total)),
     )
@@ -377,7 +378,7 @@ async def test_progress_is_told_while_the_queue_is_read(scene: Scene) -> None:
     await scene.enqueue(*ids(2500))
     looked: list[tuple[int, int]] = []
 
-    await reconciled(scene, ids(1), partial=True, on_progress=lambda done, total: looked.append((done, total)))
+    await reconciled(scene, ids(1), complete=False, on_progress=lambda done, total: looked.append((done, total)))
 
     # Once at the beginning, and once for each page of a thousand entries.
     assert looked.count((0, 1)) >= 4
@@ -396,7 +397,7 @@ async def test_memory_does_not_grow_with_the_number_of_accepted_orders(scene: Sc
     async def peak_of(count: int) -> int:
         tracemalloc.reset_peak()
         before, _ = tracemalloc.get_traced_memory()
-        report = await reconciled(scene, many(count), partial=True)
+        report = await reconciled(scene, many(count), complete=False)
         assert (report.accepted, report.lost.count) == (count, count)
         return tracemalloc.get_traced_memory()[1] - before
 
@@ -429,7 +430,7 @@ async def test_an_order_that_circulates_in_the_queue_is_never_reported_as_lost(s
                 await consumer.move_due(10)
 
         moving = asyncio.create_task(circulate())
-        reports = [await reconciled(scene, names, partial=True) for _ in range(15)]
+        reports = [await reconciled(scene, names, complete=False) for _ in range(15)]
         moving.cancel()
         await asyncio.wait([moving])
 

@@ -167,4 +167,6 @@ async def _find(on: Stage, accepted: Sequence[str]) -> ReconciliationReport:
     async def expected(order_id: str) -> Expected:
         return usual.answer(ORDERS + order_id.encode()).payload.partition(b"\r\n\r\n")[2]
 
-    return await reconcile(accepted, Backends(on.redis_url, on.postgres_dsn, on.stream), expected=expected)
+    return await reconcile(
+        accepted, Backends(on.redis_url, on.postgres_dsn, on.stream), expected=expected, complete=True
+    )

@@ -153,7 +153,9 @@ class Rolling:
         each = "SELECT floor(extract(epoch FROM ingested_at))::bigint, count(*) FROM orders GROUP BY 1"
         stored = dict(on.sql(each))
         calm = range(calm_from, replacing.start)
-        account = asyncio.run(reconcile(self._announced, Backends(on.redis_url, on.postgres_dsn, on.stream, "ingest")))
+        account = asyncio.run(
+            reconcile(self._announced, Backends(on.redis_url, on.postgres_dsn, on.stream, "ingest"), complete=True)
+        )
         return Found(
             before=sum(stored.get(second, 0) for second in calm) / len(calm),
             seconds=[stored.get(second, 0) for second in replacing],

@@ -1,11 +1,13 @@
 """The reference pages say what the code does, and links lead to pages that exist."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
+import ingest
 from ingest.domain.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector
@@ -74,3 +76,37 @@ def anchors(page: Path) -> set[str]:
     """The anchors that a Markdown page gets from its headings."""
     headings = re.findall(r"^#+ +(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def _python_blocks() -> list[tuple[str, str]]:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    return [
+        (f"{page.relative_to(ROOT)}:{number}", block)
+        for page in pages
+        for number, block in enumerate(
+            re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1
+        )
+    ]
+
+
+@pytest.mark.parametrize(("place", "block"), _python_blocks())
+def test_an_example_in_python_compiles_and_imports_what_is_public(place: str, block: str) -> None:
+    tree = ast.parse(block, place)
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ingest":
+            assert node.module == "ingest", f"{place}: {node.module} is not public"
+            assert {alias.name for alias in node.names} <= set(ingest.__all__), place
+
+
+def test_no_alert_or_help_text_leads_to_a_file_that_an_installed_user_does_not_have() -> None:
+    texts = [*(ROOT / "deploy/prometheus/rules").glob("*.yml"), *(ROOT / "deploy/systemd").iterdir()]
+    found = [
+        line for text in texts for line in text.read_text().splitlines() if re.search(r"(?<![/\w])docs/[a-z]", line)
+    ]
+    modules = (ROOT / "ingest/cli").rglob("*.py")
+    found += [
+        line for module in modules for line in module.read_text().splitlines() if re.search(r": docs/[a-z]", line)
+    ]
+
+    assert [line for line in found if not line.lstrip().startswith("#")] == []

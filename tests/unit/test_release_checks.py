@@ -68,6 +68,15 @@ def test_the_changelog_of_this_project_can_be_read() -> None:
     assert all(section.text for section in found[1:])
 
 
+def test_the_version_of_this_project_can_be_released() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = release.source_in(ROOT).version
+
+    ready = text if version in {section.name for section in changelog.released(text)} else None
+
+    assert changelog.disagreements(version, ready or changelog.prepared(version, text, date(2026, 11, 26))) == []
+
+
 @pytest.mark.parametrize(
     ("version", "names"),
     [("1.2.3", ["i:1.2.3", "i:1.2", "i:latest"]), ("1.2.3rc1", ["i:1.2.3rc1"])],

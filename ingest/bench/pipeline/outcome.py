@@ -60,6 +60,6 @@ def find_outcome(stage: Stage, group: str, enqueued: Sequence[str], documents: M
     return Outcome(
         rows={order_id: Row(*times) for order_id, *times in rows},
         commit_clock=_COMMITTED if is_tracked else _INGESTED,
-        report=asyncio.run(reconcile(enqueued, backends, partial=True)),
-        sample=asyncio.run(reconcile(sample, backends, expected=sample, partial=True)),
+        report=asyncio.run(reconcile(enqueued, backends)),
+        sample=asyncio.run(reconcile(sample, backends, expected=sample)),
     )

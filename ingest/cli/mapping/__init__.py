@@ -7,7 +7,7 @@ Examples:
 
 `ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or what is wrong.
 
-The format of a mapping: docs/reference/mapping.md.
+The format of a mapping: https://order-ingest.example/docs/reference/mapping.md
 """
 
 

@@ -7,7 +7,7 @@ Examples:
 
 `ingest webhook check` shows the sources that INGEST_WEBHOOKS names, or what is wrong with the file.
 
-How to receive webhooks: docs/how-to/webhooks.md.
+How to receive webhooks: https://order-ingest.example/docs/how-to/webhooks.md
 """
 
 

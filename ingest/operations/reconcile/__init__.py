@@ -36,7 +36,7 @@ async def reconcile(
     *,
     unconfirmed: Ids = (),
     expected: Mapping[str, Expected] | Ask | None = None,
-    partial: bool = False,
+    complete: bool = False,
     on_lost: Callable[[str], None] | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> ReconciliationReport:
@@ -48,7 +48,7 @@ async def reconcile(
         unconfirmed: IDs whose announcement failed or was cut off: they may have arrived or not.
         expected: what should have become of an order, by its ID or as a function to ask; None where that is unknown.
             An order that is still queued is not compared.
-        partial: `accepted` is only a part of what was ever accepted, so other orders are not unexpected.
+        complete: `accepted` is all that was ever accepted, so other orders are unexpected.
         on_lost: called with the ID of every lost order, in sorted order, once all looks are done.
         on_progress: called with how many orders have been looked for so far, and how many there are.
 
@@ -64,7 +64,7 @@ async def reconcile(
             scanner = QueueScanner(client, backends.stream, backends.group)
             scan = Scan(ledger, scanner, rows, _as_function(expected), on_progress)
             await _look_repeatedly(ledger, scan)
-            unexpected = Listed() if partial else await find_unexpected(ledger, rows)
+            unexpected = await find_unexpected(ledger, rows) if complete else Listed()
         if on_lost is not None:
             for order_id in ledger.lost():
                 on_lost(order_id)
