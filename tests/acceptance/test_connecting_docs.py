@@ -69,7 +69,7 @@ async def test_an_api_with_its_own_json_is_connected_by_the_page(
     assert '"name": "#536366"' in rows[0]["attributes"]
 
 
-async def test_a_document_that_does_not_fit_is_a_dead_letter_and_is_replayed(
+async def test_orders_of_which_no_document_fits_wait_until_the_mapping_is_right(
     shop: Workers, cli: Cli, redis_url: str, dsn: str, queue_name: str
 ) -> None:
     cli.env["INGEST_MAPPING"] = "woocommerce"
@@ -77,13 +77,31 @@ async def test_a_document_that_does_not_fit_is_a_dead_letter_and_is_replayed(
 
     async with Scene.open(redis_url, dsn, queue_name) as scene:
         worker = shop.start(mapping="woocommerce")
-        await scene.finished()
+        await worker.says("circuit_opened")
+        [opened] = worker.events("circuit_opened")
+        assert "no value for `id` - at `$.id`" in opened["error"]
         assert await worker.stop() == 0
-        listed = cli.run(*command("dead list"))
-        assert "no value for `id` - at `$.id`" in listed.stdout
+        assert await scene.dead() == []
 
-        assert cli.run(*command("dead replay"), "--yes").returncode == 0
         worker = shop.start(mapping="shopify")
         await scene.finished()
         assert await worker.stop() == 0
         assert list(await scene.rows()) == ORDERS[:1]
+
+
+async def test_a_dead_letter_is_listed_and_replayed_by_the_page(
+    shop: Workers, cli: Cli, redis_url: str, dsn: str, queue_name: str
+) -> None:
+    cli.env["INGEST_MAPPING"] = "shopify"
+
+    async with Scene.open(redis_url, dsn, queue_name) as scene:
+        worker = shop.start(mapping="shopify")
+        assert cli.run("enqueue", ORDERS[0]).returncode == 0
+        await scene.finished()
+        assert await worker.stop() == 0
+        worker = shop.start(mapping="shopify", upstream_status="404=not_found")
+        assert cli.run("enqueue", "1").returncode == 0
+        await scene.finished()
+        assert await worker.stop() == 0
+        assert "not_found" in cli.run(*command("dead list")).stdout
+        assert cli.run(*command("dead replay"), "--yes").returncode == 0

@@ -124,7 +124,9 @@ async def test_the_service_does_all_its_work_and_no_command_is_refused(place: Lo
     scene.api.behave(error_rate=1.0, fail_first=3)
     await command(place, "enqueue", "flaky")
     await scene.stored_at_least(len(stored) + 1)
-    scene.api.behave(error_rate=0.0, fail_first=0, not_found_rate=1.0)
+    scene.api.behave(error_rate=0.0, fail_first=0)
+    for order_id in refused:
+        scene.api.delete_order(order_id)
     admin.xadd(scene.keys.stream, {"order_id": "no ID at all"})
     await command(place, "enqueue", *refused)
     await eventually(lambda: dead(6))

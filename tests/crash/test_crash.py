@@ -31,6 +31,7 @@ async def kill_a_victim(
             **env,
             "INGEST_UPSTREAM_URL": scene.api.url_template,
             "INGEST_UPSTREAM_TRIES": "1",
+            "INGEST_UPSTREAM_STATUS": "404=not_found",
             "INGEST_CONCURRENCY": "8",
             "INGEST_CLAIM_IDLE": str(claim_idle),
             "INGEST_HEARTBEAT_TTL": "1",
@@ -136,7 +137,7 @@ async def test_a_worker_killed_around_a_dead_lettering_leaves_one_dead_letter_fo
     left, dead_lettered = await everything_left(scene), [letter["order_id"] for letter in await scene.dead()]
     assert sorted(left + dead_lettered) == sorted(ORDERS), "each is in the stream or dead-lettered, never both"
     assert bool(dead_lettered) == (moment == "after_dead_letter")
-    async with scene.worker("victim", claim_idle=1):
+    async with scene.worker("victim", claim_idle=1, upstream_status="404=not_found"):
         await scene.finished()
     letters = await scene.dead()
     assert sorted(letter["order_id"] for letter in letters) == sorted(ORDERS)

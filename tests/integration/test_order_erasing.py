@@ -61,12 +61,13 @@ async def bring_to_every_place(scene: Scene) -> None:
         await consumer.reschedule(retried, 3_600.0, 2)
 
 
-@pytest.mark.parametrize("fault", ["error_rate", "not_found_rate"])
+@pytest.mark.parametrize("status", [500, 404])
 async def test_an_order_is_erased_that_is_queued_in_flight_retrying_dead_and_stored(
-    scene: Scene, backends: Backends, fault: str
+    scene: Scene, backends: Backends, status: int
 ) -> None:
     await bring_to_every_place(scene)
-    scene.api.behave(latency="0.5", **{fault: 1.0})
+    await scene.add(order_id="known", document=pushed("known"))
+    scene.api.behave(latency="0.5", breaking_id="X", error_status=status)
     async with scene.worker(concurrency=1):
         await scene.enqueue("X")
         await eventually(lambda: _requests(scene, 1))

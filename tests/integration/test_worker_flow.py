@@ -16,7 +16,6 @@ from ingest.domain.delivery import Delivery, Effect, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order_row import OrderRow
-from ingest.lab.upstream import Behaviour
 from ingest.queue.consumer import Consumer
 from ingest.store.orders import OrderStore
 from ingest.upstream.client import UpstreamClient
@@ -348,31 +347,36 @@ async def test_when_its_attempts_are_exhausted_an_order_is_a_dead_letter_with_al
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "reason"),
+    ("sent", "reason"),
     [
-        (Behaviour(), "not_found"),
-        (Behaviour(any_id=True, error_rate=1.0, error_status=410), "not_found"),
-        (Behaviour(any_id=True, error_rate=1.0, error_status=422), "rejected"),
-        (Behaviour(any_id=True, malformed_rate=1.0), "invalid_order"),
-        (Behaviour(any_id=True, wrong_type_rate=1.0), "invalid_order"),
-        (Behaviour(any_id=True, oversize_rate=1.0, oversize_bytes=2_000_000), "invalid_order"),
+        (404, "not_found"),
+        (410, "not_found"),
+        (422, "rejected"),
+        (b"{" + document("X"), "invalid_order"),
+        (b'["no order"]', "invalid_order"),
+        (document("X") + b" " * 2_000_000, "invalid_order"),
     ],
+    ids=str,
 )
 async def test_an_order_at_fault_is_a_dead_letter_at_once_and_stops_no_other(
-    scene: Scene, behaviour: Behaviour, reason: str
+    scene: Scene, sent: int | bytes, reason: str
 ) -> None:
-    scene.api.behave(**{name: getattr(behaviour, name) for name in Behaviour.__struct_fields__})
-    await scene.enqueue("X")
-    await scene.add(order_id="pushed", document=document("pushed"))
-
+    if isinstance(sent, bytes):
+        scene.api.put_order("X", sent)
+    else:
+        scene.api.behave(breaking_id="X", error_status=sent)
     async with scene.worker(upstream_body_limit=1_000_000):
+        await scene.enqueue("known")
+        await scene.finished()
+        await scene.enqueue("X")
+        await scene.add(order_id="pushed", document=document("pushed"))
         await scene.finished()
 
     (letter,) = await scene.dead()
     assert (letter["order_id"], letter["reason"], letter["attempts"]) == ("X", reason, "1")
     assert letter["error"]
-    assert scene.api.stats().requests == 1
-    assert_right(await scene.rows(), ["pushed"])
+    assert scene.api.stats().by_id["X"] == 2, "it is requested once more before"
+    assert_right(await scene.rows(), ["known", "pushed"])
 
 
 async def test_an_entry_whose_id_is_beyond_all_dates_is_stored_and_so_are_those_behind_it(scene: Scene) -> None:
