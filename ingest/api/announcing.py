@@ -51,7 +51,8 @@ _DOCUMENTATION = Documentation(
     text="Takes order IDs into the queue. 202 means that the queue has them, as durably as `INGEST_DURABILITY` says.\n\n"
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500; then "
     "send the request again.\n\n"
-    "As NDJSON, each line is an order ID (as a JSON string, or as it is) or an object with `order_id` and, if you like, "
+    "As NDJSON, each line is an order ID (as a JSON string, or as it is unless it is a JSON literal other than an integer of "
+    "digits, such as `null` or `1e3`) or an object with `order_id` and, if you like, "
     "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
     "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them. A "
     "body without any order, such as an empty file, is refused (`no_orders`).",

@@ -23,8 +23,9 @@ _LINE_SIZE = 1024
 _PIECE = 16 * 1024
 # Some editors begin a file with it.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An ID as a JSON string or as it is: what nearly every line has.
-_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([A-Za-z0-9._:-]+))[ \t\r]*')
+# An ID as a JSON string or as it is: what nearly every line has. Digits are an ID; any other JSON literal is none.
+_LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
+_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
 
 Batch = Sequence[str | Announcement]
 
