@@ -91,6 +91,13 @@ async def test_headers_as_an_attacker_sends_them_are_refused_and_queue_nothing(
         assert await redis.xlen(Keys.of(queue_name).stream) == 0
 
 
+async def test_a_key_that_announces_orders_cannot_push_their_contents(api: Api) -> None:
+    async with api.http.put(f"{api.url}/v1/orders/1", json={"id": "1"}, headers=BEARER) as answer:
+        problem = await answer.json(content_type=None)
+
+    assert (answer.status, problem["code"], problem["scope"]) == (403, "missing_scope", "push")
+
+
 @pytest.mark.parametrize("scopes", [None, frozenset({Scope.READ})])
 async def test_an_upload_ends_when_its_key_is_revoked_or_loses_the_scope(
     api: Api, access: Access, redis_url: str, queue_name: str, scopes: frozenset[Scope] | None
