@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
@@ -39,7 +40,7 @@ class OrderLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     """
 
     order_id: str
-    source: str | None = None
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
 
 
 _decode: Callable[[bytes], OrderLine | str] = msgspec.json.Decoder(OrderLine | str).decode

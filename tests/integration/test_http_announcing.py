@@ -51,7 +51,16 @@ async def test_source_and_express_reach_the_queue(api: Api, redis: Redis, queue_
 
     assert await queued(redis, queue_name) == []
     (entry,) = await queued(redis, queue_name, "express")
-    assert entry[b"source"] == b"billing"
+    assert entry[b"source"] == b"key:anonymous:billing"
+
+
+@pytest.mark.parametrize("source", ["webhook:shopify", "s" * 100])
+async def test_a_source_names_the_key_that_gave_it(api: Api, redis: Redis, queue_name: str, source: str) -> None:
+    await api.post("/v1/orders", json={"order_ids": ["1"], "source": source})
+    await api.post("/v1/orders", data=f'{{"order_id": "2", "source": "{source}"}}', headers=NDJSON)
+
+    expected = f"key:anonymous:{source}".encode()
+    assert [entry[b"source"] for entry in await queued(redis, queue_name)] == [expected, expected]
 
 
 async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Redis, queue_name: str) -> None:
@@ -151,7 +160,7 @@ async def test_ndjson_takes_ids_and_objects_line_by_line(api: Api, redis: Redis,
 
     assert (status, answer) == (202, {"accepted": 5, "duplicates": 0})
     assert await queued_ids(redis, queue_name) == ["1", "2", "3", "4", "5"]
-    assert (await queued(redis, queue_name))[2][b"source"] == b"erp"
+    assert (await queued(redis, queue_name))[2][b"source"] == b"key:anonymous:erp"
 
 
 @pytest.mark.parametrize("line", [b"A-1", b'"A-1"', b'{"order_id": "A-1"}'])
