@@ -174,7 +174,11 @@ def test_erasing_with_the_role_of_a_worker_says_which_role_may(cli: Cli, runtime
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_producers_user_can_enqueue_and_do_nothing_else(kind: Kind, cli: Cli, tmp_path: Path) -> None:
-    taking = ["XREADGROUP GROUP ingest me STREAMS ingest:{orders}:stream >", "XRANGE ingest:{orders}:stream - +"]
+    taking = [
+        "XREADGROUP GROUP ingest me STREAMS ingest:{orders}:stream >",
+        "XRANGE ingest:{orders}:stream - +",
+        "XADD ingest:{orders}:dead * a b",
+    ]
     (tmp_path / "password").write_text(PASSWORD)
     with kind.server(tmp_path / "server") as running:
         url = create_user(running.url, kind, "ingest-producer")
