@@ -1,7 +1,6 @@
 """The composition root of `ingest api`: builds the server from the settings, and owns the order of start and stop."""
 
 import asyncio
-import ipaddress
 import resource
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from ingest.api.access import open_access
 from ingest.api.body_memory import BodyMemory
 from ingest.api.connection import ConnectionLimits
 from ingest.api.http_server import HttpServer, listening
+from ingest.api.loopback import LoopbackAccess, is_loopback
 from ingest.api.rate_limit import SharedBuckets
 from ingest.api.server import Admission, OpenAccess, Server, all_routes
 from ingest.api.tls import checked_tls
@@ -97,7 +97,7 @@ def check_access(settings: Settings) -> None:
     if settings.api_keys_file is not None:
         read_keys(Path(settings.api_keys_file))
         return
-    if not _is_loopback(settings.api_host) and settings.api_open != "on":
+    if not is_loopback(settings.api_host) and settings.api_open != "on":
         raise ConfigError(
             f"INGEST_API_HOST: {settings.api_host} is not a loopback address, and there are no API keys: set "
             "INGEST_API_KEYS_FILE (`ingest api-key create` makes keys), or INGEST_API_OPEN=on for an API open to everybody"
@@ -124,13 +124,6 @@ async def check_durability(settings: Settings) -> None:
             _log.warning("unavailable", server="redis", error=str(error))
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
     """The metrics of all processes."""
     accepted = cast("Any", dict.fromkeys(SOURCES))
@@ -145,7 +138,8 @@ async def open_admission(
 ) -> AsyncIterator[Admission]:
     """Who is admitted: those with a key, or everybody if the settings name no keys."""
     if settings.api_keys_file is None:
-        yield OpenAccess()
+        # With INGEST_API_OPEN=on, the names of the host are not known.
+        yield LoopbackAccess() if is_loopback(settings.api_host) else OpenAccess()
         return
     async with open_access(Path(settings.api_keys_file), buckets, denied) as access:
         yield access

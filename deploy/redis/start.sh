@@ -10,6 +10,7 @@ hash_of() { # NAME: prints the hash of a secret in the form of an ACL rule
 sed -e '/^ *#/d' -e '/^$/d' /etc/redis/users.acl \
   | sed -e ':join' -e '/\\$/{' -e 'N' -e 's/ *\\\n */ /' -e 'bjoin' -e '}' \
   | sed -e "s/@REDIS_PASSWORD@/$(hash_of redis_password)/" -e "s/@REDIS_API_PASSWORD@/$(hash_of redis_api_password)/" \
+    -e "s/@REDIS_PRODUCER_PASSWORD@/$(hash_of redis_producer_password)/" \
     -e "s/@REDIS_ADMIN_PASSWORD@/$(hash_of redis_admin_password)/" \
   >/run/redis/users.acl
 

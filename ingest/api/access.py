@@ -96,6 +96,13 @@ class Access:
         known = self._known.get(digest, _UNKNOWN)
         if not hmac.compare_digest(known.digest, digest):
             raise self._unknown(text)
+        try:
+            return self._permitted(known, scope)
+        except Problem as problem:
+            problem.key = known.caller.name
+            raise
+
+    def _permitted(self, known: _Known, scope: Scope) -> Caller:
         if scope not in known.caller.scopes:
             raise self._forbidden(scope)
         if known.bucket is None:

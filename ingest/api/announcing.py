@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from aiohttp import web
 from ingest.api.documentation import Answer, Documentation, Parameter
 from ingest.api.idempotency import Idempotency, WholeBody, key_of, name_of
 from ingest.api.ndjson import CONTENT_TYPE as NDJSON
-from ingest.api.ndjson import InvalidLine, Lines, refused
+from ingest.api.ndjson import Batch, InvalidLine, Lines, refused
 from ingest.api.problems import Problem
 from ingest.api.queueing import ACCEPTED, JSON, Queueing, answer
 from ingest.api.requests import BodyLimits, read_body, refuse_encoding
@@ -36,7 +37,8 @@ class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 
     Attributes:
         order_ids: their IDs.
-        source: which program announces them: up to 100 printable characters.
+        source: which program announces them: up to 100 printable characters. The queue has `key:`, the key's name and
+            `:` before it.
         express: whether workers are to read them before those that wait.
     """
 
@@ -51,7 +53,8 @@ _DOCUMENTATION = Documentation(
     text="Takes order IDs into the queue. 202 means that the queue has them, as durably as `INGEST_DURABILITY` says.\n\n"
     "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500; then "
     "send the request again.\n\n"
-    "As NDJSON, each line is an order ID (as a JSON string, or as it is) or an object with `order_id` and, if you like, "
+    "As NDJSON, each line is an order ID (as a JSON string, or as it is unless it is a JSON literal other than an integer of "
+    "digits, such as `null` or `1e3`) or an object with `order_id` and, if you like, "
     "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
     "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them. A "
     "body without any order, such as an empty file, is refused (`no_orders`).",
@@ -109,16 +112,16 @@ class Announcing:
         given = _parse(body)
         if "Idempotency-Key" in request.headers and (key := key_of(request.headers)) is not None:
             name = name_of(caller.name, _PATH, key)
-            work = partial(self._announce_once, given)
+            work = partial(self._announce_once, given, caller)
             return answer(await self._idempotency.once(name, WholeBody(body), work))
         try:
-            return answer(await self._queueing.announce(_orders(given), express=given.express))
+            return answer(await self._queueing.announce(_orders(given, caller), express=given.express))
         except InvalidOrderId:
             raise _invalid_id(given.order_ids) from None
 
-    async def _announce_once(self, given: OrderIds, call: Begun) -> Accepted:
+    async def _announce_once(self, given: OrderIds, caller: Caller, call: Begun) -> Accepted:
         try:
-            return await self._queueing.announce(_orders(given), key=call.name, express=given.express)
+            return await self._queueing.announce(_orders(given, caller), key=call.name, express=given.express)
         except InvalidOrderId:
             raise _invalid_id(given.order_ids) from None
 
@@ -139,7 +142,7 @@ class Announcing:
                     # The body may take many times INGEST_API_BODY_TIMEOUT, and the key be revoked meanwhile.
                     caller.check(Scope.ENQUEUE)
                     key = None if call is None else f"{call.name}:{number}"
-                    added = await self._queueing.announce(batch, key=key)
+                    added = await self._queueing.announce(_with_origins(batch, caller), key=key)
                     accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1
                     if call is not None:
                         # The next batch has INGEST_API_BODY_TIMEOUT to come.
@@ -167,13 +170,26 @@ def _parse(body: bytes) -> OrderIds:
         raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
 
 
-def _orders(given: OrderIds) -> Orders:
+def _orders(given: OrderIds, caller: Caller) -> Orders:
     if given.source is None:
         return given.order_ids[0] if len(given.order_ids) == 1 else given.order_ids
     try:
-        return [Announcement(order_id, source=given.source) for order_id in given.order_ids]
+        return [Announcement(order_id, source=_origin(caller, given.source)) for order_id in given.order_ids]
     except InvalidAnnouncement as error:
         raise Problem(422, "invalid_body", str(error)) from error
+
+
+def _with_origins(batch: Batch, caller: Caller) -> Batch:
+    return [order if isinstance(order, str) else _with_origin(order, caller) for order in batch]
+
+
+def _with_origin(order: Announcement, caller: Caller) -> Announcement:
+    return replace(order, source=None if order.source is None else _origin(caller, order.source))
+
+
+def _origin(caller: Caller, source: str) -> str:
+    """Where an order comes from: a client chooses the source, and cannot pass for a webhook or another key."""
+    return f"key:{caller.name}:{source}"
 
 
 def _invalid_id(order_ids: Sequence[str]) -> Problem:

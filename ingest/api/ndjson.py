@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import cast
+from typing import Annotated, cast
 
 import msgspec
 from aiohttp import web
@@ -27,8 +27,9 @@ _PIECE = 16 * 1024
 _COST = 8
 # Some editors begin a file with it.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# An ID as a JSON string or as it is: what nearly every line has.
-_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([A-Za-z0-9._:-]+))[ \t\r]*')
+# An ID as a JSON string or as it is: what nearly every line has. Digits are an ID; any other JSON literal is none.
+_LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
+_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
 
 Batch = Sequence[str | Announcement]
 
@@ -42,7 +43,7 @@ class OrderLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     """
 
     order_id: str
-    source: str | None = None
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
 
 
 _decode: Callable[[bytes], OrderLine | str] = msgspec.json.Decoder(OrderLine | str).decode

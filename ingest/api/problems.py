@@ -19,7 +19,12 @@ class Problem(Exception):
         detail: tells a person what is wrong with this request; never a secret, a body or an internal name.
         headers: go with the answer, such as Retry-After.
         members: further members of the problem, such as where in the body the error is.
+
+    Attributes:
+        key: the name of the API key that was not admitted; for the log only.
     """
+
+    key = ""
 
     def __init__(
         self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any

@@ -57,7 +57,7 @@ class Pushing:
 
     def routes(self) -> Sequence[Route]:
         """The route."""
-        return [Route("PUT", "/v1/orders/{order_id}", Scope.ENQUEUE, self.push, _DOCUMENTATION)]
+        return [Route("PUT", "/v1/orders/{order_id}", Scope.PUSH, self.push, _DOCUMENTATION)]
 
     async def push(self, request: web.Request, caller: Caller) -> web.Response:
         """Check an order as its worker will, and take it into the queue."""

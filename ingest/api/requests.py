@@ -7,7 +7,7 @@ from typing import cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 
 from ingest.api.body_memory import BodyMemory, Sender
 from ingest.api.problems import Problem
@@ -108,16 +108,25 @@ async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
     return bytes(body)
 
 
-def refuse_encoding(headers: Mapping[str, str]) -> None:
+def refuse_encoding(headers: MultiMapping[str]) -> None:
     """Refuse a compressed body: a small one could become a huge one here.
 
     Raises:
         Problem: 415.
     """
-    if "Content-Encoding" in headers and headers["Content-Encoding"].lower() != "identity":
-        raise Problem(
-            415, "content_encoding", "compressed bodies are not accepted", headers={"Accept-Encoding": "identity"}
-        )
+    if "Content-Encoding" in headers and _codings(headers, "Content-Encoding") - {"identity"}:
+        raise _compressed()
+    if "Transfer-Encoding" in headers and _codings(headers, "Transfer-Encoding") - {"chunked"}:
+        raise _compressed()
+
+
+def _codings(headers: MultiMapping[str], name: str) -> set[str]:
+    return {coding.strip().lower() for value in headers.getall(name) for coding in value.split(",")}
+
+
+def _compressed() -> Problem:
+    detail = "compressed bodies are not accepted"
+    return Problem(415, "content_encoding", detail, headers={"Accept-Encoding": "identity"})
 
 
 def too_large(limit: int) -> Problem:

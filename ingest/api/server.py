@@ -21,6 +21,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 from ingest.api.body_memory import BodyMemory
 from ingest.api.dispatch import Table
 from ingest.api.problems import Problem
+from ingest.api.rejections import Rejections
 from ingest.api.requests import Request
 from ingest.api.routing import Caller, Handler, Route, Scope
 from ingest.telemetry.api_metrics import NO_ROUTE, ApiMetrics
@@ -100,6 +101,7 @@ class Server:
         is_stopping: Callable[[], bool],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self._rejections = Rejections()
         self._table = Table(
             (route.path, route.method, self._endpoint(route, access, metrics)) for route in all_routes(groups)
         )
@@ -169,7 +171,7 @@ class Server:
         seconds = _by_status(metrics.requests[route.path, route.method])
         if route.scope is None:
             return _Endpoint(_for_all(route.handler), seconds)
-        return _Endpoint(_for_some(route.handler, route.scope, access), seconds)
+        return _Endpoint(_for_some(route, route.scope, access, self._rejections), seconds)
 
 
 def all_routes(groups: Iterable[Group]) -> list[Route]:
@@ -191,11 +193,17 @@ def _for_all(handler: Handler) -> Callable[[Request], Awaitable[web.StreamRespon
     return answer
 
 
-def _for_some(handler: Handler, scope: Scope, access: Admission) -> Callable[[Request], Awaitable[web.StreamResponse]]:
-    admit = access.admit
+def _for_some(
+    route: Route, scope: Scope, access: Admission, rejections: Rejections
+) -> Callable[[Request], Awaitable[web.StreamResponse]]:
+    admit, handler = access.admit, route.handler
 
     async def answer(request: Request) -> web.StreamResponse:
-        caller = admit(request.headers, scope)
+        try:
+            caller = admit(request.headers, scope)
+        except Problem as problem:
+            rejections.log(route, problem)
+            raise
         request.caller = caller.name
         if "Expect" in request.headers:
             await _expect(request)

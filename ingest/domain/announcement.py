@@ -10,7 +10,8 @@ import msgspec
 from ingest.domain.order import Order, parse_order_id
 
 DOCUMENT_LIMIT = 4 * 1024 * 1024
-_SOURCE_LENGTH = 100
+# The HTTP API puts the name of a key before the 100 characters that a client may give.
+_SOURCE_LENGTH = 200
 # https://www.w3.org/TR/trace-context/#traceparent-header, version 00.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
@@ -28,7 +29,7 @@ class Announcement:
         document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent
             as they are, a mapping or an `Order` is encoded. At most 4 MiB.
         traceparent: the W3C trace context of the request that announces the order.
-        source: which program or webhook announces it: up to 100 printable characters.
+        source: which program or webhook announces it: up to 200 printable characters.
 
     Raises:
         InvalidOrderId: if the ID is not valid.

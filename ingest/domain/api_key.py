@@ -32,6 +32,7 @@ class Scope(StrEnum):
     """What an API key may do."""
 
     ENQUEUE = "enqueue"
+    PUSH = "push"
     READ = "read"
     OPERATE = "operate"
     ERASE = "erase"

@@ -30,8 +30,11 @@ _INTERNAL = "XX"
 _REFUSING = ("exec_stmt_raise", "ExecWithCheckOptions")
 # Texts that the database cannot store in its encoding, such as NUL characters.
 _TEXT_ERRORS = ("22021", "22P05")
-# A data exception quotes the value: in English `invalid input syntax for type integer: "17850"`, with other quotes in other languages.
-_DATA_EXCEPTION = "22"
+# Data exceptions and syntax errors quote the value: in English `invalid input syntax for type integer: "17850"`, with other quotes
+# in other languages.
+_QUOTING = ("22", "42601")
+# The functions of PostgreSQL that report an error whose text a user's function in PL/pgSQL or PL/Python has written.
+_RAISING = ("exec_stmt_raise", "exec_stmt_assert", "PLy_output", "PLy_elog_impl")
 _QUOTED = re.compile(r"[\"'«»„“”「」『』].*[\"'«»„“”「」『』]", re.DOTALL)
 CANCELLED = "57014"
 # A lock was not available within `lock_timeout`.
@@ -116,13 +119,10 @@ def _translate_state(error: asyncpg.InterfaceError | asyncpg.InternalClientError
 def translate_reply(error: asyncpg.PostgresError) -> Exception:
     """What `translated` raises for something that PostgreSQL, or asyncpg in its name, has said."""
     sqlstate = sqlstate_of(error)
-    # The message alone: the detail quotes the row, which holds customer data.
-    message = str(error.args[0]) if error.args else type(error).__name__
     if isinstance(error, asyncpg.DataError) and getattr(error, "severity", None) is None:
         # asyncpg's own, which quotes the arguments, and is nothing that PostgreSQL has said.
         return RowsRefused("a value cannot be encoded for PostgreSQL", is_certain=True)
-    if sqlstate.startswith(_DATA_EXCEPTION) and sqlstate not in _TEXT_ERRORS:
-        message = _QUOTED.sub("…", message)
+    message = text_of(error)
     if is_refusal(error):
         return RowsRefused(f"{message} ({sqlstate})", is_certain=sqlstate in _TEXT_ERRORS)
     if sqlstate.startswith(_SETUP_CLASSES) and sqlstate not in NOT_PREPARED_HERE:
@@ -130,8 +130,24 @@ def translate_reply(error: asyncpg.PostgresError) -> Exception:
         return StoreRefused(f"PostgreSQL refuses: {message}{advice}")
     # What the server says before it ends a connection is the cause of asyncpg's own error.
     if isinstance(error.__cause__, asyncpg.PostgresError):
-        message, sqlstate = str(error.__cause__.args[0]), sqlstate_of(error.__cause__)
+        message, sqlstate = text_of(error.__cause__), sqlstate_of(error.__cause__)
     return _KINDS.get(sqlstate, StoreUnavailable)(f"{message} ({sqlstate})" if sqlstate else message)
+
+
+def text_of(error: asyncpg.PostgresError) -> str:
+    """The message of an error, without values of a row.
+
+    The detail quotes the row, so it is left out. An error in a user's function may hold anything: only its constraint is named.
+    """
+    sqlstate = sqlstate_of(error)
+    is_in_function = bool(getattr(error, "context", None)) and sqlstate.startswith(ROW_CLASSES)
+    if is_in_function or getattr(error, "server_source_function", None) in _RAISING:
+        constraint = getattr(error, "constraint_name", None)
+        return "a function of the database raised an error" + (f", constraint {constraint}" if constraint else "")
+    message = str(error.args[0]) if error.args else type(error).__name__
+    if sqlstate.startswith(_QUOTING) and sqlstate not in _TEXT_ERRORS:
+        return _QUOTED.sub("…", message)
+    return message
 
 
 def is_refusal(error: asyncpg.PostgresError) -> bool:

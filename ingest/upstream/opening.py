@@ -85,12 +85,13 @@ async def opened_session(
     """Open a session; `attempts` learns of each request to the API, and of none for a token.
 
     Raises:
-        ConfigError: a certificate cannot be used.
+        ConfigError: a certificate or a file with a secret cannot be used.
     """
     access = endpoint.access
     async with AsyncExitStack() as stack:
         tls = _Tls(access.tls)
         secrets = Secrets(access.secrets)
+        await secrets.start()
         transport = await tls.opened(stack, observed(opener, attempts), endpoint.url, limits, endpoint.proxy)
         credential: Credential
         if access.oauth2 is None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
+from ingest.domain.errors import ConfigError
 from ingest.file_watch import WatchedFiles
 from ingest.regular_file import open_regular
 from ingest.upstream.endpoint import Secret
@@ -29,6 +30,22 @@ class Secrets:
     def observe(self, observer: Callable[[], None]) -> None:
         """Call `observer` when a value has changed; a value that it refuses with a `ValueError` is not used."""
         self._observers.append(observer)
+
+    async def start(self) -> None:
+        """Read the files before the first request: what the settings had may have been revoked since.
+
+        Raises:
+            ConfigError: a file cannot be used now.
+        """
+        try:
+            await self._load()
+        except (OSError, ValueError) as error:
+            files = [secret for secret in self._secrets.values() if secret.file is not None]
+            # A file of headers may be empty at first; then there is no earlier value either.
+            if any(secret.value for secret in files):
+                names = ", ".join(f"{secret.setting}_FILE" for secret in files)
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                raise ConfigError(f"{names}: cannot be used: {reason}") from None
 
     def files(self) -> list[WatchedFiles]:
         """Return the files to watch: all together, as a user and a password are changed together."""

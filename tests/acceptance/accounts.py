@@ -43,6 +43,8 @@ FORBIDDEN = [
     "XADD ingest:{other}:stream * order_id a",
     "DEL ingest:{orders}:stream",
     "RENAME ingest:{orders}:stream other",
+    "SET ingest:{orders}:stream x PX 1",
+    "SET ingest:{orders}:dead x PX 1",
     "XSETID ingest:{orders}:stream 9-9",
     "XGROUP DESTROY ingest:{orders}:stream ingest",
 ]
@@ -100,7 +102,10 @@ def _is_allowed(admin: Redis, user: str, words: list[str]) -> bool:
     [about] = admin.execute_command("COMMAND", "INFO", "|".join(words))
     if about is None:
         return True  # newer than this server
-    arguments = [Keys.of(QUEUE).stream] * (abs(about[1]) - len(words))
+    keys = Keys.of(QUEUE)
+    # Only records are set.
+    key = f"{keys.records}a" if words == ["SET"] else keys.stream
+    arguments = [key] * (abs(about[1]) - len(words))
     return bool(admin.execute_command("ACL", "DRYRUN", user, *words, *arguments) == "OK")
 
 

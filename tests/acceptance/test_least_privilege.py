@@ -172,3 +172,25 @@ def test_erasing_with_the_role_of_a_worker_says_which_role_may(cli: Cli, runtime
 
     assert done.returncode == 1
     assert "ingest migrate --api-role" in done.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_producers_user_can_enqueue_and_do_nothing_else(kind: Kind, cli: Cli, tmp_path: Path) -> None:
+    taking = [
+        "XREADGROUP GROUP ingest me STREAMS ingest:{orders}:stream >",
+        "XRANGE ingest:{orders}:stream - +",
+        "XADD ingest:{orders}:dead * a b",
+    ]
+    (tmp_path / "password").write_text(PASSWORD)
+    with kind.server(tmp_path / "server") as running:
+        url = create_user(running.url, kind, "ingest-producer")
+        own = {"INGEST_STREAM": QUEUE, "INGEST_REDIS_URL": url}
+        own["INGEST_REDIS_PASSWORD_FILE"] = str(tmp_path / "password")
+
+        enqueued = cli.run("enqueue", "--sample", "20", "--rate", "100", env=own)
+        with Redis.from_url(running.url, decode_responses=True) as admin:
+            refused = [entry["object"] for entry in admin.acl_log()]
+            queued = admin.xlen(f"ingest:{{{QUEUE}}}:stream")
+
+        assert (enqueued.returncode, queued, refused) == (0, 20, [])
+        assert permitted(url, "ingest-producer", [*FORBIDDEN, *taking]) == []

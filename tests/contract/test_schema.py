@@ -281,6 +281,24 @@ async def test_a_runtime_role_can_do_nothing_else(dsn: str, sql: str) -> None:
                 await runtime.execute(sql)
 
 
+_AUDITED = "operation, phase, actor, action, selection"
+_AUDIT = "gen_random_uuid(), 'begun', 'me', 'orders.erase', '{}'"
+
+
+async def test_an_api_role_that_could_backdate_the_audit_log_cannot_after_a_migration(dsn: str) -> None:
+    async with role(dsn) as (name, limited):
+        await migrate(dsn, KNOWN, api_role=name)
+        async with connected(dsn) as owner:
+            await owner.execute(f'GRANT INSERT ON audit_log TO "{name}"')
+
+        await migrate(dsn, KNOWN, api_role=name)
+
+        async with connected(limited) as api:
+            await api.execute(f"INSERT INTO audit_log ({_AUDITED}) VALUES ({_AUDIT})")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await api.execute(f"INSERT INTO audit_log (at, {_AUDITED}) VALUES (now(), {_AUDIT})")
+
+
 async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
     async with role(dsn) as (name, limited):
         await migrate(dsn, KNOWN, api_role=name)
@@ -310,6 +328,8 @@ async def test_an_api_role_can_read_and_erase(dsn: str) -> None:
         "UPDATE audit_log SET actor = 'somebody else'",
         "TRUNCATE audit_log",
         "SELECT * FROM audit_log",
+        f"INSERT INTO audit_log (at, {_AUDITED}) VALUES (now() - interval '1 day', {_AUDIT})",
+        f"INSERT INTO audit_log (id, {_AUDITED}) OVERRIDING SYSTEM VALUE VALUES (1, {_AUDIT})",
         "UPDATE schema_migrations SET version = 9",
     ],
 )

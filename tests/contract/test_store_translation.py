@@ -86,7 +86,9 @@ async def test_a_trigger_that_forbids_changes_of_the_schema_is_told_by_a_migrati
         )
         await sql.execute("CREATE EVENT TRIGGER forbid ON ddl_command_start EXECUTE FUNCTION forbid()")
 
-    with pytest.raises(StoreRefused, match=r"^PostgreSQL refuses: not now \(P0001\)$"):
+    with pytest.raises(
+        StoreRefused, match=r"^PostgreSQL refuses: a function of the database raised an error \(P0001\)$"
+    ):
         await migrate(empty_dsn, migrations())
 
 

@@ -172,6 +172,7 @@ class Project:
             "admin": "redis_admin_password",
             "ingest": "redis_password",
             "ingest-api": "redis_api_password",
+            "ingest-producer": "redis_producer_password",
         }[user]
         return Redis(
             port=self.ports["REDIS_PORT"], username=user, password=self.secret(password), decode_responses=True

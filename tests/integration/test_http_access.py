@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from http_api import Api, running_api
+from structlog.testing import capture_logs
 from support import eventually
 
 from ingest.api.access import Access
@@ -89,6 +90,30 @@ async def test_headers_as_an_attacker_sends_them_are_refused_and_queue_nothing(
     assert KEY[:-1] not in answer
     async with control_client(redis_url) as redis:
         assert await redis.xlen(Keys.of(queue_name).stream) == 0
+
+
+async def test_a_key_that_announces_orders_cannot_push_their_contents(api: Api) -> None:
+    async with api.http.put(f"{api.url}/v1/orders/1", json={"id": "1"}, headers=BEARER) as answer:
+        problem = await answer.json(content_type=None)
+
+    assert (answer.status, problem["code"], problem["scope"]) == (403, "missing_scope", "push")
+
+
+async def test_a_rejection_is_logged_once_a_minute_with_key_route_and_reason(api: Api) -> None:
+    with capture_logs() as logs:
+        for _ in range(3):
+            async with api.http.delete(f"{api.url}/v1/orders/1", headers=BEARER) as answer:
+                assert answer.status == 403
+        async with api.http.get(f"{api.url}/v1/queue", headers={"X-API-Key": "not-a-key"}) as answer:
+            assert answer.status == 401
+
+    rejected = [entry for entry in logs if entry["event"] == "request_rejected"]
+    assert [(entry["key"], entry["route"], entry["reason"]) for entry in rejected] == [
+        ("limited", "DELETE /v1/orders/{order_id}", "missing_scope"),
+        ("", "GET /v1/queue", "unauthorized"),
+    ]
+    assert KEY not in str(logs)
+    assert "not-a-key" not in str(logs)
 
 
 @pytest.mark.parametrize("scopes", [None, frozenset({Scope.READ})])

@@ -51,13 +51,70 @@ async def test_source_and_express_reach_the_queue(api: Api, redis: Redis, queue_
 
     assert await queued(redis, queue_name) == []
     (entry,) = await queued(redis, queue_name, "express")
-    assert entry[b"source"] == b"billing"
+    assert entry[b"source"] == b"key:anonymous:billing"
+
+
+@pytest.mark.parametrize("source", ["webhook:shopify", "s" * 100])
+async def test_a_source_names_the_key_that_gave_it(api: Api, redis: Redis, queue_name: str, source: str) -> None:
+    await api.post("/v1/orders", json={"order_ids": ["1"], "source": source})
+    await api.post("/v1/orders", data=f'{{"order_id": "2", "source": "{source}"}}', headers=NDJSON)
+
+    expected = f"key:anonymous:{source}".encode()
+    assert [entry[b"source"] for entry in await queued(redis, queue_name)] == [expected, expected]
 
 
 async def test_one_invalid_id_is_named_and_nothing_is_queued(api: Api, redis: Redis, queue_name: str) -> None:
     status, answer = await api.post("/v1/orders", json={"order_ids": ["1", "a b"]})
 
     assert (status, answer["code"], answer["index"]) == (422, "invalid_order_id", 1)
+    assert await queued(redis, queue_name) == []
+
+
+@pytest.mark.parametrize("line", ["null", "true", "false", "1e3", "1E3", "1.5", "-1", "-0.5e-2", "  null \r"])
+async def test_a_line_that_is_another_json_literal_is_no_order_id(
+    api: Api, redis: Redis, queue_name: str, line: str
+) -> None:
+    status, answer = await api.post("/v1/orders", data=f"536365\n{line}\n", headers=NDJSON)
+
+    assert (status, answer["code"], answer["line"]) == (422, "invalid_line", 2)
+    assert await queued_ids(redis, queue_name) == ["536365"]
+
+
+@pytest.mark.parametrize("line", ["536365", "007", "true1", "nullable", "1e3x", "1.5.2", '"null"', '"1e3"'])
+async def test_a_line_of_plain_text_is_an_order_id(api: Api, redis: Redis, queue_name: str, line: str) -> None:
+    status, _ = await api.post("/v1/orders", data=line, headers=NDJSON)
+
+    assert status == 202
+    assert await queued_ids(redis, queue_name) == [line.strip('"')]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("Content-Encoding", ["identity", "gzip"]),
+        ("Content-Encoding", ["gzip", "identity"]),
+        ("Content-Encoding", ["identity, gzip"]),
+        ("Transfer-Encoding", ["gzip, chunked"]),
+    ],
+)
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
+async def test_a_body_that_is_encoded_in_any_way_is_refused(
+    api: Api, redis: Redis, queue_name: str, name: str, values: list[str], content_type: str
+) -> None:
+    body = b'"1"' if "ndjson" in content_type else b'{"order_ids": ["1"]}'
+    head = f"POST /v1/orders HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {content_type}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for value in values)
+    if name == "Transfer-Encoding":
+        sent = f"{head}\r\n{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n"
+    else:
+        sent = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+
+    writer.write(sent)
+    answered = await reader.read()
+    writer.close()
+
+    assert answered.split()[1] == b"415", answered
     assert await queued(redis, queue_name) == []
 
 
@@ -103,7 +160,7 @@ async def test_ndjson_takes_ids_and_objects_line_by_line(api: Api, redis: Redis,
 
     assert (status, answer) == (202, {"accepted": 5, "duplicates": 0})
     assert await queued_ids(redis, queue_name) == ["1", "2", "3", "4", "5"]
-    assert (await queued(redis, queue_name))[2][b"source"] == b"erp"
+    assert (await queued(redis, queue_name))[2][b"source"] == b"key:anonymous:erp"
 
 
 @pytest.mark.parametrize("line", [b"A-1", b'"A-1"', b'{"order_id": "A-1"}'])

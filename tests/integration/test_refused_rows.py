@@ -300,7 +300,8 @@ async def test_an_order_for_which_a_trigger_raises_is_dead_and_all_others_are_st
         await finished_with_evidence(scene, counting, "bad")
 
     [dead] = await scene.dead()
-    assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", "refused (P0001)")
+    error = "a function of the database raised an error (P0001)"
+    assert (dead["order_id"], dead["reason"], dead["error"]) == ("bad", "unstorable", error)
     assert_right(await scene.rows(), [*ORDERS, "later"])
 
 

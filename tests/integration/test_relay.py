@@ -673,7 +673,8 @@ async def test_a_row_that_can_neither_be_deleted_nor_marked_is_named_and_delays_
     assert announced is not None
     assert (announced.done, announced.refused) == ([1, 3], {})
     assert "the first with the id 2" in str(announced.unavailable)
-    assert "it is mine (P0001)" in str(announced.unavailable)
+    assert "raised an error (P0001)" in str(announced.unavailable)
+    assert "it is mine" not in str(announced.unavailable)
     assert await shop.waiting() == ["A-2"]
 
 

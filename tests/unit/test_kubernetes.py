@@ -108,6 +108,14 @@ def test_each_variable_is_a_setting_and_none_is_a_secret(path: Path) -> None:
     assert [name for name, value in given.items() if re.search(r"://[^/@]*:[^/@]*@", value)] == []
 
 
+def test_the_ingress_publishes_webhooks_only() -> None:
+    [ingress] = resources("Ingress")
+
+    paths = [(each["path"], each["pathType"]) for rule in ingress["spec"]["rules"] for each in rule["http"]["paths"]]
+
+    assert paths == [("/v1/webhooks/", "Prefix")]
+
+
 def test_each_container_runs_with_the_least_rights() -> None:
     for name, pod in pods().items():
         [container] = pod["containers"]

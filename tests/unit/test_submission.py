@@ -63,7 +63,7 @@ def test_an_invalid_key_is_refused(key: str) -> None:
         ({"traceparent": "anything"}, InvalidAnnouncement),
         ({"traceparent": TRACE + "\n"}, InvalidAnnouncement),
         ({"source": ""}, InvalidAnnouncement),
-        ({"source": "x" * 101}, InvalidAnnouncement),
+        ({"source": "x" * 201}, InvalidAnnouncement),
         ({"source": "a\0b"}, InvalidAnnouncement),
     ],
 )

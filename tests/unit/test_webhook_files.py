@@ -90,6 +90,14 @@ HMAC = '[sources.shop]\nprofile = "hmac"\nsecret_files = ["secret"]\norder_id = 
         (HMAC + 'header = "X"\nsigned = "x"', "line 7, sources.shop.signature.signed: needs {body} once"),
         (HMAC + 'header = "X"\nsigned = "{body}{body}"', "line 7, sources.shop.signature.signed: needs {body} once"),
         (HMAC + 'header = "X"\nsigned = "{url}{body}"', "line 7, sources.shop.signature.signed: needs {body} once"),
+        (
+            HMAC + 'header = "X"\nsigned = "{timestamp}{body}"\ntimestamp_header = "T"',
+            "line 7, sources.shop.signature.signed: needs a separator, such as a dot, between two placeholders",
+        ),
+        (
+            HMAC.replace('order_id = "id"', 'order_id = { header = "X-Order" }') + 'header = "X"',
+            "line 4, sources.shop.order_id: the header X-Order is not signed",
+        ),
         (HMAC + 'header = "X"\nsigned = "{id}{body}"', "{id} in `signed` and the key `id_header` need each other"),
         (HMAC + 'header = "X"\ntimestamp_header = "T"', "{timestamp} in `signed` and the key `timestamp_header` need"),
         (HMAC + 'header = "X"\nkey = "hex"', "line 3, sources.shop.secret_files: /secret: a secret is not hex"),

@@ -193,13 +193,14 @@ def test_a_body_without_a_usable_id_is_refused_and_nothing_of_it_is_told(
     }
 
 
-def test_an_id_may_be_in_a_header_and_have_a_prefix(tmp_path: Path) -> None:
-    declared = 'order_id = { header = "X-Order" }\nremove_prefix = "gid://shopify/Order/"'
-    source = made.source(tmp_path, f"{SHOPIFY}\n{declared}")
-    body = b"{}"
-    given = made.shopify(body) | {"X-Order": "gid://shopify/Order/5"}
+def test_an_id_may_be_in_a_signed_header_and_have_a_prefix(tmp_path: Path) -> None:
+    signature = 'signature = { header = "X-Signature", signed = "{id}.{body}", id_header = "X-Order" }'
+    declared = f'order_id = {{ header = "X-Order" }}\nremove_prefix = "gid://shopify/Order/"\n{signature}'
+    source = made.source(tmp_path, f'profile = "hmac"\n{declared}', SECRET)
+    order = "gid://shopify/Order/5"
+    given = {"X-Order": order, "X-Signature": made.digest(SECRET.encode(), f"{order}.{{}}".encode()).hex()}
 
-    announced = read_webhook(source, made.headers(given), body, NOW)
+    announced = read_webhook(source, made.headers(given), b"{}", NOW)
 
     assert announced is not None
     assert announced.announcement.order_id == "5"

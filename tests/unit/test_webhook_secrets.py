@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.api.webhooks.keys import HmacKey, encoded_key, text_key
+from ingest.api.webhooks.keys import HmacKey, ParseKey, encoded_key, text_key
 from ingest.api.webhooks.secret_files import SecretFiles
 
 
@@ -13,16 +13,40 @@ def secrets(files: SecretFiles) -> list[str]:
 
 
 def test_each_line_of_each_file_is_a_secret(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"new\r\n\nold \n")
-    (tmp_path / "b").write_text("#third")
+    (tmp_path / "a").write_bytes(b"the-new-secret\r\n\nthe-old-secret \n")
+    (tmp_path / "b").write_text("the#third-secret")
 
-    assert secrets(SecretFiles([tmp_path / "a", tmp_path / "b"], text_key())) == ["new", "old", "#third"]
+    found = secrets(SecretFiles([tmp_path / "a", tmp_path / "b"], text_key()))
+
+    assert found == ["the-new-secret", "the-old-secret", "the#third-secret"]
+
+
+def test_a_comment_is_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf# the secret of 2026\nthe-new-secret\n  # old\n#\n#the-old-secret\n")
+
+    assert secrets(SecretFiles([tmp_path / "a"], text_key())) == ["the-new-secret"]
+
+
+@pytest.mark.parametrize(
+    ("secret", "parse"),
+    [
+        ("x", text_key()),
+        ("1234567", text_key()),
+        ("00ff", encoded_key("hex", "sha256")),
+        ("AP8=", encoded_key("base64", "sha256")),
+    ],
+)
+def test_a_secret_that_could_be_guessed_is_an_error(tmp_path: Path, secret: str, parse: ParseKey) -> None:
+    (tmp_path / "a").write_text(f"0011223344556677\n{secret}\n")
+
+    with pytest.raises(ValueError, match="fewer than 8"):
+        SecretFiles([tmp_path / "a"], parse)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_secret(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfnew\r\nold\r\n")
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbfthe-new-secret\r\nthe-old-secret\r\n")
 
-    assert secrets(SecretFiles([tmp_path / "a"], text_key())) == ["new", "old"]
+    assert secrets(SecretFiles([tmp_path / "a"], text_key())) == ["the-new-secret", "the-old-secret"]
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
@@ -34,7 +58,7 @@ def test_a_byte_order_mark_alone_is_no_secret(tmp_path: Path, content: bytes) ->
 
 
 async def test_a_changed_file_is_used_when_it_does_not_change_any_more(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").write_text("the-old-secret")
     files = SecretFiles([tmp_path / "a"], text_key())
     watched = files.watched()
     await watched.start()
@@ -45,12 +69,12 @@ async def test_a_changed_file_is_used_when_it_does_not_change_any_more(tmp_path:
         await watched.check()
         seen += secrets(files)
 
-    assert seen == ["old", "the new one", "the new one"]
+    assert seen == ["the-old-secret", "the new one", "the new one"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff", None])
 async def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(tmp_path: Path, content: bytes | None) -> None:
-    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").write_text("the-old-secret")
     files = SecretFiles([tmp_path / "a"], text_key())
     watched = files.watched()
     await watched.start()
@@ -60,7 +84,7 @@ async def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(tmp_path:
         (tmp_path / "a").write_bytes(content)
     for _ in range(3):
         await watched.check()
-    assert secrets(files) == ["old"]
+    assert secrets(files) == ["the-old-secret"]
 
     (tmp_path / "a").write_text("the new one")
     for _ in range(2):
@@ -69,17 +93,37 @@ async def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(tmp_path:
 
 
 async def test_a_process_that_starts_later_reads_the_files_of_then(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
+    (tmp_path / "a").write_text("the-old-secret")
     files = SecretFiles([tmp_path / "a"], text_key())
-    (tmp_path / "a").write_text("new")
+    (tmp_path / "a").write_text("the-new-secret")
 
     await files.watched().start()
 
-    assert secrets(files) == ["new"]
+    assert secrets(files) == ["the-new-secret"]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", None])
+async def test_a_process_that_starts_while_a_file_cannot_be_used_accepts_no_secret_until_it_can(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    (tmp_path / "a").write_text("the-revoked-secret")
+    files = SecretFiles([tmp_path / "a"], text_key())
+    (tmp_path / "a").unlink()
+    if content is not None:
+        (tmp_path / "a").write_bytes(content)
+
+    watched = files.watched()
+    await watched.start()
+    assert secrets(files) == []
+
+    (tmp_path / "a").write_text("the-new-secret")
+    for _ in range(2):
+        await watched.check()
+    assert secrets(files) == ["the-new-secret"]
 
 
 async def test_no_secret_is_in_what_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a").write_text("00ff")
+    (tmp_path / "a").write_text("0011223344556677")
     files = SecretFiles([tmp_path / "a"], encoded_key("hex", "sha256"))
     watched = files.watched()
     await watched.start()

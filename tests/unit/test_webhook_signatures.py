@@ -195,12 +195,13 @@ def test_both_kinds_of_keys_may_be_valid_at_a_time(tmp_path: Path) -> None:
 # -- Shopify, WooCommerce, Stripe -------------------------------------------------------------------------------------
 
 BODY = b'{"id":1,"total":"10.00"}'
-BODY_SIGNATURE = "LfEUFYtjcujibzR/mw3GaUvd+ruiHVZGKft0gWYcOEo="
+BODY_SECRET = "a-shop-secret"
+BODY_SIGNATURE = "zXpJfv1kLdKS/OntLeg275ZsidnbJf3PuMcoVg38Woo="
 
 
 @pytest.mark.parametrize("prefix", ["X-", ""])
 def test_an_example_of_shopify(tmp_path: Path, prefix: str) -> None:
-    source = made.source(tmp_path, 'profile = "shopify"', "secret")
+    source = made.source(tmp_path, 'profile = "shopify"', BODY_SECRET)
     given = {f"{prefix}Shopify-Topic": "orders/create", f"{prefix}Shopify-Hmac-Sha256": BODY_SIGNATURE}
 
     assert result(source, given, BODY) == "signed"
@@ -209,7 +210,7 @@ def test_an_example_of_shopify(tmp_path: Path, prefix: str) -> None:
 
 
 def test_an_example_of_woocommerce(tmp_path: Path) -> None:
-    source = made.source(tmp_path, 'profile = "woocommerce"', "secret")
+    source = made.source(tmp_path, 'profile = "woocommerce"', BODY_SECRET)
     given = {"X-WC-Webhook-Topic": "order.updated", "X-WC-Webhook-Signature": BODY_SIGNATURE}
 
     assert result(source, given, BODY) == "signed"
@@ -295,10 +296,10 @@ def test_a_signed_id_cannot_have_what_separates_it(tmp_path: Path) -> None:
     assert result(source, {"X-Signature": signature, "X-Id": "a|b"}, b"{}") == "bad_signature"
 
 
-@pytest.mark.parametrize(("encoding", "secret"), [("hex", "00ff10"), ("base64", "AP8Q")])
+@pytest.mark.parametrize(("encoding", "secret"), [("hex", "00ff102030405060"), ("base64", "AP8QIDBAUGA=")])
 def test_a_secret_can_be_encoded_bytes(tmp_path: Path, encoding: str, secret: str) -> None:
     source = hmac_source(tmp_path, f'key = "{encoding}"', secret)
-    signature = made.digest(b"\x00\xff\x10", BODY).hex()
+    signature = made.digest(b"\x00\xff\x10\x20\x30\x40\x50\x60", BODY).hex()
 
     assert result(source, {"X-Signature": signature}, BODY) == "signed"
 

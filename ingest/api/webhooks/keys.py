@@ -10,8 +10,10 @@ from typing import Protocol
 
 from ingest.api.webhooks.schemes import Claim, Kind
 
-# The specification has 24 to 64; an empty one would let everybody sign.
-_SHORTEST = 16
+# The specification of Standard Webhooks has 24 to 64.
+_SHORTEST_STANDARD = 16
+# Shorter secrets can be guessed from one signed request.
+_SHORTEST = 8
 _SYMMETRIC, _PRIVATE, _PUBLIC = "whsec_", "whsk_", "whpk_"
 
 
@@ -91,7 +93,7 @@ def is_signed(claim: Claim, body: bytes, keys: Sequence[Key]) -> bool:
 
 def text_key(algorithm: str = "sha256") -> ParseKey:
     """Secrets whose characters are the key."""
-    return lambda secret: HmacKey(secret.encode(), algorithm)
+    return lambda secret: _hmac_key(secret.encode(), algorithm)
 
 
 def encoded_key(encoding: str, algorithm: str) -> ParseKey:
@@ -102,11 +104,15 @@ def encoded_key(encoding: str, algorithm: str) -> ParseKey:
             key = unhexlify(secret) if encoding == "hex" else b64decode(secret, validate=True)
         except (NotEncoded, ValueError):
             raise ValueError(f"a secret is not {encoding}") from None
-        if not key:
-            raise ValueError("a secret is empty")
-        return HmacKey(key, algorithm)
+        return _hmac_key(key, algorithm)
 
     return parse
+
+
+def _hmac_key(secret: bytes, algorithm: str) -> HmacKey:
+    if len(secret) < _SHORTEST:
+        raise ValueError(f"a secret has fewer than {_SHORTEST} bytes")
+    return HmacKey(secret, algorithm)
 
 
 def standard_key(secret: str) -> Key:
@@ -125,8 +131,8 @@ def standard_key(secret: str) -> Key:
     except (NotEncoded, ValueError):
         raise ValueError(f"a secret is not {_SYMMETRIC} or {_PUBLIC} with base64 behind it") from None
     if not is_public:
-        if len(decoded) < _SHORTEST:
-            raise ValueError(f"a secret has fewer than {_SHORTEST} bytes")
+        if len(decoded) < _SHORTEST_STANDARD:
+            raise ValueError(f"a secret has fewer than {_SHORTEST_STANDARD} bytes")
         return HmacKey(decoded)
     if len(decoded) != 32:
         raise ValueError("a public key has not 32 bytes")

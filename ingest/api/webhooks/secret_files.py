@@ -12,7 +12,7 @@ _LARGEST = 64 * 1024
 
 
 class SecretFiles:
-    """Files with one secret in each line; empty lines are left out.
+    """Files with one secret in each line; empty lines and comments (`# …`) are left out.
 
     Args:
         paths: of the files.
@@ -28,7 +28,12 @@ class SecretFiles:
         self.keys: Sequence[Key] = self._read()
 
     def watched(self) -> WatchedFiles:
-        """The files, to be read again when they change; one that cannot be used then changes nothing."""
+        """The files, to be read at the start of a process and when they change; an unusable one then changes nothing.
+
+        A process that starts again inherits the secrets that its parent once read. They may have been revoked, so none
+        is valid until the files have been read.
+        """
+        self.keys = ()
         return WatchedFiles(", ".join(map(str, self._paths)), self._paths, self._reload)
 
     async def _reload(self) -> None:
@@ -48,7 +53,7 @@ class SecretFiles:
             raise ValueError(f"{path} is not UTF-8 text") from error
         if len(content) > _LARGEST:
             raise ValueError(f"{path} has more than {_LARGEST} bytes: it is not a file of secrets")
-        secrets = [line.strip() for line in lines if line.strip()]
+        secrets = [secret for line in lines if (secret := line.strip()) and not secret.startswith("#")]
         if not secrets:
             raise ValueError(f"{path} has no secret")
         try:

@@ -75,6 +75,10 @@ def compile_source(name: str, declared: declaration.Source, folder: Path) -> Sou
             raise SourceError(f"`{key}` needs `event`: where the name of the event is", (key,))
     if profile.order_id is None:
         raise SourceError("needs the key `order_id`: where the ID of the order is, such as data.order.id")
+    if isinstance(profile.order_id, HeaderPlace) and profile.scheme.id_header.lower() not in map(
+        str.lower, profile.order_id.names
+    ):
+        raise SourceError(f"the {profile.order_id} is not signed: name a place in the body", ("order_id",))
     paths = [folder / path for path in declared.secret_files]
     try:
         secrets = SecretFiles(paths, profile.parse_key)
@@ -148,6 +152,11 @@ def _check_template(declared: declaration.Signature) -> None:
     for name, header in (("timestamp", declared.timestamp_header), ("id", declared.id_header)):
         if (name in found) != (header is not None):
             raise SourceError(f"{{{name}}} in `signed` and the key `{name}_header` need each other", ("signature",))
+    if "}{" in declared.signed:
+        raise SourceError(
+            "needs a separator, such as a dot, between two placeholders: otherwise the end of one may be read as the other",
+            ("signature", "signed"),
+        )
 
 
 def _header(name: str | None, key: str) -> str:

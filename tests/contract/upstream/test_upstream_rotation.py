@@ -107,6 +107,22 @@ async def test_a_process_starts_with_the_file_as_it_is_now(api: SimulatedApi, co
         assert await is_accepted(client)
 
 
+@pytest.mark.parametrize("content", ["", "\0", None])
+async def test_a_process_that_starts_while_a_file_cannot_be_used_does_not_use_the_value_from_before(
+    api: SimulatedApi, connect: Connect, tmp_path: Path, content: str | None
+) -> None:
+    access = bearer_from(tmp_path / "token", "revoked-token")
+    (tmp_path / "token").unlink()
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+
+    with pytest.raises(ConfigError, match="INGEST_UPSTREAM_TOKEN_FILE") as failed:
+        async with connect(api.url_template, access=access):
+            pass
+
+    assert "revoked-token" not in str(failed.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"two words", b"\xff\xfe", b"x" * 100_000, None])
 async def test_a_file_that_cannot_be_used_changes_nothing_and_is_reported_once(
     api: SimulatedApi,

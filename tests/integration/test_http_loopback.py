@@ -1,0 +1,68 @@
+"""An API without keys on a loopback address serves programs of its own host, and no page in a browser there."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from http_api import Api, running_api
+
+from ingest.api.rate_limit import SharedBuckets
+from ingest.api_process import open_admission
+from ingest.queue.connection import control_client
+from ingest.queue.keys import Keys
+from ingest.settings import load_settings
+
+NOWHERE = "postgresql://127.0.0.1:1/none"
+
+
+@pytest.fixture
+async def api(redis_url: str, queue_name: str) -> AsyncIterator[Api]:
+    async with (
+        open_admission(load_settings(api_host="127.0.0.1"), SharedBuckets(), {}) as access,
+        running_api(redis_url, NOWHERE, queue_name, access) as api,
+    ):
+        yield api
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "attacker.example"},
+        {"Host": "attacker.example:8080"},
+        {"Host": "127.0.0.1.attacker.example"},
+        {"Host": "127.0.0.1@attacker.example"},
+        {"Host": "192.0.2.1"},
+        {"Host": "[::1"},
+        {"Host": ""},
+        {"Origin": "http://attacker.example"},
+        {"Origin": "http://localhost:1"},
+        {"Origin": "null"},
+    ],
+)
+async def test_a_page_of_another_site_can_change_nothing(
+    api: Api, redis_url: str, queue_name: str, headers: dict[str, str]
+) -> None:
+    status, answer = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers=headers)
+
+    assert (status, answer["code"]) == (403, "cross_origin" if "Origin" in headers else "foreign_host")
+    async with control_client(redis_url) as redis:
+        assert await redis.xlen(Keys.of(queue_name).stream) == 0
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]"])
+async def test_a_program_on_the_host_is_served_by_each_loopback_name(api: Api, host: str) -> None:
+    status, _ = await api.post("/v1/orders", json={"order_ids": ["1"]}, headers={"Host": host})
+    same, _ = await api.post(
+        "/v1/orders", json={"order_ids": ["1"]}, headers={"Host": host, "Origin": f"http://{host}"}
+    )
+
+    assert (status, same) == (202, 202)
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    "path", ["/v1/orders", "/v1/dead-letters/replay", "/v1/dead-letters/drop", "/v1/retries/run-now"]
+)
+async def test_a_form_of_a_page_changes_nothing(api: Api, path: str, content_type: str) -> None:
+    status, answer = await api.post(path, data=b'{"everything": true}', headers={"Content-Type": content_type})
+
+    assert (status, answer["code"]) == (415, "content_type")
