@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
@@ -13,6 +14,7 @@ from ingest.api.requests import SECURITY_HEADERS
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")
+_T = TypeVar("_T")
 # A header that has come in several pieces may be this large: so much of each connection can be in memory for nothing.
 _HEADER_SIZE = 16 * 1024
 # Slow is what sends less than this, bytes a second, looked at over a second or two.
@@ -61,6 +63,7 @@ class Connection(web.RequestHandler):
     """
 
     __slots__ = (
+        "_ends_with_client",
         "_header_size",
         "_header_timer",
         "_limits",
@@ -76,6 +79,7 @@ class Connection(web.RequestHandler):
         self._limits = server.limits
         self._header_size = 0
         self._header_timer: asyncio.TimerHandle | None = None
+        self._ends_with_client: asyncio.Future[Any] | None = None
         # Of the current request: what has come since a moment, and in the window before it, if there was one.
         self._received = 0
         self._received_since = 0.0
@@ -98,6 +102,22 @@ class Connection(web.RequestHandler):
         if request is not None:
             self.close()
             request.content.set_exception(problem)
+
+    async def until_lost(self, reading: Awaitable[_T]) -> _T:
+        """Await something that only reads; if the client goes, it is cancelled.
+
+        Raises:
+            ConnectionResetError: the client has gone.
+        """
+        self._ends_with_client = task = asyncio.ensure_future(reading)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.transport is None and task.cancelled():
+                raise ConnectionResetError from None
+            raise
+        finally:
+            self._ends_with_client = None
 
     @property
     def is_idle(self) -> bool:
@@ -138,6 +158,8 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
         self._header_ends()
+        if self._ends_with_client is not None:
+            self._ends_with_client.cancel()
         super().connection_lost(exc)
         self._server.ended()
 

@@ -10,6 +10,7 @@ from ingest.api.failures import as_problems
 from ingest.api.parameters import Parameters, cursor_of, invalid_cursor
 from ingest.api.problems import Problem
 from ingest.api.pushing import order_id_of
+from ingest.api.requests import while_connected
 from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.operations.orders import OrderFilter, Orders, as_object
@@ -63,7 +64,7 @@ class OrderRoutes:
         )
         after = _order_id(given.cursor(str))
         with as_problems():
-            orders = await self._orders.page(selection, after, limit + 1)
+            orders = await while_connected(request, self._orders.page(selection, after, limit + 1))
         more = len(orders) > limit
         next_cursor = cursor_of(orders[limit - 1]["order"]["id"]) if more else None
         return answer({"orders": orders[:limit], "next_cursor": next_cursor})

@@ -1,9 +1,9 @@
 """A request as routes get it: with the variables of its path, and a body that is read within limits."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, TypeVar, cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
@@ -12,6 +12,7 @@ from multidict import CIMultiDict, MultiMapping
 from ingest.api.body_memory import BodyMemory, Sender
 from ingest.api.problems import Problem
 
+_T = TypeVar("_T")
 # What every answer says: nothing here is a page, and nothing may be kept.
 SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
     {
@@ -25,6 +26,11 @@ SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
 
 
 _SECURITY = tuple(SECURITY_HEADERS.items())
+
+
+class _Connection(Protocol):
+    async def until_lost(self, reading: Awaitable[_T]) -> _T:
+        """See `ingest.api.connection`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,11 @@ class Request(web.Request):
         if "X-Content-Type-Options" not in headers:
             for name, value in _SECURITY:
                 headers.setdefault(name, value)
+
+
+async def while_connected(request: web.Request, reading: Awaitable[_T]) -> _T:
+    """Await something that only reads, for as long as the client is there to have the answer."""
+    return await cast("_Connection", request.protocol).until_lost(reading)
 
 
 async def read_body(request: web.Request, limits: BodyLimits) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import asyncpg
 
-from ingest.domain.errors import RowsRefused
+from ingest.domain.errors import RowsRefused, StoreUnavailable
 from ingest.store.connection import Reconnecting, is_behind_pooler
 from ingest.store.translation import StoreRefused
 
@@ -21,7 +21,7 @@ class Pool:
     Args:
         dsn: where to.
         size: connections.
-        timeout: seconds within which a statement has to finish.
+        timeout: seconds within which a statement has to finish, and for which it may wait for a connection before.
     """
 
     def __init__(self, dsn: str, *, size: int, timeout: float) -> None:
@@ -49,11 +49,15 @@ class Pool:
         Raises:
             RowsRefused: if the database cannot hold an argument for certain.
             StoreRefused: if PostgreSQL refuses it otherwise, for example by a constraint or a policy's function.
-            StoreUnavailable: as `Reconnecting.fetch`.
+            StoreUnavailable: as `Reconnecting.fetch`; also if no connection becomes free in time.
         """
         if not self._all:
             await self._prepare()
-        connection = await self._free.get()
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection = await self._free.get()
+        except TimeoutError:
+            raise StoreUnavailable(f"all {self._size} connections are busy") from None
         try:
             return await connection.fetch(statement, *arguments)
         except RowsRefused as error:

@@ -1,14 +1,16 @@
 """Orders over HTTP: one order wherever it is, the stored ones page by page, and erasing one."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import asyncpg
 import pytest
 from http_api import Api, running_api
 from integration.scene import Scene, document
 from integration.scene import ids as order_ids
-from support import connected
+from support import connected, eventually
 
 from ingest.api.problems import Problem
 from ingest.api.routing import Caller, Scope
@@ -314,3 +316,33 @@ async def test_many_concurrent_requests_share_the_search(scene: Scene, api: Api)
 
     assert statuses == [200] * 100
     assert calls < 80
+
+
+async def test_lists_wait_for_a_database_connection_no_longer_than_for_a_statement(scene: Scene, api: Api) -> None:
+    async with connected(scene.dsn) as other, other.transaction():
+        await other.execute("LOCK TABLE orders")
+        began = time.monotonic()
+        answers = await asyncio.gather(*(call(api, "GET", "/v1/orders") for _ in range(40)))
+        took = time.monotonic() - began
+
+    assert {status for status, _ in answers} == {503}
+    assert took < 15, "waiting for a connection and for the statement are limited"
+    assert (await call(api, "GET", "/v1/orders"))[0] == 200
+
+
+async def test_a_list_whose_client_has_gone_is_not_read(scene: Scene, api: Api) -> None:
+    async with connected(scene.dsn) as other, other.transaction():
+        await other.execute("LOCK TABLE orders")
+        asking = [asyncio.create_task(call(api, "GET", "/v1/orders")) for _ in range(40)]
+        await eventually(lambda: _waiting(looking, 4))
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+
+        # Those that run end with their time limit, and none follows them.
+        await eventually(lambda: _waiting(looking, 0), within=8)
+
+
+async def _waiting(connection: asyncpg.Connection, count: int) -> bool:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return int(await connection.fetchval(query)) == count
