@@ -331,7 +331,7 @@ async def test_lists_wait_for_a_database_connection_no_longer_than_for_a_stateme
 
 
 async def test_a_list_whose_client_has_gone_is_not_read(scene: Scene, api: Api) -> None:
-    async with connected(scene.dsn) as other, other.transaction():
+    async with connected(scene.dsn) as looking, connected(scene.dsn) as other, other.transaction():
         await other.execute("LOCK TABLE orders")
         asking = [asyncio.create_task(call(api, "GET", "/v1/orders")) for _ in range(40)]
         await eventually(lambda: _waiting(looking, 4))
