@@ -5,6 +5,7 @@ ends its connection.
 """
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable
 from typing import Any, cast
@@ -34,6 +35,7 @@ class Http1Connection(asyncio.Protocol):
     Attributes:
         heard_at: when something was last sent or received, by the loop's clock.
         deadline: until when the request has to be answered.
+        retires_at: from when on it is not used again.
         is_open: whether requests may be sent.
         on_answered: called when its first request has been answered.
         on_dropped: called if the server closes the connection instead.
@@ -55,6 +57,7 @@ class Http1Connection(asyncio.Protocol):
         "is_open",
         "on_answered",
         "on_dropped",
+        "retires_at",
     )
 
     def __init__(
@@ -65,6 +68,7 @@ class Http1Connection(asyncio.Protocol):
         on_end: Callable[["Http1Connection"], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self.retires_at = math.inf
         self._parser = ResponseParser(body_limit)
         self._idle = idle
         self._waiting = waiting

@@ -115,6 +115,14 @@ class Origin:
             raise NoResponse(f"the host name cannot be resolved: {reason}", reached=False)
         return self._found
 
+    def next_first(self) -> None:
+        """Let the next connection begin with another address, of the same family as the last: each gets its share."""
+        if len(self._found) > 1:
+            family = self._found[0][0]
+            alike = [address for address in self._found if address[0] == family]
+            others = [address for address in self._found if address[0] != family]
+            self._found = [*alike[1:], alike[0], *others]
+
     def forget_addresses(self) -> None:
         """Resolve the name again for the next connection: the host may have another address by now."""
         self._known_until = 0.0

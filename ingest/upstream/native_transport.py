@@ -5,6 +5,7 @@ requests.
 """
 
 import asyncio
+import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -26,6 +27,10 @@ _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
 # Connections that are begun in one iteration of the event loop. With more, the first request waits for more handshakes.
 _OPENED_AT_ONCE = 4
+# Seconds that a connection is used, however busy it is: a server that was drained, or has another address now, is left then.
+_LIFETIME = (240.0, 360.0)
+# Seconds between two looks for requests whose time is over.
+_CHECK_EVERY = 0.05
 _CLOSED = "the transport was closed"
 
 
@@ -59,7 +64,7 @@ class NativeTransport:
         self._origin: Origin | None = None
         self._connections: set[Http1Connection] = set()
         self._turns = Turns(_OPENED_AT_ONCE)
-        self._check_every = min(1.0, max(0.02, min(limits.read, limits.total) / 8))
+        self._check_every = min(_CHECK_EVERY, max(0.02, min(limits.read, limits.total) / 8))
         self._watch: asyncio.TimerHandle | None = None
         self._closed: asyncio.Event | None = None
 
@@ -123,7 +128,7 @@ class NativeTransport:
         """Return the connection that was used last, if one can be used again."""
         while idle:
             connection = idle.pop()
-            if connection.is_open and now < connection.heard_at + KEEP_ALIVE:
+            if connection.is_open and now < connection.heard_at + KEEP_ALIVE and now < connection.retires_at:
                 return connection
             connection.abort()
         return None
@@ -137,6 +142,7 @@ class NativeTransport:
             addresses, left = origin.known_addresses(), self._limits.connect
             if addresses is None:
                 addresses, left = await self._resolved(origin, deadline)
+            origin.next_first()
             session = self._session_of(origin)
             # Waiting for its turn is not connecting: it may take longer than a short limit for that.
             await self._turn(session, deadline)
@@ -158,6 +164,7 @@ class NativeTransport:
             raise NoResponse(_CLOSED, reached=False)
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
+        connected.retires_at = time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
         self._connections.add(connected)
         if self._watch is None:
             self._watch = self._loop.call_later(self._check_every, self._check)

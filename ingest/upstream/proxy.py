@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
@@ -26,7 +27,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     proxy = _variable(environ, name)
     host = parts.hostname or ""
     at = f"{host}:{parts.port}" if parts.port else host
-    if not proxy or _is_local(host) or _is_excepted(at, environ):
+    if not proxy or _is_local(host) or _is_excepted(host, at, environ):
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
@@ -45,10 +46,24 @@ def _variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _is_excepted(at: str, environ: Mapping[str, str]) -> bool:
+def _is_excepted(host: str, at: str, environ: Mapping[str, str]) -> bool:
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # noqa: PLC0415  large; missing in typeshed
 
-    return bool(proxy_bypass_environment(at, {"no": _variable(environ, "no_proxy")}))
+    excepted = _variable(environ, "no_proxy")
+    return bool(proxy_bypass_environment(at, {"no": excepted})) or _is_in_network(host, excepted)
+
+
+def _is_in_network(host: str, excepted: str) -> bool:
+    """Whether a host is an address in one of the networks of NO_PROXY, such as 10.0.0.0/8 or fd00::/8."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    for entry in excepted.split(","):
+        with suppress(ValueError):
+            if "/" in entry and address in ip_network(entry.strip(), strict=False):
+                return True
+    return False
 
 
 def _is_local(host: str) -> bool:

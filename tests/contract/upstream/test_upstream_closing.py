@@ -15,6 +15,8 @@ from support import eventually
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
+from ingest.upstream import native_transport
+from ingest.upstream.transport import Options
 
 
 def open_files() -> int:
@@ -172,3 +174,20 @@ async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Co
         assert all(isinstance(result, TransientFault) for result in results)
     async with connect(api.url_template) as client:
         assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+
+
+async def test_a_connection_is_left_when_it_has_been_used_for_long(api: SimulatedApi) -> None:
+    options = Options(LIMITS, is_tls=False, proxy=None)
+    async with native_transport.opened(options) as transport:
+        assert isinstance(transport, native_transport.NativeTransport)
+        url = api.url_template.format(order_id=ORDER)
+        await transport.send(url, {})
+        [first] = transport._connections
+        await transport.send(url, {})
+        assert set(transport._connections) == {first}, "it is used again"
+
+        first.retires_at = 0.0
+        await transport.send(url, {})
+
+        assert first not in transport._connections
+        assert not first.is_open

@@ -194,3 +194,21 @@ def test_a_proxy_whose_url_the_clients_would_quote_in_errors_is_refused_without_
 )
 def test_a_proxy_with_an_encoded_password_is_used_unchanged(proxy: str) -> None:
     assert proxy_for("http://shop.example/{order_id}", {"http_proxy": proxy}) == proxy
+
+
+@pytest.mark.parametrize(
+    ("host", "excepted", "is_direct"),
+    [
+        ("10.1.2.3", "10.0.0.0/8", True),
+        ("10.1.2.3", "other.example, 10.1.2.0/24", True),
+        ("11.1.2.3", "10.0.0.0/8", False),
+        ("[fd12::1]", "fd00::/8", True),
+        ("[fe12::1]", "fd00::/8", False),
+        ("10.1.2.3", "10.0.0.0/33, nonsense/8", False),
+        ("shop.example", "10.0.0.0/8", False),
+    ],
+)
+def test_a_network_may_be_excepted_from_the_proxy(host: str, excepted: str, *, is_direct: bool) -> None:
+    found = proxy_for(f"http://{host}:8081/{{order_id}}", {"http_proxy": "http://p", "no_proxy": excepted})
+
+    assert (found is None) == is_direct
