@@ -11,7 +11,8 @@ from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 
-from ingest.domain.errors import UserError
+from ingest.domain.announcement import Announcement
+from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
@@ -306,3 +307,24 @@ async def test_a_node_of_a_cluster_that_has_not_our_keys_is_not_waited_for(kind:
         async with Producer.connect(one.url, "orders") as producer:
             with pytest.raises(QueueRefused, match="one of a cluster"):
                 await producer.enqueue(["a"])
+
+
+async def test_documents_and_idempotency_keys_leave_a_quarter_of_the_memory_to_ids(own_redis: Redis) -> None:
+    document = b'{"note":"%s"}' % (b"x" * 100_000)
+    await own_redis.config_set("maxmemory", 64_000_000)
+    producer = Producer(own_redis, "orders")
+
+    async def push_on() -> None:
+        for number in range(1_000):
+            await producer.try_enqueue(Announcement(f"pushed-{number}", document=document))
+
+    with pytest.raises(QueueUnavailable, match="three quarters"):
+        await push_on()
+    used = (await own_redis.info("memory"))["used_memory"]
+    await own_redis.config_set("maxmemory", used)
+    with pytest.raises(QueueUnavailable, match="three quarters"):
+        await producer.try_enqueue("keyed", idempotency_key="k")
+    await own_redis.config_set("maxmemory", 64_000_000)
+    await producer.try_enqueue(["a", "b"])
+
+    assert 0.7 * 64_000_000 < used < 0.8 * 64_000_000

@@ -252,6 +252,7 @@ async def test_a_worker_gets_what_was_announced(redis_url: str, queue_name: str,
     fields = {str(delivery.order_id): dict(delivery.fields) for delivery in deliveries}
     assert list(fields) == ["plain", "pushed", "large", "bare", "keyed"]
     assert fields["plain"] == {b"order_id": b"plain"}
+    assert fields["pushed"].pop(b"pushed_at").isdigit()
     assert fields["pushed"] == {
         b"order_id": b"pushed",
         b"document": b'{"id":"pushed","total":"1.50"}',

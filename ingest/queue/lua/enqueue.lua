@@ -134,6 +134,34 @@ if limit > 0 and needed > 0 then
   end
 end
 
+-- Documents and idempotency records take memory by their size, not by the number of entries: they leave a quarter of it to IDs, and to
+-- what workers have to move.
+local function is_nearly_full()
+  local info = redis.pcall('INFO', 'memory')
+  if type(info) ~= 'string' then
+    return false
+  end
+  local used, most = tonumber(info:match('used_memory:(%d+)')), tonumber(info:match('maxmemory:(%d+)'))
+  return used and most and most > 0 and used > 0.75 * most
+end
+
+local function takes_memory()
+  for i = 6, 5 + plain do
+    if ARGV[i]:byte(1) >= 128 and not is_added then
+      return true
+    end
+  end
+  for _, other in ipairs(others) do
+    if other.is_new or (#other.adds > 0 and ARGV[other.adds[1]]:byte(1) >= 128) then
+      return true
+    end
+  end
+end
+
+if takes_memory() and is_nearly_full() then
+  return redis.error_reply('OOM documents and idempotency keys may take three quarters of the memory')
+end
+
 local added = 0
 if plain > 0 and not is_added then
   if add_first(fields(ARGV[6])) then
