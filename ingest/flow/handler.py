@@ -120,20 +120,23 @@ class Handler:
         started_at = self._clock()
         try:
             fetched = await fetch(request)
-            body, at, exchange = fetched.body, fetched.asked_at, fetched.exchange
-            if exchange is None or exchange.count():
-                self._limit.record_success()
-            outcome = self._documents.read_now(body, request, at) or await self._documents.read(body, request, at)
-        except TransformFailed as error:
-            outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
-        except InvalidDocument as error:
-            exchange = fetched.exchange or _counted(Exchange((request,), started_at))
-            return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
         except NotSent as stopped:
             return Release(str(stopped))
         except _FAULTS as fault:
-            exchange = fault.exchange or Exchange((request,), started_at)
-            return await self._after_fault(delivery, fault, exchange, this)
+            return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at), this)
+        body, exchange = fetched.body, fetched.exchange
+        if exchange is None or exchange.count():
+            self._limit.record_success()
+        outcome: Outcome
+        try:
+            outcome = self._documents.read_now(body, request, fetched.asked_at) or await self._documents.read(
+                body, request, fetched.asked_at
+            )
+        except TransformFailed as error:
+            outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        except InvalidDocument as error:
+            exchange = exchange or _counted(Exchange((request,), started_at))
+            return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
         # Only a valid document shows that the API works, even if the transform has failed for it.
         self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
         return outcome

@@ -150,6 +150,10 @@ class MemoryStore:
         del order_ids
         return set()
 
+    async def some_stored(self, count: int) -> list[str]:
+        """Nothing is looked up."""
+        raise NotImplementedError(f"{count} stored orders were asked for")
+
     async def would_update(self, rows: Sequence[OrderRow]) -> bool:
         """Return true: any row is taken."""
         del rows
