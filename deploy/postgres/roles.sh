@@ -6,14 +6,16 @@
 #   ingest_api     used by the HTTP API; `ingest migrate --api-role ingest_api` grants it what it needs
 set -eu
 
-psql --set ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbname "$POSTGRES_DB" <<'SQL'
-\set owner_password `cat /run/secrets/postgres_owner_password`
-\set password `cat /run/secrets/postgres_password`
-\set api_password `cat /run/secrets/postgres_api_password`
+secrets=${SECRETS:-/run/secrets}
 
-CREATE ROLE ingest_owner LOGIN PASSWORD :'owner_password';
-CREATE ROLE ingest LOGIN PASSWORD :'password';
-CREATE ROLE ingest_api LOGIN PASSWORD :'api_password';
+sql() {
+	"$@" psql --set ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbname "$POSTGRES_DB"
+}
+
+sql env <<'SQL'
+CREATE ROLE ingest_owner LOGIN;
+CREATE ROLE ingest LOGIN;
+CREATE ROLE ingest_api LOGIN;
 
 -- No other role can connect, and only the owner can create objects.
 REVOKE ALL ON DATABASE :"DBNAME" FROM PUBLIC;
@@ -21,3 +23,15 @@ GRANT CONNECT ON DATABASE :"DBNAME" TO ingest_owner, ingest, ingest_api;
 ALTER SCHEMA public OWNER TO ingest_owner;
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 SQL
+
+# \password hashes the password before it is sent, so that a server that logs statements logs no password. It reads the password
+# twice: from the terminal, or without one (setsid) from the lines that follow.
+set_password() {
+	password=$(cat "$secrets/$2")
+	printf '\\password %s\n%s\n%s\n' "$1" "$password" "$password" | sql setsid >/dev/null 2>&1 ||
+		{ echo "roles.sh: the password of $1 could not be set" >&2; exit 1; }
+}
+
+set_password ingest_owner postgres_owner_password
+set_password ingest postgres_password
+set_password ingest_api postgres_api_password
