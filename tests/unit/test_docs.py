@@ -91,6 +91,7 @@ def _python_blocks() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("place", "block"), _python_blocks())
 def test_an_example_in_python_compiles_and_imports_what_is_public(place: str, block: str) -> None:
+    compile(block, place, "exec")
     tree = ast.parse(block, place)
 
     for node in ast.walk(tree):
