@@ -191,7 +191,8 @@ def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
         yield key, _HASH
     for prefix in (keys.records, keys.waiting, keys.express_waiting, keys.circuit):
         yield f"{prefix}{_NOBODY}", _STRING
-    yield keys.probe, _STRING
+    for key in (keys.pushed, keys.probe):
+        yield key, _STRING
 
 
 async def _newest(client: Redis, keys: Keys) -> str | None:

@@ -98,7 +98,7 @@ async def test_while_it_finishes_a_request_at_its_stop_new_connections_are_refus
     host, port = (await url_of(api)).removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
-        b"POST /v1/orders HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-ndjson\r\nContent-Length: 15\r\n"
+        b"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: 15\r\n"
         b"Expect: 100-continue\r\n\r\n"
     )
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
@@ -199,7 +199,7 @@ async def test_slow_and_idle_clients_leave_others_served_and_memory_bounded(star
                 if number < 500:
                     writer.write(b"POST /v1/orders HT")
                 elif number < 1_000:
-                    head = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                    head = b"POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     writer.write(head + b"Content-Length: 1000\r\n\r\n{")
 
             async def drip() -> None:

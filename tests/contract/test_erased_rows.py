@@ -41,7 +41,7 @@ PREVENTED = {
     ),
     "a trigger that raises": (
         "CREATE TRIGGER raises BEFORE INSERT ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse()",
-        "not in this database",
+        r"raised an error \(P0001\)",
     ),
     "row-level security that hides orders": (
         "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",

@@ -326,7 +326,7 @@ async def test_each_key_that_holds_something_else_is_a_fault(set_up: SetUp, redi
     # The others are prefixes, and one that does not exist.
     own = [key for key in msgspec.structs.astuple(keys) if not key.endswith(":") and key != keys.probe]
     for key in own:
-        await redis.set(key, "something")
+        await (redis.rpush if key == keys.pushed else redis.set)(key, "something")
 
     faults = await set_up.faults(Area.REDIS)
 
@@ -339,7 +339,8 @@ def test_each_command_that_a_script_sends_is_tried() -> None:
     sent = {f"{name} {second}" if name in {"XGROUP", "XINFO"} else name for name, second in called}
 
     # Newer commands have substitutes, and TIME is asked for the clock.
-    assert sent - {"TIME", "XACKDEL", "XNACK"} <= set(PROBED)
+    # Without INFO, scripts do without; another finding says so.
+    assert sent - {"TIME", "XACKDEL", "XNACK", "INFO"} <= set(PROBED)
 
 
 async def test_the_order_announced_last_is_found(redis: Redis, redis_url: str, queue_name: str) -> None:
