@@ -53,7 +53,7 @@ test: .venv/ready servers  ## lint, all tests and the coverage gate; with ARGS="
 	@$(steps); $(if $(ARGS),$(selection_steps),$(lint_steps); $(all_steps)); $(verdict)
 
 .PHONY: unit
-unit: .venv/ready  ## the unit tests alone, in seconds: no server, no lint; ARGS="-k retry"
+unit: .venv/ready  ## the unit tests alone, in half a minute: no server, no lint; ARGS="-k retry"
 	@exec .venv/bin/python -m pytest -q -n 2 tests/unit $(ARGS)
 
 .PHONY: coverage

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.documentation import DOCUMENTATION
+
 if TYPE_CHECKING:
     from ingest.domain.capacity_plan import CapacityPlan, Demand
 
-EPILOG = """
+EPILOG = f"""
 Examples:
 
 `ingest capacity --rate 2000 --latency 0.3` shows processes, orders in flight, connections and memory for 2,000 orders per second.
@@ -21,7 +23,7 @@ Examples:
 
 `ingest capacity --rate 20000 --latency 0.2 --announced 100 --bulk 50 --processes-per-host 4 --json` is for scripts.
 
-The formula, and the measurements behind it: https://order-ingest.example/docs/how-to/plan-capacity.md
+The formula, and the measurements behind it: {DOCUMENTATION}/how-to/plan-capacity.md
 """
 _LABEL = 25
 # Before a long range, a word would leave too little of 80 columns for the name of the longest option; so would the ranges of the rate and

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-EPILOG = """
+from ingest.cli.documentation import DOCUMENTATION
+
+EPILOG = f"""
 Examples:
 
 `ingest config` lists every setting with its effective value. Passwords and tokens are masked.
@@ -17,7 +19,7 @@ Examples:
 
 `INGEST_POSTGRES_DSN_FILE=/run/secrets/dsn ingest config` reads a setting from a file.
 
-Times are in seconds, sizes in bytes. All settings: https://order-ingest.example/docs/reference/settings.md
+Times are in seconds, sizes in bytes. All settings: {DOCUMENTATION}/reference/settings.md
 """
 
 

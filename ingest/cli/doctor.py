@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingest.cli.documentation import DOCUMENTATION
 from ingest.cli.output import standard_output
 from ingest.cli.text import counted, printable, printable_json
 from ingest.interrupt import run_interruptible
@@ -17,7 +18,7 @@ from ingest.interrupt import run_interruptible
 if TYPE_CHECKING:
     from ingest.operations.doctor import Diagnosis, Finding
 
-EPILOG = """
+EPILOG = f"""
 Examples:
 
 `ingest doctor` checks the configured servers and settings; on a sound set-up it prints one line.
@@ -26,7 +27,7 @@ Examples:
 
 `ingest doctor --json | jq -r '.findings[] | select(.level == "fault") | .what'` lists the faults.
 
-What is checked, and what each line means: https://order-ingest.example/docs/how-to/check-a-set-up.md
+What is checked, and what each line means: {DOCUMENTATION}/how-to/check-a-set-up.md
 """
 _COLOURS = {"good": "green", "warning": "yellow", "fault": "red"}
 

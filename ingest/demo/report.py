@@ -192,11 +192,9 @@ class Report:
         if self.kept is None:
             return [f"To look at what is stored: {program} demo --keep"]
         kept = self.kept
-        # redis-cli of several versions wants the user of a password to be named.
-        redis_url = kept.redis_url.replace("//:", "//default:", 1)
         return [
             "PostgreSQL, Valkey and the simulated external API are still running:",
-            f"  export INGEST_REDIS_URL='{redis_url}'",
+            f"  export INGEST_REDIS_URL='{kept.redis_url}'",
             f"  export INGEST_POSTGRES_DSN='{kept.postgres_dsn}'",
             f"  export INGEST_UPSTREAM_URL='{kept.upstream_url}'",
             "Next, with these set:",

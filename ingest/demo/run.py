@@ -60,7 +60,9 @@ def run(plan: Plan, *, keep: bool) -> Report:
             stop_command = f"kill {demo.api.pid}; {servers.stop_command}"
             demo.api.release()
             servers.detach()
-            return replace(report, kept=Kept(servers.redis_url, servers.postgres_dsn, api_url, stop_command))
+            # redis-cli sends an empty user name for a URL that has a password only, which Redis rejects.
+            redis_url = servers.redis_url.replace("//:", "//default:", 1)
+            return replace(report, kept=Kept(redis_url, servers.postgres_dsn, api_url, stop_command))
     except _SERVER_ERRORS as error:
         raise LabFailed(f"a server of the demo became unavailable: {error}") from error
 

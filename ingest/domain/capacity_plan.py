@@ -40,11 +40,11 @@ class ClientCost:
 
 
 CLIENTS: Mapping[str, ClientCost] = {
-    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --vs bare,go,go-json --runs 5: the row
-    # "service" of "One process" in docs/explanation/performance.md
+    # docs/explanation/performance.md, "At a fast API": the row "service" of the table for one process.
     "native": ClientCost(56e-6, 17_629.0, 0.48, 1_526e-6),
-    # the same with --client aiohttp
-    "aiohttp": ClientCost(120e-6, 7_845.0, 0.45, 1_526e-6),
+    # ingest bench pipeline --orders 20000 --latency 0-0.002 --in-flight 200 --processes 1 --client aiohttp --vs bare --runs 3 on a slower
+    # machine, converted by the bare loop of the same run and of that table: 177e-6 * 87 / 136, 6,443 * 12,429 / 8,282.
+    "aiohttp": ClientCost(113e-6, 9_670.0, 0.45, 1_526e-6),
 }
 # Share of a core that a process may use: the rest is for peaks, and for reclaiming after a failure.
 _BUSY = 0.7
@@ -55,7 +55,7 @@ _MOST_IN_FLIGHT = 1_000
 _DEVIATIONS = 3.0
 # Redis: make fleet, with orders announced one by one and in lists.
 _REDIS_ORDER, _REDIS_ANNOUNCEMENT = 15e-6, 115e-6
-# PostgreSQL: the command above with --processes 2 --vs go,go-json --runs 11.
+# docs/explanation/performance.md, "At a fast API": the row "service" of the table for two processes.
 _POSTGRES_ORDER = 18e-6
 _QUEUED_BYTES, _PENDING_BYTES = 34, 200
 _REDIS_BYTES = 8_000_000

@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 from support import Cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "plan-capacity.md"
 
 
 @pytest.fixture
@@ -25,6 +29,16 @@ def test_the_plan_fits_80_columns_and_names_the_settings_and_what_limits_first(p
         "open files 465 of one process",
     } <= shown
     assert next(line for line in lines if line.startswith("limits")).endswith("one core, with orders announced")
+
+
+def test_the_documentation_shows_the_plan_that_the_command_prints(plain: Cli) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    command, shown = re.findall(r"^```(?:sh)?\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[:2]
+
+    done = plain.run(*command.split()[1:], env={"COLUMNS": "80"})
+
+    assert command.startswith("ingest capacity")
+    assert done.stdout == shown
 
 
 def test_a_rate_beyond_what_the_api_permits_is_exit_code_1_and_said(plain: Cli) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import psutil
 import pytest
 import redis
 from process_state import command_of, is_alive
+from servers.get import REDIS_7
 from support import Cli, closing_cli, eventually_sync
 
 from ingest.demo.plan import Plan
@@ -162,6 +164,7 @@ def assert_kept_until_stopped(kept: dict[str, str], orders: int) -> None:
         stored = asyncio.run(count_orders(kept["postgres_dsn"]))
         with redis.Redis.from_url(kept["redis_url"]) as queue:
             assert queue.ping()
+        assert [ping(client, kept["redis_url"]) for client in redis_clients()] == ["PONG\n"] * len(redis_clients())
         assert all(map(is_listened_on, ports))
     finally:
         stopped = subprocess.run(kept["stop_command"], shell=True, capture_output=True, text=True, check=False)
@@ -170,6 +173,19 @@ def assert_kept_until_stopped(kept: dict[str, str], orders: int) -> None:
     assert (stopped.returncode, stopped.stderr) == (0, "")
     assert not Path(kept["stop_command"].rpartition(" ")[2]).exists()
     eventually_sync(lambda: not any(map(is_listened_on, ports)))
+
+
+def redis_clients() -> list[str]:
+    """The command-line clients that are here: those on PATH, and the one unpacked with the tests' Redis 7."""
+    unpacked = str(REDIS_7.binary.parent / "usr" / "bin" / "redis-cli")
+    return [client for name in ("valkey-cli", "redis-cli", unpacked) if (client := shutil.which(name))]
+
+
+def ping(client: str, url: str) -> str:
+    libraries = ":".join({str(library.parent) for library in REDIS_7.binary.parent.glob("usr/lib/**/*.so*")})
+    command = [client, "--no-auth-warning", "-u", url, "PING"]
+    environment = {**os.environ, "LD_LIBRARY_PATH": libraries}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False).stdout
 
 
 def test_the_result_counts_what_is_lost_written_twice_and_wrong(dsn: str, redis_url: str) -> None:

@@ -1,9 +1,14 @@
 """The formula of `ingest capacity`: what follows from a rate, and that it agrees with what was measured."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from ingest.domain.capacity_plan import CLIENTS, Demand, plan, process_rate, slots_for, stored_bytes, throughput
 from ingest.domain.worker_memory import worker_memory
+
+PERFORMANCE = Path(__file__).parents[2] / "docs" / "explanation" / "performance.md"
 
 
 def test_a_rate_takes_as_many_orders_in_flight_as_arrive_within_the_latency_and_some_to_spare() -> None:
@@ -17,10 +22,22 @@ def test_a_rate_takes_as_many_orders_in_flight_as_arrive_within_the_latency_and_
 
 
 @pytest.mark.parametrize(("client", "rate", "measured"), [
-    ("aiohttp", 200, 640e-6), ("aiohttp", 1550, 251e-6), ("aiohttp", 7845, 120e-6), ("native", 17_629, 56e-6),
+    ("aiohttp", 200, 640e-6), ("aiohttp", 1550, 251e-6), ("aiohttp", 9670, 113e-6), ("native", 400, 348e-6),
 ])  # fmt: skip
 def test_the_cost_of_an_order_is_what_the_performance_page_says(client: str, rate: float, measured: float) -> None:
     assert CLIENTS[client].of(rate) == pytest.approx(measured, rel=0.05)
+
+
+def test_the_constants_are_figures_of_the_performance_page() -> None:
+    section = PERFORMANCE.read_text("utf-8").partition("\n## At a fast API\n")[2].partition("\n#")[0]
+    rows = re.findall(r"^\| service \|(.*)\|$", section, re.MULTILINE)
+    two, one = ([float(cell.replace(",", "").rstrip(" MB")) for cell in row.split("|")] for row in rows)
+
+    rate, cost = one[:2]
+    postgres = two[4]
+
+    assert (CLIENTS["native"].fastest, CLIENTS["native"].least) == (rate, cost * 1e-6)
+    assert plan(Demand(rate=1000, latency=0.1)).postgres_cores == pytest.approx(1000 * postgres * 1e-6)
 
 
 @pytest.mark.parametrize(("processes", "in_flight", "measured"), [

@@ -2,12 +2,15 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 import ingest
+from ingest.cli.documentation import DOCUMENTATION
 from ingest.domain.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector
@@ -78,36 +81,63 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def _python_blocks() -> list[tuple[str, str]]:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+def python_examples() -> list[Any]:
+    """The blocks of Python on all pages, as parameters of a test."""
     return [
-        (f"{page.relative_to(ROOT)}:{number}", block)
-        for page in pages
+        pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
+        for page in PAGES
         for number, block in enumerate(
-            re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL), 1
+            re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL), 1
         )
     ]
 
 
-@pytest.mark.parametrize(("place", "block"), _python_blocks())
-def test_an_example_in_python_compiles_and_imports_what_is_public(place: str, block: str) -> None:
-    compile(block, place, "exec")
-    tree = ast.parse(block, place)
-
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "ingest":
-            assert node.module == "ingest", f"{place}: {node.module} is not public"
-            assert {alias.name for alias in node.names} <= set(ingest.__all__), place
-
-
-def test_no_alert_or_help_text_leads_to_a_file_that_an_installed_user_does_not_have() -> None:
-    texts = [*(ROOT / "deploy/prometheus/rules").glob("*.yml"), *(ROOT / "deploy/systemd").iterdir()]
-    found = [
-        line for text in texts for line in text.read_text().splitlines() if re.search(r"(?<![/\w])docs/[a-z]", line)
-    ]
-    modules = (ROOT / "ingest/cli").rglob("*.py")
-    found += [
-        line for module in modules for line in module.read_text().splitlines() if re.search(r": docs/[a-z]", line)
+@pytest.mark.parametrize("block", python_examples())
+def test_an_example_in_python_compiles_and_imports_public_names_only(block: str) -> None:
+    compile(block, "example", "exec")
+    imported = [
+        (module, name.name)
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in node.names
+        if (module := node.module if isinstance(node, ast.ImportFrom) else name.name)
+        and module.partition(".")[0] == "ingest"
     ]
 
-    assert [line for line in found if not line.lstrip().startswith("#")] == []
+    assert [(module, name) for module, name in imported if module != "ingest" or name not in ingest.__all__] == []
+
+
+def shown_texts() -> dict[Path, str]:
+    """What users see who have no checkout: strings of the package, and what deployments take from deploy, without comments."""
+    deployed = [path for path in (ROOT / "deploy").rglob("*") if path.suffix in {".yml", ".yaml", ".json", ".service"}]
+    texts = {path: re.sub(r"^\s*#.*", "", path.read_text("utf-8"), flags=re.MULTILINE) for path in deployed}
+    return texts | {path: "\n".join(strings_of(path)) for path in (ROOT / "ingest").rglob("*.py")}
+
+
+def strings_of(module: Path) -> list[str]:
+    """The strings of a module, except docstrings, which only contributors read. Those of the command line are help texts."""
+    tree = ast.parse(module.read_text("utf-8").replace("{DOCUMENTATION}", DOCUMENTATION))
+    are_help = module.is_relative_to(ROOT / "ingest" / "cli")
+    documented = (ast.Module, *(() if are_help else (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)))
+    docstrings = {
+        id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) if ast.get_docstring(node)
+    }
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) if isinstance(node.value, str)]
+    return [node.value for node in strings if id(node) not in docstrings]
+
+
+def test_each_help_text_alert_and_unit_leads_to_a_page_of_the_published_documentation() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    published = re.escape(project["urls"]["Documentation"])
+
+    pages = {page for text in shown_texts().values() for page in re.findall(rf"{published}/([^\s\"']+)", text)}
+
+    assert project["urls"]["Documentation"] == DOCUMENTATION
+    assert {"how-to/systemd.md", "how-to/plan-capacity.md", "how-to/alerts.md#ingestqueueold"} <= pages
+    assert [page for page in pages if not leads_somewhere(ROOT / "docs" / "README.md", page)] == []
+
+
+def test_no_text_that_is_shown_leads_to_a_file_that_an_installed_user_does_not_have() -> None:
+    bare = re.compile(r"(?<![\w./])(?:docs|how-to|reference|explanation)/[\w-]+")
+
+    assert {path: found for path, text in shown_texts().items() if (found := bare.findall(text))} == {}

@@ -1,13 +1,15 @@
 """`ingest mapping`: mappings, which turn documents of another shape into orders."""
 
+from ingest.cli.documentation import DOCUMENTATION
+
 COMMANDS = ("check",)
 
-EPILOG = """
+EPILOG = f"""
 Examples:
 
 `ingest mapping check --sample order.json` shows the row that the mapping makes of a document, or what is wrong.
 
-The format of a mapping: https://order-ingest.example/docs/reference/mapping.md
+The format of a mapping: {DOCUMENTATION}/reference/mapping.md
 """
 
 

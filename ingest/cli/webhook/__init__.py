@@ -1,13 +1,15 @@
 """`ingest webhook`: the sources of webhooks."""
 
+from ingest.cli.documentation import DOCUMENTATION
+
 COMMANDS = ("check",)
 
-EPILOG = """
+EPILOG = f"""
 Examples:
 
 `ingest webhook check` shows the sources that INGEST_WEBHOOKS names, or what is wrong with the file.
 
-How to receive webhooks: https://order-ingest.example/docs/how-to/webhooks.md
+How to receive webhooks: {DOCUMENTATION}/how-to/webhooks.md
 """
 
 
