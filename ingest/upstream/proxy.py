@@ -26,7 +26,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     name = f"{parts.scheme}_proxy"
     proxy = _variable(environ, name)
     host = parts.hostname or ""
-    at = f"{host}:{parts.port}" if parts.port else host
+    at = f"{f'[{host}]' if ':' in host else host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
     if not proxy or _is_local(host) or _is_excepted(host, at, environ):
         return None
     if "://" not in proxy:
@@ -54,14 +54,14 @@ def _is_excepted(host: str, at: str, environ: Mapping[str, str]) -> bool:
 
 
 def _is_in_network(host: str, excepted: str) -> bool:
-    """Whether a host is an address in one of the networks of NO_PROXY, such as 10.0.0.0/8 or fd00::/8."""
+    """Whether a host is an address, or in a network, of NO_PROXY, such as fd00::1, 10.0.0.0/8 or fd00::/8."""
     try:
         address = ip_address(host)
     except ValueError:
         return False
     for entry in excepted.split(","):
         with suppress(ValueError):
-            if "/" in entry and address in ip_network(entry.strip(), strict=False):
+            if address in ip_network(entry.strip(), strict=False):
                 return True
     return False
 

@@ -206,9 +206,21 @@ def test_a_proxy_with_an_encoded_password_is_used_unchanged(proxy: str) -> None:
         ("[fe12::1]", "fd00::/8", False),
         ("10.1.2.3", "10.0.0.0/33, nonsense/8", False),
         ("shop.example", "10.0.0.0/8", False),
+        ("[fd00::1]", "fd00::1", True),
+        ("[fd00::1]", "FD00:0::1", True),
+        ("[fd00::1]", "[fd00::1]", True),
+        ("[fd00::1]", "[fd00::1]:8081", True),
+        ("[fd00::1]", "[fd00::1]:443", False),
+        ("[fd00::1]", "fd00::2", False),
     ],
 )
-def test_a_network_may_be_excepted_from_the_proxy(host: str, excepted: str, *, is_direct: bool) -> None:
+def test_a_network_or_an_address_may_be_excepted_from_the_proxy(host: str, excepted: str, *, is_direct: bool) -> None:
     found = proxy_for(f"http://{host}:8081/{{order_id}}", {"http_proxy": "http://p", "no_proxy": excepted})
 
     assert (found is None) == is_direct
+
+
+@pytest.mark.parametrize("url", ["https://shop.example/{order_id}", "https://shop.example:443/{order_id}"])
+def test_an_exception_may_name_the_default_port(url: str) -> None:
+    assert proxy_for(url, {"https_proxy": "http://p", "no_proxy": "shop.example:443"}) is None
+    assert proxy_for(url, {"https_proxy": "http://p", "no_proxy": "shop.example:80"}) == "http://p"
