@@ -17,13 +17,13 @@ class _CancelOnce:
     """A handler of SIGINT and SIGTERM: cancels a task at the first one, and raises KeyboardInterrupt at others."""
 
     def __init__(self, cancel_soon: Callable[[], object]) -> None:
-        self.called = False
+        self.received: int | None = None
         self._cancel_soon = cancel_soon
 
-    def __call__(self, *_: object) -> None:
-        if self.called:
-            raise KeyboardInterrupt
-        self.called = True
+    def __call__(self, number: int, _: object) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt(number)
+        self.received = number
         self._cancel_soon()
 
 
@@ -51,7 +51,8 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     same effect here: a command that a supervisor stops reports how far it came.
 
     Raises:
-        KeyboardInterrupt: SIGINT or SIGTERM was received. A second one raises it at once, as the first one does while nobody reads the output.
+        KeyboardInterrupt: SIGINT or SIGTERM was received; its argument is the signal's number. A second one raises it at once, as the
+            first one does while nobody reads the output.
     """
     import asyncio  # noqa: PLC0415  as below
 
@@ -69,10 +70,11 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
         assert task is not None  # noqa: S101  for the type checker
 
         def cancel_soon() -> None:
+            assert handler is not None  # noqa: S101  for the type checker
             # The loop may be waiting for the reader of standard error, or of standard output.
             wait_for_errors(LOG_WAIT)
             if not has_room_for_output():
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(handler.received)
             loop.call_soon_threadsafe(task.cancel)
 
         handler = _CancelOnce(cancel_soon)
@@ -87,9 +89,9 @@ def run_interruptible(main: Coroutine[Any, Any, _Result]) -> _Result:
     try:
         return asyncio.run(interruptible())
     except asyncio.CancelledError:
-        if handler is None or not handler.called:
+        if handler is None or handler.received is None:
             raise
-        raise KeyboardInterrupt from None
+        raise KeyboardInterrupt(handler.received) from None
     finally:
         main.close()
 
@@ -105,15 +107,15 @@ def interrupting_reads() -> Iterator[None]:
     cancel = {number: handler for number in _SIGNALS if isinstance(handler := signal.getsignal(number), _CancelOnce)}
     from ingest.streams import LOG_WAIT, wait_for_errors  # noqa: PLC0415  as above
 
-    def interrupt(*_: object) -> NoReturn:
+    def interrupt(number: int, _: object) -> NoReturn:
         # What is left while the exception rises may be waiting for the reader of standard error.
         wait_for_errors(LOG_WAIT)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     for number in cancel:
         signal.signal(number, interrupt)
     try:
-        if any(handler.called for handler in cancel.values()):
+        if any(handler.received is not None for handler in cancel.values()):
             raise asyncio.CancelledError
         yield
     finally:

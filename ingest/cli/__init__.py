@@ -212,7 +212,9 @@ def ended_by(error: BaseException) -> NoReturn:
 def _end(run: Callable[[], int]) -> NoReturn:
     try:
         code = _run(run)
-    except (typer.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt as stop:
+        _stop(*stop.args)
+    except typer.Abort:
         _stop()
     except RuntimeError as error:
         # Python 3.11 raises this for a Ctrl-C while it imports a dataclass.
@@ -232,7 +234,7 @@ def _end(run: Callable[[], int]) -> NoReturn:
     sys.exit(code)
 
 
-def _stop() -> NoReturn:
+def _stop(number: int = signal.SIGINT) -> NoReturn:
     # The reader of standard error may be what the command was waiting for.
     wait_for_errors(LOG_WAIT)
     typer.echo("stopped", err=True)
@@ -241,7 +243,7 @@ def _stop() -> NoReturn:
         sys.stdout.flush()
     # Everything is closed by now. Python itself would be killed by the signal if it came during certain imports, and would
     # print an error for another Ctrl-C during its exit.
-    os._exit(130)
+    os._exit(128 + number)
 
 
 def _command_line(work: Work) -> int:

@@ -192,5 +192,5 @@ def test_ctrl_c_ends_it_and_leaves_no_file(cli: Cli, tmp_path: Path, number: sig
         # It waits for more of the list.
         _, stderr = process.communicate(timeout=30)
 
-    assert (process.returncode, stderr) == (130, "stopped\n")
+    assert (process.returncode, stderr) == (128 + number, "stopped\n")
     assert [file.name for file in tmp_path.iterdir()] == ["list"]

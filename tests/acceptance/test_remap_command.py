@@ -130,7 +130,7 @@ async def test_an_interrupted_run_says_where_to_go_on(
     running.send_signal(number)
     _, told = await asyncio.to_thread(running.communicate)
 
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert told == f"200 orders done; go on with: {how} --after order-0199\nstopped\n"
 
 
@@ -163,7 +163,7 @@ async def test_a_run_that_waits_for_a_lock_can_be_stopped(cli: Cli, dsn: str, ow
         running.send_signal(signal.SIGTERM)
         _, rest = await asyncio.to_thread(running.communicate)
 
-    assert (running.returncode, rest) == (130, "stopped\n")
+    assert (running.returncode, rest) == (128 + signal.SIGTERM, "stopped\n")
 
 
 @pytest.mark.parametrize("arguments", [["not an ID"], ["\udcff"], ["--after", "\udcff"]], ids=ascii)

@@ -27,7 +27,7 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PYTHON_PACKAGES = ("python3", "python3-venv", "ca-certificates", "tzdata", "netbase")
 _SERVER_PACKAGES = (
-    *("base-files", "base-passwd", "coreutils", "dash", "grep", "sed", "libc-bin", "tzdata"),
+    *("base-files", "base-passwd", "coreutils", "dash", "grep", "sed", "libc-bin", "tzdata", "util-linux"),
     *("redis-server", "postgresql-17", "prometheus", "prometheus-alertmanager", "docker-compose"),
 )
 # Compiling queries while they run takes LLVM, 150 MB; PostgreSQL does without if it is not there.
