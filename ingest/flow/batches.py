@@ -33,9 +33,11 @@ class Batches:
         acks: takes what is stored, to finish its entries.
         refused: the rows that PostgreSQL refuses.
         in_flight: tells whether other orders may come.
+        rows: most rows of a batch.
     """
 
-    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, in_flight: InFlight) -> None:
+    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, in_flight: InFlight, rows: int) -> None:
+        self._enough = min(_ENOUGH, rows)
         self._writer = writer
         self._acks = acks
         self._refused = refused
@@ -58,7 +60,7 @@ class Batches:
         count = len(self._gathered)
         if count == 1:
             self._wake.set()
-        elif count == _ENOUGH:
+        if count == self._enough:
             self._is_enough.set()
 
     def expect_more(self, *, backlog: bool) -> None:
@@ -82,7 +84,7 @@ class Batches:
         """Store until `finish`. Cancelled, it drops what is not stored; that stays pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
-            if self._gather_for and len(self._gathered) < _ENOUGH and self._gathered and not self._finishing:
+            if self._gather_for and len(self._gathered) < self._enough and self._gathered and not self._finishing:
                 await self._gather()
             self._wake.clear()
             if self._gathered:

@@ -52,7 +52,7 @@ class Settlement:
         writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
         self._acks = acks = Acks(queue, heartbeats, in_flight, buffer)
         refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
-        self._batches = Batches(writer, acks, refused, in_flight)
+        self._batches = Batches(writer, acks, refused, in_flight, buffer.rows)
 
     def store(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery, and ack its entry, with the next batch."""

@@ -153,6 +153,19 @@ async def test_with_a_backlog_an_order_waits_a_moment_for_those_in_flight() -> N
 
 
 @virtual_time
+async def test_with_a_backlog_a_full_batch_waits_for_nothing() -> None:
+    async with settling() as process:
+        process.settlement.expect_more(backlog=True)
+        await process.deliver("slow", seconds=60)
+        before = now()
+        await process.store_each(*[f"order-{number}" for number in range(ROWS)])
+        await until(lambda: bool(process.store.statements), within=0.03)
+
+        assert len(process.store.statements[0]) == ROWS
+        assert now() - before < 0.01
+
+
+@virtual_time
 async def test_with_a_backlog_the_last_order_waits_for_nothing_more() -> None:
     async with settling() as process:
         process.settlement.expect_more(backlog=True)
