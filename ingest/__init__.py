@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ingest.operations.backends import Backends
     from ingest.operations.dead_letters import replay
     from ingest.operations.reconcile import reconcile
-    from ingest.queue.connection import QueueRefused
-    from ingest.queue.producer import Producer
-    from ingest.queue.producer_errors import (
+    from ingest.queue.produce.producer import Producer
+    from ingest.queue.produce.producer_errors import (
         BacklogFull,
         CannotConfirm,
         EnqueueTimeout,
         IdempotencyKeyReused,
         InvalidIdempotencyKey,
     )
-    from ingest.queue.sync_producer import SyncProducer
+    from ingest.queue.produce.sync_producer import SyncProducer
+    from ingest.queue.redis.connection import QueueRefused
     from ingest.settings import load_settings
 
 __all__ = [
@@ -86,29 +86,29 @@ _MODULES = {
     "ApiError": "ingest.client.errors",
     "ApiUnavailable": "ingest.client.errors",
     "Backends": "ingest.operations.backends",
-    "BacklogFull": "ingest.queue.producer_errors",
-    "CannotConfirm": "ingest.queue.producer_errors",
+    "BacklogFull": "ingest.queue.produce.producer_errors",
+    "CannotConfirm": "ingest.queue.produce.producer_errors",
     "Client": "ingest.client.client",
     "Durability": "ingest.domain.accepted",
-    "EnqueueTimeout": "ingest.queue.producer_errors",
+    "EnqueueTimeout": "ingest.queue.produce.producer_errors",
     "Forbidden": "ingest.client.errors",
     "FoundOrder": "ingest.client.found_order",
-    "IdempotencyKeyReused": "ingest.queue.producer_errors",
+    "IdempotencyKeyReused": "ingest.queue.produce.producer_errors",
     "Invalid": "ingest.client.errors",
     "InvalidAnnouncement": "ingest.domain.announcement",
-    "InvalidIdempotencyKey": "ingest.queue.producer_errors",
+    "InvalidIdempotencyKey": "ingest.queue.produce.producer_errors",
     "InvalidOrderId": "ingest.domain.order",
     "NotFound": "ingest.client.errors",
     "Order": "ingest.domain.order",
     "OrderLine": "ingest.domain.order",
-    "Producer": "ingest.queue.producer",
-    "QueueRefused": "ingest.queue.connection",
+    "Producer": "ingest.queue.produce.producer",
+    "QueueRefused": "ingest.queue.redis.connection",
     "QueueUnavailable": "ingest.domain.errors",
     "RateLimited": "ingest.client.errors",
     "RequestInProgress": "ingest.client.errors",
     "Selection": "ingest.domain.dead_letter",
     "SyncClient": "ingest.client.sync_client",
-    "SyncProducer": "ingest.queue.sync_producer",
+    "SyncProducer": "ingest.queue.produce.sync_producer",
     "Unauthorized": "ingest.client.errors",
     "UnexpectedAnswer": "ingest.client.errors",
     "load_settings": "ingest.settings",

@@ -2,7 +2,7 @@
 
 import sys
 
-from ingest.interrupt import ending_at_once
+from ingest.process.interrupt import ending_at_once
 
 
 def main() -> None:

@@ -14,9 +14,9 @@ from ingest.api.requests import BodyLimits
 from ingest.api.server import Group
 from ingest.operations.backends import Backends
 from ingest.operations.orders import Orders
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.monitor import Monitor
-from ingest.queue.retries import Retries
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.retries import Retries
 from ingest.settings import Settings
 from ingest.store.audit import AuditLog
 from ingest.store.pool import Pool

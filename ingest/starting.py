@@ -30,7 +30,7 @@ async def answering_while_waiting(listener: socket.socket | None) -> AsyncIterat
 
 async def _answer(listener: socket.socket) -> None:
     await asyncio.sleep(_AFTER)
-    from ingest.plain_http import Answer, Request, serving_routes  # noqa: PLC0415  only a start that takes long needs it
+    from ingest.probes.plain_http import Answer, Request, serving_routes  # noqa: PLC0415  only a start that takes long needs it
 
     async def live(_: Request) -> Answer:
         return Answer.text("ok: waits for its servers")

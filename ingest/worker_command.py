@@ -14,9 +14,9 @@ import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from ingest.domain.errors import UserError
-from ingest.interrupt import ending_at_once
+from ingest.process.interrupt import ending_at_once
+from ingest.process.standard_streams import secure
 from ingest.settings.apart import Known, packed, unpacked
-from ingest.streams import secure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _run() -> int:
     known = _known()
     if isinstance(known, int):
         return known
-    from ingest.app import run_worker  # noqa: PLC0415  imported while the other process was reading
+    from ingest.services.worker import run_worker  # noqa: PLC0415  imported while the other process was reading
     from ingest.telemetry.logs import begin_logs  # noqa: PLC0415
 
     settings, unknown = known
@@ -76,7 +76,7 @@ def _known() -> Known | int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     os.close(written)
     with ending_at_once():
-        import ingest.app  # noqa: PLC0415
+        import ingest.services.worker  # noqa: PLC0415
         import ingest.telemetry.logs  # noqa: F401, PLC0415
 
         with os.fdopen(answer, "rb") as pipe:

@@ -23,7 +23,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 _PACKAGES = ("ingest.cli", "ingest.operations", "ingest.api")
-_OTHERS = ("ingest.app", "typer.rich_utils", "rich.live", "rich.table")
+_OTHERS = ("ingest.services.worker", "typer.rich_utils", "rich.live", "rich.table")
 _NOT_IMPORTED = frozenset({"demo", "bench", "upstream"})  # what they do is tested as people start them
 
 Request = tuple[list[str], dict[str, str], str, bool]

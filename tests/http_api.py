@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 
 from ingest.api.server import Admission
-from ingest.api_groups import webhook_sources
-from ingest.api_process import series_of, serving_api
 from ingest.flow.shutdown import Shutdown
+from ingest.services.api import series_of, serving_api
+from ingest.services.api_routes import webhook_sources
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import ApiMetrics
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from redis.asyncio import Redis
 
 from ingest.domain.delivery import Delivery, EntryRef
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 MOST = 100_000
 

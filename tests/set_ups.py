@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import SecretStr
 from support import connected, with_database
 
-from ingest.cli.set_up import subject_of
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.doctor import Area, Finding, Level, examine
 from ingest.settings import load_settings
+from ingest.sources.described import subject_of
 from ingest.store.schema import migrate, migrations
 
 

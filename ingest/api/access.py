@@ -21,7 +21,7 @@ from ingest.api.rate_limit import Bucket, SharedBuckets, Taken
 from ingest.api.routing import Caller, Scope
 from ingest.domain.api_key import ApiKey, Denial, digest_of, has_valid_checksum
 from ingest.domain.errors import ConfigError
-from ingest.file_watch import CHECK_EVERY, WatchedFiles, watching
+from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.operations.keys_file import SETTING, read_keys
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter

@@ -20,8 +20,8 @@ from ingest.api.routing import Caller, Route, Scope
 from ingest.domain.accepted import Accepted
 from ingest.domain.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.order import InvalidOrderId, parse_order_id
-from ingest.queue.idempotent_calls import Begun
-from ingest.queue.submission import Orders
+from ingest.queue.produce.idempotent_calls import Begun
+from ingest.queue.produce.submission import Orders
 
 _PATH = "/v1/orders"
 # More go by NDJSON, which is read in pieces.

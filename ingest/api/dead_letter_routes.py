@@ -18,7 +18,7 @@ from ingest.domain.dead_letter import InvalidSelection, Selection
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.audit import audited
 from ingest.operations.dead_letters import as_object
-from ingest.queue.dead_letters import Change, DeadLetters, is_entry_id
+from ingest.queue.operate.dead_letters import Change, DeadLetters, is_entry_id
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

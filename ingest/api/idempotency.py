@@ -16,7 +16,7 @@ from ingest.api.problems import Problem
 from ingest.api.queueing import busy, key_reused, problem_of
 from ingest.domain.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.idempotent_calls import Begun, Done, IdempotentCalls, Running
+from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("api")

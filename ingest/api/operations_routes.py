@@ -15,8 +15,8 @@ from ingest.api.selections import RetriesBody, read_retries_body
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations import retries as operations
 from ingest.operations.audit import audited
-from ingest.queue.monitor import Monitor
-from ingest.queue.retries import Position, Retries
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.retries import Position, Retries
 from ingest.store.audit import AuditLog
 
 _LIMIT, _MOST = 100, 500

@@ -10,10 +10,10 @@ from ingest.api.problems import Problem
 from ingest.api.small_answer import Queued
 from ingest.domain.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import QueueFull, QueueRefused
-from ingest.queue.producer import BacklogFull, Producer
-from ingest.queue.producer_errors import IdempotencyKeyReused
-from ingest.queue.submission import Orders
+from ingest.queue.produce.producer import BacklogFull, Producer
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused
+from ingest.queue.produce.submission import Orders
+from ingest.queue.redis.connection import QueueFull, QueueRefused
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 

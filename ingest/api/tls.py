@@ -4,7 +4,7 @@ import ssl
 from pathlib import Path
 
 from ingest.domain.errors import ConfigError
-from ingest.regular_file import open_regular
+from ingest.files.regular import open_regular
 
 _SETTINGS = "INGEST_API_CERT_FILE"
 

@@ -34,7 +34,7 @@ from ingest.lab.servers.postgres import NO_SETTINGS
 from ingest.lab.session import allow_open_files, orderly_exit, private_directory
 from ingest.lab.simulated_api import RunningApi
 from ingest.lab.usage import cpu_seconds
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 from ingest.store.schema import migrate, migrations
 
 STREAM = "orders"

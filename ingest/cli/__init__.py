@@ -25,8 +25,15 @@ from ingest.cli.text import printable
 from ingest.cli.usage import Command, Group, quote_code
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
-from ingest.interrupt import ending_at_once
-from ingest.streams import LOG_WAIT, CannotWrite, discard_output, discard_unread, secure, wait_for_errors
+from ingest.process.interrupt import ending_at_once
+from ingest.process.standard_streams import (
+    LOG_WAIT,
+    CannotWrite,
+    discard_output,
+    discard_unread,
+    secure,
+    wait_for_errors,
+)
 
 COMMANDS: tuple[str, ...] = (
     "demo",

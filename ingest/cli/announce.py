@@ -25,8 +25,8 @@ from ingest.cli.found import UnreadableSource
 from ingest.cli.invalid_lines import InvalidLines
 from ingest.cli.sources import Source
 from ingest.cli.terminal import wrapped
-from ingest.interrupt import interrupting_reads
-from ingest.queue.producer import BATCH, Producer
+from ingest.process.interrupt import interrupting_reads
+from ingest.queue.produce.producer import BATCH, Producer
 from ingest.settings import Settings
 from ingest.telemetry.logs import get_logger
 

@@ -31,8 +31,8 @@ def api(
 
     It starts while Redis is unavailable, and answers 503 until it is there.
     """
-    from ingest.api_process import run_api
     from ingest.cli.common import start
+    from ingest.services.api import run_api
 
     settings = start(api_host=host, api_port=port, api_processes=processes, api_metrics_port=metrics_port)
     raise typer.Exit(run_api(settings))

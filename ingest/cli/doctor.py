@@ -13,7 +13,7 @@ import typer
 from ingest.cli.documentation import DOCUMENTATION
 from ingest.cli.output import standard_output
 from ingest.cli.text import counted, printable, printable_json
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.doctor import Diagnosis, Finding
@@ -49,9 +49,9 @@ def doctor(
 
     The exit code is 1 if there is a fault, and 2 if a setting cannot be used. Warnings alone leave it 0.
     """
-    from ingest.cli.set_up import subject_of
     from ingest.operations.doctor import examine
     from ingest.settings import load_settings
+    from ingest.sources.described import subject_of
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()

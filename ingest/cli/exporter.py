@@ -22,7 +22,7 @@ def exporter(
     Workers serve them, too. Where an autoscaler stops all workers, this tells it when there is work again. It needs Redis alone.
     """
     from ingest.cli.common import start
-    from ingest.exporter_process import run_exporter
+    from ingest.services.exporter import run_exporter
 
     settings = start(metrics_port=metrics_port)
     raise typer.Exit(run_exporter(settings))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ingest.streams import CannotWrite, discard_unread
+from ingest.process.standard_streams import CannotWrite, discard_unread
 
 
 @contextmanager

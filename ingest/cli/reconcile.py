@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 EPILOG = """
 Examples:

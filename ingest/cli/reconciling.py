@@ -18,8 +18,8 @@ from ingest.cli.progress import ProgressDisplay
 from ingest.cli.sources import Source
 from ingest.cli.text import counted, printable
 from ingest.domain.errors import ConfigError
-from ingest.interrupt import interrupting_reads
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
+from ingest.process.interrupt import interrupting_reads
 
 _STDOUT = "-"
 _READ_AT_ONCE = 1_000

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 EPILOG = """
 Examples:
@@ -43,7 +43,7 @@ def relay(
     unavailable, or the backlog is at INGEST_BACKLOG_LIMIT, rows stay and the relay waits.
     """
     from ingest.cli.common import say, start
-    from ingest.relay_process import outbox_dsn, run_relay
+    from ingest.services.relay import outbox_dsn, run_relay
     from ingest.store.outbox_schema import create_outbox, outbox_sql
 
     if print_sql and create:

@@ -12,7 +12,7 @@ from ingest.cli.order.ids import parse_ids
 from ingest.cli.text import counted, printable
 from ingest.cli.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.remap import DocumentSelection, RemapReport
@@ -98,9 +98,9 @@ def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
 
 
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
-    from ingest.assembly import identify_of, open_decode
     from ingest.cli.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
+    from ingest.services.worker_parts import identify_of, open_decode
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform

@@ -11,7 +11,7 @@ import typer
 
 from ingest.cli.status_table import lines_of
 from ingest.cli.terminal import console_on, width_of
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.operations.backends import Backends

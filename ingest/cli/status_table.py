@@ -10,7 +10,7 @@ from ingest.cli.text import printable
 if TYPE_CHECKING:
     from ingest.domain.queue_state import QueueState
     from ingest.operations.status import SystemStatus
-    from ingest.queue.monitor import ConsumerState
+    from ingest.queue.operate.monitor import ConsumerState
 
 # The table shows this many consumers, those with a problem first.
 _MOST_CONSUMERS = 20

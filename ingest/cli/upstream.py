@@ -13,8 +13,8 @@ from ingest.domain.errors import ConfigError
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.behaviour import changed
 from ingest.lab.upstream.tls import server_tls
-from ingest.processes import stop_on_signals
-from ingest.streams import has_room_for_output
+from ingest.process.lifecycle import stop_on_signals
+from ingest.process.standard_streams import has_room_for_output
 
 _DEFAULT = Behaviour()
 # Seconds after which standard output is looked at again, while its pipe is full.

@@ -12,7 +12,7 @@ Work = Callable[["Settings", Sequence[str]], int]
 
 def work_here(settings: "Settings", unknown: Sequence[str]) -> int:
     """Run the processes from this one."""
-    from ingest.app import run_worker
+    from ingest.services.worker import run_worker
     from ingest.telemetry.logs import begin_logs
 
     begin_logs(settings.log_format, settings.log_level, unknown)

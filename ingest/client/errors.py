@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 
 
 class ApiError(Exception):

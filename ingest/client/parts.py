@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import islice
 
 from ingest.domain.order import parse_order_id
-from ingest.queue.producer_errors import InvalidIdempotencyKey
+from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
 # As many as the API takes in one JSON body.
 MOST_IDS = 10_000

@@ -6,7 +6,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from ingest.background import Background
 from ingest.client.calls import announce_lines, read_page
 from ingest.client.client import DEADLINE, TIMEOUT, Client
 from ingest.client.connection import Endpoint
@@ -16,6 +15,7 @@ from ingest.client.pages import Filters
 from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, new_key, part_key
 from ingest.domain.accepted import Accepted
 from ingest.domain.order import Order
+from ingest.loop_thread import Background
 
 
 class SyncClient:

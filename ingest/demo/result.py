@@ -16,7 +16,7 @@ import redis
 
 from ingest.lab.errors import LabFailed
 from ingest.operations.reconcile import Backends, reconcile
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 STREAM = "orders"
 _CLIENTS_LEAVE = 15.0  # seconds that PostgreSQL may take to notice that the workers have ended

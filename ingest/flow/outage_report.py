@@ -11,7 +11,7 @@ from contextlib import suppress
 from ingest.domain.errors import Unavailable
 from ingest.domain.masking import mask_urls
 from ingest.domain.outage import Outage
-from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.ports import Liveness
 from ingest.telemetry.logs import get_logger
 

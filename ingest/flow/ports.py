@@ -16,7 +16,7 @@ from ingest.domain.result import Finished
 
 
 class Source(Protocol):
-    """Where deliveries come from: `ingest.queue.consumer`.
+    """Where deliveries come from: `ingest.queue.consume.consumer`.
 
     Whatever is returned is pending under this consumer's name until it is settled. A reply that is lost leaves its entries
     pending, too: `claim_own` returns them.
@@ -36,7 +36,7 @@ class Source(Protocol):
 
 
 class Settling(Protocol):
-    """How a delivery ends: `ingest.queue.consumer`.
+    """How a delivery ends: `ingest.queue.consume.consumer`.
 
     A move changes nothing, and says so, if another consumer has claimed the entry. An entry that has been lost with its pending
     record (a failover, FLUSHALL) is moved all the same, from what the delivery holds of it. The entry of an order that was erased
@@ -68,7 +68,7 @@ class Settling(Protocol):
 
 
 class Liveness(Protocol):
-    """How this process is known to be alive: `ingest.queue.consumer`."""
+    """How this process is known to be alive: `ingest.queue.consume.consumer`."""
 
     async def heartbeat(self, lifetime: float) -> Heartbeat:
         """Say that this consumer is alive for `lifetime` seconds more."""
@@ -84,7 +84,7 @@ class Liveness(Protocol):
 
 
 class Maintenance(Protocol):
-    """What one process does for the whole group: `ingest.queue.consumer`. Done by several at once, it does no harm."""
+    """What one process does for the whole group: `ingest.queue.consume.consumer`. Done by several at once, it does no harm."""
 
     async def sweep(self, idle: float) -> Sweep:
         """Release what nobody has renewed for `idle` seconds, and put back what was lost; one page."""
@@ -100,7 +100,7 @@ class Maintenance(Protocol):
 
 
 class FleetPauses(Protocol):
-    """The pauses that the external API asks all processes for: `ingest.queue.quota`."""
+    """The pauses that the external API asks all processes for: `ingest.queue.consume.quota`."""
 
     async def pause(self, seconds: float) -> float:
         """Pause all processes for `seconds` (0: only ask); returns for how many seconds they pause."""
@@ -136,7 +136,7 @@ class Upstream(Protocol):
 
 
 class Decode(Protocol):
-    """From a document to orders: `ingest.flow.decoding`, and `ingest.mapping` for mappings and user code."""
+    """From a document to orders: `ingest.flow.deliver.decoding`, and `ingest.mapping` for mappings and user code."""
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
         """The orders in a document: none, one or several.

@@ -11,18 +11,18 @@ import msgspec
 
 from ingest.domain.delivery import Delivery
 from ingest.domain.errors import Unavailable
-from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.executor import Executor
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.maintenance import GroupMaintenance
-from ingest.flow.outage import OutageRecovery
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.executor import Executor
+from ingest.flow.deliver.slots import Slots
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.group.maintenance import GroupMaintenance
+from ingest.flow.held import InFlight
+from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.outage_report import OutageReport
 from ingest.flow.ports import FleetPart, Liveness
-from ingest.flow.reader import Reader
-from ingest.flow.settlement import Settlement
+from ingest.flow.read.reader import Reader
+from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.slots import Slots
 from ingest.flow.waiting import all_ended, first_of
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -36,7 +36,7 @@ _LAST_WAIT = 2.0
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is made of; `ingest.assembly` puts it together."""
+    """What a worker is made of; `ingest.services.worker_parts` puts it together."""
 
     queue: Liveness
     in_flight: InFlight

@@ -12,7 +12,7 @@ from ingest.domain.order import Order
 from ingest.mapping.functions import Function, Returned, checked_order, described, returned_orders
 from ingest.telemetry.shared_metrics import Histogram
 
-# As in `ingest.flow.decoding`: checking large orders is done in a thread.
+# As in `ingest.flow.deliver.decoding`: checking large orders is done in a thread.
 _LARGE = 1024 * 1024
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
-from ingest.queue.dead_letters import PAGE, Change, DeadLetters, Page, Survey
+from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters, Page, Survey
 
 __all__ = ["PAGE", "Change", "Survey", "Written", "as_object", "drop", "export", "find", "read", "replay", "survey"]
 

@@ -15,9 +15,9 @@ from ingest.domain.order_state import IngestionState, OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
 from ingest.operations.shared_calls import SharedCalls
-from ingest.queue.connection import control_client
-from ingest.queue.erasing import QueueEraser, Removed
-from ingest.queue.order_search import MOST_ORDERS, OrderSearch, Searched
+from ingest.queue.operate.erasing import QueueEraser, Removed
+from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
+from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.erasing import erase_rows
 from ingest.store.order_reading import OrderFilter, OrderReader, StoredState

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from ingest.operations.audit import audited
 from ingest.operations.backends import Backends
-from ingest.queue.connection import control_client
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
 from ingest.store.pool import Pool
 from ingest.store.versions import reset_versions

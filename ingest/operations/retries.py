@@ -11,7 +11,7 @@ from typing import Any
 from ingest.domain.order_state import RetryEntry
 from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
-from ingest.queue.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
+from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
 
 __all__ = [
     "PAGE",

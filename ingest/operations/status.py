@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from ingest.domain.errors import Unavailable, UserError
 from ingest.domain.queue_state import QueueState
 from ingest.operations.backends import Backends
-from ingest.queue.connection import control_client
-from ingest.queue.monitor import ConsumerState, Monitor
+from ingest.queue.operate.monitor import ConsumerState, Monitor
+from ingest.queue.redis.connection import control_client
 from ingest.store.overview import Overview, overview
 
 

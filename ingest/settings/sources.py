@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from ingest.domain.errors import ConfigError
-from ingest.regular_file import read_once
+from ingest.files.regular import read_once
 from ingest.settings.prefix import PREFIX
 
 DOT_ENV = ".env"

@@ -1,6 +1,6 @@
 """Settings of requests to the external API; part of `Settings`.
 
-What depends on several of them is checked by `ingest.endpoint`.
+What depends on several of them is checked by `ingest.sources.endpoint`.
 """
 
 from typing import Annotated, Literal

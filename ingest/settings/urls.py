@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from ingest.regular_file import open_regular
+from ingest.files.regular import open_regular
 
 # Options that name files of certificates and keys, as the clients of Redis and PostgreSQL call them.
 _FILE_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sslrootcert", "sslcert", "sslkey", "sslcrl")

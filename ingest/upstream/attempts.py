@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from typing import Protocol
 
-from ingest.upstream.transport import Method, NoDocument, NoResponse, OnHeaders, Options, Transport
+from ingest.upstream.http.transport import Method, NoDocument, NoResponse, OnHeaders, Options, Transport
 
 _OVERLOADED = {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
 

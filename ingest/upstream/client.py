@@ -19,14 +19,14 @@ from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.attempts import Attempts
-from ingest.upstream.endpoint import Endpoint
+from ingest.upstream.http.redirects import RefusedRedirect, redirect_target
+from ingest.upstream.http.replacement import Opener, ReplaceableTransport
+from ingest.upstream.http.transport import Kind, Method, Options, Transport, UpstreamLimits
 from ingest.upstream.opening import opened_session
-from ingest.upstream.quota import FleetQuota
-from ingest.upstream.redirects import RefusedRedirect, redirect_target
-from ingest.upstream.replacement import Opener, ReplaceableTransport
+from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import Again, ApiSession, Requests, raised, utc_now
-from ingest.upstream.transport import Kind, Method, Options, Transport, UpstreamLimits
 
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
@@ -206,12 +206,12 @@ def transport_opener(kind: Kind) -> Callable[[Options], AbstractAsyncContextMana
     """Return the function that opens a transport of this kind."""
     match kind:
         case "aiohttp":
-            from ingest.upstream.aiohttp_transport import AiohttpTransport  # noqa: PLC0415  only one of them is needed
+            from ingest.upstream.http.aiohttp import AiohttpTransport  # noqa: PLC0415  only one of them is needed
 
             return AiohttpTransport.open
         case "native":
-            from ingest.upstream import native_transport  # noqa: PLC0415  as above
+            from ingest.upstream.http import native  # noqa: PLC0415  as above
 
-            return native_transport.opened
+            return native.opened
         case _:
             assert_never(kind)

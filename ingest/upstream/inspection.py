@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from ingest.domain.os_errors import reason_of
-from ingest.upstream.tls import TlsFiles, context_of, reason_of_tls
+from ingest.upstream.http.tls_context import TlsFiles, context_of, reason_of_tls
 
 Step = Literal["name", "connection", "certificate", "tls"]
 _PORTS = {"http": 80, "https": 443}

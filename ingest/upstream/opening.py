@@ -9,18 +9,18 @@ from datetime import datetime
 
 from ingest.domain.clean_json import ignored
 from ingest.domain.errors import ConfigError
-from ingest.file_watch import CHECK_EVERY, WatchedFiles, watching
+from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.telemetry.shared_metrics import Histogram
+from ingest.upstream.access.credential import Credential, FixedCredential
+from ingest.upstream.access.endpoint import Endpoint, OAuth2, fixed_headers
+from ingest.upstream.access.oauth2 import OAuth2Credential
+from ingest.upstream.access.secrets import Secrets
+from ingest.upstream.access.token_request import Authority
 from ingest.upstream.attempts import Attempts, observed
-from ingest.upstream.authority import Authority
-from ingest.upstream.credential import Credential, FixedCredential
-from ingest.upstream.endpoint import Endpoint, OAuth2, fixed_headers
-from ingest.upstream.oauth2 import OAuth2Credential
-from ingest.upstream.replacement import ReplaceableTransport
-from ingest.upstream.secrets import Secrets
+from ingest.upstream.http.replacement import ReplaceableTransport
+from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
+from ingest.upstream.http.transport import Options, Transport, UpstreamLimits
 from ingest.upstream.session import ApiSession
-from ingest.upstream.tls import TlsFiles, UnusableFile
-from ingest.upstream.transport import Options, Transport, UpstreamLimits
 
 # The response of an authorization server, in bytes.
 _TOKEN_BODY = 256 * 1024

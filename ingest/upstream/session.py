@@ -16,14 +16,14 @@ from ingest.domain.errors import Fault, PermanentFault, TransientFault, Transpor
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.status_overrides import StatusOverride
 from ingest.telemetry.shared_metrics import Histogram
-from ingest.upstream.credential import Credential, FixedCredential
-from ingest.upstream.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
-from ingest.upstream.replacement import ReplaceableTransport
+from ingest.upstream.access.credential import Credential, FixedCredential
+from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
+from ingest.upstream.http.replacement import ReplaceableTransport
+from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
 from ingest.upstream.responses import NO_OVERRIDES, code_of, fault_of, is_truncated
-from ingest.upstream.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
 
 if TYPE_CHECKING:
-    from ingest.upstream.quota import FleetQuota
+    from ingest.upstream.quota.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
 Again = Callable[[TransientFault, Requests, str, bytes | None, Method | None], Awaitable[Fetched]]

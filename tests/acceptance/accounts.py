@@ -15,7 +15,7 @@ from servers.kinds import Kind
 from support import Cli, connected
 
 import ingest.queue
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 # The queue that users.acl is written for.
 QUEUE = "orders"

@@ -14,7 +14,7 @@ from process_state import is_waiting
 from redis import Redis
 from support import Cli, eventually_sync
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 # Makes the terminal the controlling one of that process, so that Ctrl-C reaches it.
 _OWN = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"

@@ -11,7 +11,7 @@ import pytest
 from http_api import running_api
 from redis import Redis
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "announce-orders.md"
 TEXT = PAGE.read_text(encoding="utf-8")

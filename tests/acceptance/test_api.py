@@ -17,8 +17,8 @@ from redis.asyncio import Redis
 from support import Cli, eventually
 
 from ingest.lab.servers.server import free_port
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
 # As many as the service is said to bear take a minute of processor time.
 IDLE = 10_000 if os.environ.get("INGEST_TEST_SCALE") == "full" else 2_000

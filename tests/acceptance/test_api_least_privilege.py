@@ -23,8 +23,8 @@ from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, connected
 
 import ingest.queue
-from ingest.queue import scripts
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis import scripts
 
 ORDER = {
     "id": "5", "status": "placed", "placed_at": "2026-11-22T12:00:00Z", "updated_at": None, "currency": "GBP", "customer_id": None,

@@ -21,7 +21,7 @@ from support import INSERT_ORDER, Cli, closing_cli, connected, eventually_sync
 
 from ingest.cli import COMMANDS
 from ingest.lab.upstream.samples import sample_orders
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 NOWHERE_POSTGRES = "postgresql://nobody:s3cr3t@127.0.0.1:1/none"

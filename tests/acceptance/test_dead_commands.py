@@ -17,7 +17,7 @@ from redis import Redis
 from support import Cli, eventually, eventually_sync
 
 from ingest.cli.dead import COMMANDS
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 CONTROL = "\x1b[31mred\x07\x9b1m [bold]x\n\u202egnp"

@@ -17,7 +17,7 @@ from redis import Redis
 from support import Cli, eventually_sync
 
 from ingest.domain.delivery import DeadReason
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from ingest.domain.order import decode_order, parse_order_id
 from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Backends
-from ingest.queue.consumer import Consumer
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.produce.producer import Producer
 from ingest.store.orders import OrderStore
 
 # So slow that it still runs whenever the test gets to it.

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 from support import Cli
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from redis import Redis
 from support import Cli
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 
 def test_express_orders_go_to_the_express_lane(cli: Cli, redis_url: str, queue_name: str) -> None:

@@ -16,7 +16,7 @@ from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli, eventually_sync
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 NOWHERE_REDIS = "redis://127.0.0.1:1/0"
 

@@ -22,7 +22,7 @@ from support import Cli, Process, closing_cli, connected, eventually, fill
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 FULL = os.environ.get("INGEST_TEST_RELAY") == "full"
 ROWS, KILLS, BATCH = (100_000, 20, 500) if FULL else (1_500, 5, 50)

@@ -16,8 +16,8 @@ from support import Cli, eventually
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.servers.server import free_port
-from ingest.queue.keys import Keys
-from ingest.supervisor import KILL_MARGIN
+from ingest.process.supervisor import KILL_MARGIN
+from ingest.queue.layout.keys import Keys
 
 ORDERS = ids(200)
 GRACE = 1.0

@@ -19,7 +19,7 @@ from redis import Redis
 from support import Cli, eventually_sync, fill
 
 from ingest.lab.servers.server import free_port
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 INGEST = [sys.executable, "-m", "ingest"]
 DEEP = 500_000
@@ -390,7 +390,7 @@ class Interrupted:
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "ingest.api_process":
+        if name == "ingest.services.api":
             type("Made", (), {"member": Interrupted()})
 
 sys.meta_path.insert(0, Finder())

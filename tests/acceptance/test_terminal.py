@@ -18,7 +18,7 @@ from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli, eventually_sync
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 from ingest.settings import Settings
 
 NARROW = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}

@@ -14,7 +14,7 @@ from support import Cli, eventually
 
 from ingest.domain.dead_letter import Selection
 from ingest.lab.upstream import Behaviour
-from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.schema import Migration, migrate, migrations
 
 KNOWN = migrations()

@@ -17,7 +17,7 @@ NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_RED
 def test_the_process_that_runs_has_not_imported_what_reads_settings(tmp_path: Path) -> None:
     modules = modules_of_worker(tmp_path, {})
 
-    assert "ingest.app" in modules
+    assert "ingest.services.worker" in modules
     assert modules.isdisjoint({"pydantic", "pydantic_settings", "typer", "ingest.cli"})
 
 
@@ -102,7 +102,7 @@ import os, signal, sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "ingest.app":
+        if name == "ingest.services.worker":
             raise KeyboardInterrupt
         if name == "ingest.cli.terminal":
             os.kill(os.getpid(), signal.SIGINT)

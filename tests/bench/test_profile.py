@@ -42,21 +42,21 @@ def test_a_run_gives_each_stage_its_share(cli: Cli, client: str) -> None:
 @pytest.mark.parametrize(
     ("names", "stage"),
     [
-        (["ingest.flow.slots:Slots._free", "ingest.flow.worker:Worker._work"], "read"),
-        (["redis.asyncio.connection:AbstractConnection.read_response", "ingest.queue.source:ReadingMember.read"], "read"),
-        (["ingest.flow.in_flight:InFlight.start", "ingest.flow.worker:Worker._take"], "bookkeeping"),
+        (["ingest.flow.deliver.slots:Slots._free", "ingest.flow.worker:Worker._work"], "read"),
+        (["redis.asyncio.connection:AbstractConnection.read_response", "ingest.queue.consume.source:ReadingMember.read"], "read"),
+        (["ingest.flow.held:InFlight.start", "ingest.flow.worker:Worker._take"], "bookkeeping"),
         (["ingest.upstream.session:ApiSession.send", "ingest.upstream.client:UpstreamClient.fetch"], "fetch: our client"),
-        (["ingest.upstream.http1_connection:Http1Connection.data_received"], "fetch: HTTP"),
+        (["ingest.upstream.http.http1_connection:Http1Connection.data_received"], "fetch: HTTP"),
         (["asyncio.locks:Lock.acquire", "aiohttp.client:ClientSession._request"], "fetch: HTTP"),
-        (["ingest.domain.order:decode_order", "ingest.flow.decoding:OrderDecoder.decode"], "decode"),
+        (["ingest.domain.order:decode_order", "ingest.flow.deliver.decoding:OrderDecoder.decode"], "decode"),
         (["ingest.domain.plain_order:_exact_total", "ingest.domain.plain_order:decode_plain"], "decode"),
         (["ingest.domain.order:Order.total", "ingest.domain.order_row:OrderRow.of"], "row"),
         (["ingest.domain.plain_order:PlainOrder.lines_json", "ingest.domain.order_row:OrderRow.of"], "row"),
-        (["ingest.flow.settlement:Settlement.store", "ingest.flow.executor:Executor._process"], "batch"),
-        (["asyncpg.connection:Connection.fetch", "ingest.flow.writing:Writer._attempt"], "upsert"),
-        (["ingest.flow.clock:steady", "ingest.flow.acks:Acks.finish"], "ack"),
-        (["ingest.queue.direct_connection:DirectConnection.call", "ingest.queue.liveness:LiveMember.renew"], "bookkeeping"),
-        (["ingest.flow.handler:Handler.handle", "ingest.flow.executor:Executor._process"], "bookkeeping"),
+        (["ingest.flow.settle.settlement:Settlement.store", "ingest.flow.deliver.executor:Executor._process"], "batch"),
+        (["asyncpg.connection:Connection.fetch", "ingest.flow.settle.writer:Writer._attempt"], "upsert"),
+        (["ingest.flow.clock:steady", "ingest.flow.settle.acks:Acks.finish"], "ack"),
+        (["ingest.queue.redis.direct_connection:DirectConnection.call", "ingest.queue.consume.liveness:LiveMember.renew"], "bookkeeping"),
+        (["ingest.flow.deliver.handler:Handler.handle", "ingest.flow.deliver.executor:Executor._process"], "bookkeeping"),
         (["asyncio.streams:StreamReaderProtocol.data_received"], "event loop and the rest"),
         ([], "event loop and the rest"),
     ],
@@ -66,8 +66,8 @@ def test_a_sample_belongs_to_the_innermost_function_that_has_a_stage(names: list
 
 
 def test_samples_of_all_processes_are_added(tmp_path: Path) -> None:
-    (tmp_path / "1.json").write_text('[[["ingest.flow.reader:Reader.read"], 2], [[], 1]]')
-    (tmp_path / "2.json").write_text('[[["ingest.flow.slots:Slots.wait"], 1]]')
+    (tmp_path / "1.json").write_text('[[["ingest.flow.read.reader:Reader.read"], 2], [[], 1]]')
+    (tmp_path / "2.json").write_text('[[["ingest.flow.deliver.slots:Slots.wait"], 1]]')
     (tmp_path / "2.unfinished").write_text('[[["ingest')
 
     counts = count_by_stage(tmp_path)

@@ -12,7 +12,7 @@ from chaos.stage import GROUP, STREAM, Stage
 from ingest.domain.delivery import DeadReason
 from ingest.domain.order import InvalidOrderId, parse_order_id
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 _MOST_SHOWN = 20
 # PostgreSQL itself writes down each change of a row, in the transaction that makes it.

@@ -16,8 +16,8 @@ from chaos.plan import Fault, Kind
 from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage, WorkerCommand
 from ingest.lab.servers import PostgresServer, ValkeyServer
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys, Lane
+from ingest.queue.layout.keys import Keys, Lane
+from ingest.queue.redis.connection import control_client
 
 T = TypeVar("T")
 # A stop takes the grace period and the supervisor's margin (5 + 12 s), if servers are unavailable meanwhile; and a busy machine longer.

@@ -5,7 +5,7 @@ from pprint import pformat
 from redis.asyncio import Redis
 
 from chaos.stage import GROUP
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 _MOST = 50
 

@@ -20,9 +20,9 @@ from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Expected
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 
 _EVERY = 0.1
 # Then an announcement is given up, as by a caller with a deadline.

@@ -21,8 +21,8 @@ from chaos.plan import Fault, Kind, plan
 from chaos.producer import Announcer
 from chaos.report import Report
 from chaos.stage import STREAM, Stage, open_stage
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
 _COMMANDS = 2
 # The longest retry delay is five minutes; beyond that, what is left does not move.

@@ -4,7 +4,7 @@ from redis.asyncio import Redis
 
 from chaos.left import left
 from chaos.stage import GROUP
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 
 async def test_what_is_left_in_a_queue_is_written_down(redis_url: str, queue_name: str) -> None:

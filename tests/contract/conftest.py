@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 # redis-py would parse the metadata of its package for every connection.
 DRIVER_INFO = DriverInfo()

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from redis.asyncio import Redis
 
 from ingest.domain.delivery import Delivery
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 GROUP = "ingest"
 NOW = 0.001  # the shortest wait for new entries

@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.retry_selection import RetrySelection
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.retries import Retries
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.retries import Retries
 
 # The names are of no release: a version of the format, a field of a later one, one that is not text, one without a value.
 UNKNOWN = {b"version": b"7", b"ingest_later": "größe".encode(), b"\xff\x00": bytes(range(256)), b"empty": b""}

@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from ingest.domain.accepted import Accepted
 from ingest.domain.announcement import Announcement
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import BATCH, Producer
-from ingest.queue.producer_errors import BacklogFull
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.produce.producer_errors import BacklogFull
 
 NEW = Accepted(1, 0)
 WAITS = Accepted(0, 1)

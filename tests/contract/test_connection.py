@@ -14,10 +14,10 @@ from support import eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.queue.connection import control_client, translated
-from ingest.queue.consumer import Consumer
-from ingest.queue.direct_connection import DirectConnection
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.redis.direct_connection import DirectConnection
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])

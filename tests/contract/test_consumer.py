@@ -14,9 +14,9 @@ from support import eventually
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueFull, QueueRefused, control_client, translated
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueFull, QueueRefused, control_client, translated
 
 GROUP = "ingest"
 NOW = 0.001  # the shortest wait for new entries

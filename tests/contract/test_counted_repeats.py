@@ -8,9 +8,9 @@ from redis.asyncio import Redis
 
 from ingest.domain.accepted import Accepted
 from ingest.domain.announcement import Announcement
-from ingest.queue.keys import Keys
-from ingest.queue.producer import BATCH, Producer
-from ingest.queue.producer_errors import IdempotencyKeyReused
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from ingest.domain.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused, control_client
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import PAGE, Change, DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.scripts import load
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
+from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.queue.redis.scripts import load
 
 EVERYTHING = Selection(everything=True)
 ODD = {b"tenant": "Zoë ☕".encode(), b"blob": bytes(range(256)), b"": b"", b"traceparent": b"00-abc-def-01"}

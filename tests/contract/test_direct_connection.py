@@ -12,8 +12,8 @@ from support import eventually
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import translated
-from ingest.queue.direct_connection import DirectConnection
+from ingest.queue.redis.connection import translated
+from ingest.queue.redis.direct_connection import DirectConnection
 
 TIMEOUT = 30.0
 

@@ -4,10 +4,10 @@ import pytest
 from redis.asyncio import Redis
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.drain_rate import UNKNOWN, Backlog
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
-from ingest.queue.producer_errors import BacklogFull
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
+from ingest.queue.produce.producer import Producer
+from ingest.queue.produce.producer_errors import BacklogFull
 
 
 class Clock:

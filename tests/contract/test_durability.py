@@ -12,10 +12,10 @@ from support import eventually
 from ingest.domain.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import BATCH, Producer
-from ingest.queue.producer_errors import BacklogFull, CannotConfirm
-from ingest.queue.sync_producer import SyncProducer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.produce.producer_errors import BacklogFull, CannotConfirm
+from ingest.queue.produce.sync_producer import SyncProducer
 
 KEYS = Keys.of("orders")
 NAMES = [f"order-{number}" for number in range(3 * BATCH + 7)]

@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.quota import LeaseRequest, QuotaLimits
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused
-from ingest.queue.quota import FleetQuotaClient, quota_key
+from ingest.queue.consume.quota import FleetQuotaClient, quota_key
+from ingest.queue.redis.connection import QueueRefused
 
 Join = Callable[..., Awaitable[FleetQuotaClient]]
 

@@ -18,15 +18,15 @@ from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
-from ingest.queue.connection import QueueRefused, control_client, translated
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.direct_connection import DirectConnection
-from ingest.queue.keys import Keys
-from ingest.queue.monitor import Monitor
-from ingest.queue.producer import Producer
-from ingest.queue.scanner import QueueScanner
-from ingest.queue.transport import connection_options
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.checked_connections import connection_options
+from ingest.queue.redis.connection import QueueRefused, control_client, translated
+from ingest.queue.redis.direct_connection import DirectConnection
 
 GROUP = "ingest"
 EVERYTHING = (echo, http, greeting, ones, words)

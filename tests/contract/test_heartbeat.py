@@ -25,8 +25,8 @@ from contract.heartbeating import (
 from redelivery import claim_dead, claim_idle, refs
 from redis.asyncio import Redis
 
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 # -- reclaiming -------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from listener import connected_to, listening
 from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import control_client
-from ingest.queue.idempotent_calls import Begun, Done, IdempotentCalls, Running
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.idempotent_calls import Begun, Done, IdempotentCalls, Running
+from ingest.queue.redis.connection import control_client
 
 
 class Interrupter:

@@ -14,10 +14,10 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.outage import Outage
 from ingest.domain.queue_state import Lane, QueueState
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused, control_client
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.monitor import Monitor
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.redis.connection import QueueRefused, control_client
 
 
 @pytest.fixture

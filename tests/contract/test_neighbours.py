@@ -12,9 +12,9 @@ from servers.kinds import Kind
 
 from ingest.domain.delivery import DeadReason
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.capabilities import Capabilities, probe
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.capabilities import Capabilities, probe
 
 GROUP = "ingest"
 NOW = 0.001

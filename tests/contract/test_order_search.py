@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from ingest.domain.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.order_state import DeadEntry, InFlightEntry, IngestionState, QueuedEntry, RetryEntry
 from ingest.domain.queue_state import Lane
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.order_search import OrderSearch, Searched
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.order_search import OrderSearch, Searched
+from ingest.queue.produce.producer import Producer
 
 IDS = [f"order-{number}" for number in range(2_000)]
 

@@ -16,12 +16,12 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
-from ingest.queue.capabilities import Capabilities
-from ingest.queue.connection import QueueRefused, control_client
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import BATCH, Producer
-from ingest.queue.scripts import load
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.redis.capabilities import Capabilities
+from ingest.queue.redis.connection import QueueRefused, control_client
+from ingest.queue.redis.scripts import load
 
 IDS = [f"order-{number}" for number in range(2 * BATCH + 7)]
 

@@ -11,11 +11,11 @@ from support import eventually
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueFull
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import BATCH, Producer
-from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused
+from ingest.queue.redis.connection import QueueFull
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

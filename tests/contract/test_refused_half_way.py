@@ -16,11 +16,11 @@ from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.scanner import QueueScanner
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.redis.connection import QueueRefused
 
 QUEUE = "orders"
 KEYS = Keys.of(QUEUE)

@@ -21,8 +21,8 @@ from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.delivery import DeadReason, Delivery
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 # -- releasing -------------------------------------------------------------------------------------------------
 

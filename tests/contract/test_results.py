@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from ingest.domain.delivery import DeadReason
 from ingest.domain.result import Finished, Result, ResultKind
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueRefused
 
 HOUR = 3600.0
 

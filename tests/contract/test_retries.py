@@ -10,10 +10,10 @@ from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import RetryReason
 from ingest.domain.order_state import RetryEntry
 from ingest.domain.retry_selection import RetrySelection
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.retries import Position, Retries
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.retries import Position, Retries
 
 EVERYTHING = RetrySelection(everything=True)
 

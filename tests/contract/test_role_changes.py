@@ -13,9 +13,9 @@ from support import eventually
 
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 
 GROUP = "ingest"
 QUEUE = "orders"

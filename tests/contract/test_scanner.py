@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.delivery import DeadReason, Delivery
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
-from ingest.queue.scanner import Location, OrderLocation, Page, QueueScanner, _Position
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.scanner import Location, OrderLocation, Page, QueueScanner, _Position
+from ingest.queue.produce.producer import Producer
 
 GROUP = "ingest"
 

@@ -22,8 +22,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from ingest.domain.delivery import DeadReason
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
 
 
 async def left(redis: Redis, keys: Keys) -> list[str]:

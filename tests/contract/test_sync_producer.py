@@ -16,10 +16,10 @@ from ingest.domain.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.connection import QueueRefused
-from ingest.queue.keys import Keys
-from ingest.queue.producer_errors import BacklogFull, EnqueueTimeout
-from ingest.queue.sync_producer import SyncProducer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout
+from ingest.queue.produce.sync_producer import SyncProducer
+from ingest.queue.redis.connection import QueueRefused
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from redis.asyncio import Redis
 
 from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import DeadReason, Delivery
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.entries import flat, to_delivery
-from ingest.queue.keys import Keys
-from ingest.queue.scanner import Location, QueueScanner
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.entries import flat, to_delivery
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.scanner import Location, QueueScanner
 
 
 def wide(fields: int, order_id: str = "a") -> dict[bytes, bytes]:

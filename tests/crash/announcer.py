@@ -9,7 +9,7 @@ import sys
 from itertools import count
 
 from ingest.domain.accepted import Durability
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 from ingest.settings import load_settings
 
 _CALLERS = 20

@@ -10,13 +10,13 @@ import signal
 import sys
 from functools import partial
 
-from ingest.app import note_death
-from ingest.assembly import Classes, open_worker
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
-from ingest.processes import stop_on
+from ingest.process.lifecycle import stop_on
+from ingest.process.supervisor import Child, Supervisor
+from ingest.services.worker import note_death
+from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
-from ingest.supervisor import Child, Supervisor
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -46,7 +46,7 @@ class Upstream(UpstreamClient):
 
 
 def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifeline: int) -> int:
-    """One worker process, as `ingest.app` makes it but for the part that dies."""
+    """One worker process, as `ingest.services.worker` makes it but for the part that dies."""
 
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)

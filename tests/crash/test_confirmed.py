@@ -24,8 +24,8 @@ from servers.kinds import Kind
 from support import Cli, Process, eventually, start_program
 
 from ingest.domain.accepted import Durability
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 
 ANNOUNCER = Path(__file__).with_name("announcer.py")
 KILLS = int(os.environ.get("INGEST_TEST_KILLS", "8"))

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
-from ingest.assembly import Classes, open_worker
 from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import load_settings
 from ingest.store.orders import OrderStore
 from ingest.telemetry.logs import setup_logs

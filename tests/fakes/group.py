@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ingest.domain.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
-from ingest.queue.entries import ATTEMPT, ENQUEUED_AT, ORDER_ID, to_delivery
+from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, ORDER_ID, to_delivery
 
 STREAM = "memory"
 Fields = Mapping[bytes, bytes]

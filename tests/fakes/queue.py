@@ -11,7 +11,7 @@ from ingest.domain.delivery import Abandoned, DeadReason, Delivery, EntryRef, He
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.outage import Outage
 from ingest.domain.result import Finished
-from ingest.queue.entries import ORDER_ID
+from ingest.queue.layout.entries import ORDER_ID
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from fakes.store import MemoryStore
 from fakes.upstream import MemoryUpstream
 from fakes.virtual_time import now, until
 
-from ingest.assembly import Ports, build_worker
 from ingest.flow.clock import SharedClock
 from ingest.flow.shutdown import Shutdown
+from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import load_settings
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import Gauge

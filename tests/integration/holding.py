@@ -9,10 +9,10 @@ from ingest.domain.order import Order, decode_order
 from ingest.domain.outcome import Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock, steady
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.settlement import Settlement
-from ingest.queue.consumer import Consumer
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.settle.settlement import Settlement
+from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 

@@ -15,18 +15,18 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support import connected, eventually, with_database
 
-from ingest.assembly import Classes, open_worker
 from ingest.domain.queue_state import QueueState
 from ingest.flow.clock import SharedClock
-from ingest.flow.reader import BLOCK
+from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.queue.connection import control_client
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.monitor import Monitor
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
+from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
 from ingest.store.schema import migrate, migrations
 from ingest.telemetry.collectors import SharedMetricsCollector

@@ -9,10 +9,10 @@ import pytest
 from integration.scene import Scene, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, nothing_is_blamed, throughout, until
 
-from ingest.assembly import Classes
+from ingest.services.worker_parts import Classes
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import UpstreamClient, transport_opener
-from ingest.upstream.endpoint import Endpoint
-from ingest.upstream.transport import Options, Transport, TransportFailed
+from ingest.upstream.http.transport import Options, Transport, TransportFailed
 
 ORDERS = ids(300)
 

@@ -12,7 +12,7 @@ from integration.scene import RunningWorker, Scene, document, ids
 import ingest
 from ingest.domain.announcement import Announcement
 from ingest.flow.clock import SharedClock
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 HOUR = 3600.0
 AHEAD_THEN_BEHIND = [(HOUR, -HOUR), (-HOUR, HOUR)]
@@ -136,7 +136,12 @@ def test_no_package_that_processes_deliveries_asks_the_hosts_clock_except_the_sh
                     case ast.Attribute(value=ast.Name(id="datetime" | "date"), attr="now" | "utcnow" | "today"):
                         asking.append(path.relative_to(package).as_posix())
 
-    assert asking == ["flow/adaptive_limit.py", "flow/clock.py", "flow/settlement.py", "upstream/session.py"]
+    assert asking == [
+        "flow/clock.py",
+        "flow/pace/adaptive_limit.py",
+        "flow/settle/settlement.py",
+        "upstream/session.py",
+    ]
 
 
 @pytest.mark.parametrize("step", [8.0, 100.0])

@@ -25,8 +25,8 @@ import ingest.queue
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor import Area, Finding, Level
-from ingest.queue.inspection import PROBED, inspect
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.inspection import PROBED, inspect
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from integration.scene import RunningWorker, Scene, assert_right, ids
 from proxy import Proxy
 from support import eventually
 
-from ingest.queue.connection import COMMAND_TIMEOUT as REDIS_TIMEOUT
+from ingest.queue.redis.connection import COMMAND_TIMEOUT as REDIS_TIMEOUT
 from ingest.store.connection import BATCH_TIMEOUT
 
 pytestmark = pytest.mark.long

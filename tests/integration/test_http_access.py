@@ -13,8 +13,8 @@ from ingest.api.access import Access
 from ingest.api.ndjson import BATCH
 from ingest.api.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 from ingest.telemetry.shared_metrics import Counter
 
 KEY = make_key(b"limited " * 2)

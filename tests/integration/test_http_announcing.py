@@ -12,8 +12,8 @@ from support import eventually
 from yarl import URL
 
 from ingest.lab.servers import EmbeddedServers
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 NOWHERE = "postgresql://127.0.0.1:1/none"

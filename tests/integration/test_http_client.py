@@ -42,7 +42,7 @@ from ingest.api.access import Access
 from ingest.api.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.domain.order_row import OrderRow
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 from ingest.store.orders import OrderStore
 from ingest.telemetry.shared_metrics import Counter
 

@@ -14,8 +14,8 @@ import structlog
 from http_api import Api, running_api
 from redis.asyncio import Redis
 
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 from ingest.telemetry.logs import setup_logs
 
 NOWHERE = "postgresql://127.0.0.1:1/none"

@@ -6,9 +6,9 @@ import pytest
 from http_api import Api, running_api
 
 from ingest.api.rate_limit import SharedBuckets
-from ingest.api_process import open_admission
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
+from ingest.services.api import open_admission
 from ingest.settings import load_settings
 
 NOWHERE = "postgresql://127.0.0.1:1/none"

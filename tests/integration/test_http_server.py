@@ -17,8 +17,8 @@ from support import eventually
 
 from ingest.flow.shutdown import Shutdown
 from ingest.lab.session import allow_open_files
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
 NOWHERE = "postgresql://127.0.0.1:1/none"
 HEAD = b"POST /v1/orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

@@ -10,10 +10,10 @@ from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
 from support import INSERT_ORDER, connected, eventually
 
-from ingest.assembly import Classes
 from ingest.domain.delivery import Effect, Heartbeat
 from ingest.domain.order_row import OrderRow
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.services.worker_parts import Classes
 from ingest.store.orders import OrderStore
 
 MB = 1_000_000

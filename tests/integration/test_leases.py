@@ -16,8 +16,8 @@ from support import eventually
 from ingest.domain.delivery import Effect, Heartbeat
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.order_row import OrderRow
-from ingest.flow.reader import BLOCK
-from ingest.queue.consumer import Consumer
+from ingest.flow.read.reader import BLOCK
+from ingest.queue.consume.consumer import Consumer
 from ingest.store.connection import Reconnecting
 from ingest.store.orders import OrderStore
 

@@ -8,9 +8,9 @@ from integration.scene import Scene
 from scale.state import hold
 from support import Cli, eventually
 
-from ingest.assembly import Classes
 from ingest.domain.delivery import Sweep
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.services.worker_parts import Classes
 
 PARTS = {"sweep", "move_due", "trim"}
 

@@ -11,7 +11,7 @@ from servers.kinds import KINDS, Kind
 from servers.managed import Managed
 from support import Cli, eventually
 
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 pytestmark = pytest.mark.long
 

@@ -12,8 +12,8 @@ from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.health import Unhealthy, check_worker
 from ingest.operations.status import read_status
-from ingest.queue.connection import QueueUnavailable
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueUnavailable
 
 EVERYTHING = Selection(everything=True)
 UNAVAILABLE = Backends("redis://127.0.0.1:1/0", "postgresql://127.0.0.1:1/x")

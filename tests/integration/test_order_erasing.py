@@ -17,7 +17,7 @@ from ingest.domain.order_row import OrderRow
 from ingest.domain.order_state import IngestionState
 from ingest.operations.backends import Backends
 from ingest.operations.orders import Erased, Orders, erase, locate
-from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.store.orders import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"

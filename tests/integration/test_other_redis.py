@@ -13,7 +13,7 @@ from integration.watching import all_stored_at_the_first_attempt, is_open
 from listener import Serve, listening
 from servers.kinds import KINDS, Kind
 
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 SECONDS = 25.0
 

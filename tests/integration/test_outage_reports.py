@@ -6,10 +6,10 @@ import pytest
 from integration.scene import RunningWorker, Scene, ids
 from support import eventually
 
-from ingest.assembly import Classes
 from ingest.domain.outage import Outage
-from ingest.queue.connection import QueueRefused
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.redis.connection import QueueRefused
+from ingest.services.worker_parts import Classes
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from support import eventually
 from ingest.domain.errors import PermanentFault
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import decode_order
-from ingest.endpoint import endpoint_of, limits_of
 from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.samples import sample_orders
+from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from ingest.plain_http import Answer, Request, Route, serving_routes
+from ingest.probes.plain_http import Answer, Request, Route, serving_routes
 
 
 async def hello(request: Request) -> Answer:

@@ -19,7 +19,7 @@ from support import INSERT_ORDER, closing_cli, connected, eventually, with_datab
 from ingest.domain.order import decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.operations.relay import Relay
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 from ingest.store.connection import is_behind_pooler
 from ingest.store.orders import OrderStore
 from ingest.store.outbox import Outbox

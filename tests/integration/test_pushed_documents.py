@@ -8,7 +8,7 @@ from integration.scene import GROUP, Scene, document
 from support import eventually
 
 from ingest.domain.dead_letter import Selection
-from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
 
 HOUR = 3_600_000
 

@@ -21,7 +21,7 @@ from ingest.domain.order import InvalidOrderId, decode_order
 from ingest.domain.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders import OrderStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"

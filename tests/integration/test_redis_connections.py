@@ -19,8 +19,8 @@ from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
-from ingest.queue.connection import close_idle, control_client, translated
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import close_idle, control_client, translated
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from integration.watching import until
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.assembly import Classes
 from ingest.domain.delivery import Effect
 from ingest.domain.errors import RowsRefused
 from ingest.domain.order import Order
 from ingest.domain.order_row import OrderRow
+from ingest.services.worker_parts import Classes
 from ingest.store.orders import OrderStore
 
 ORDERS = ids(100)

@@ -19,9 +19,9 @@ from support import connected, eventually
 from ingest.domain.errors import ConfigError
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.relay import Announcer, OpenOutbox, Relay
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
-from ingest.queue.submission import Orders
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
+from ingest.queue.produce.submission import Orders
 from ingest.store.connection import connect
 from ingest.store.outbox import Announced, Backlog, Outbox, OutboxRow
 from ingest.store.outbox_schema import create_outbox, outbox_sql

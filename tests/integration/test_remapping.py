@@ -13,7 +13,7 @@ from support import connected
 
 from ingest.domain.order import Order, decode_order
 from ingest.domain.order_row import OrderRow
-from ingest.flow.decoding import OrderDecoder
+from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.transform import InLoop, Transform
 from ingest.operations.remap import DocumentSelection, RemapReport, remap
 from ingest.store.documents import Documents

@@ -13,7 +13,7 @@ from redelivery import claim_dead, claim_idle
 from support import eventually
 
 from ingest.lab.servers import EmbeddedServers
-from ingest.queue.connection import control_client
+from ingest.queue.redis.connection import control_client
 
 ORDERS = ids(300)
 

@@ -10,12 +10,12 @@ from integration.holding import Holder
 from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
-from ingest.assembly import Classes
 from ingest.domain.delivery import DeadReason, Effect, EntryRef, RetryReason
 from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import DeadLetter, Retry
 from ingest.lab.servers import EmbeddedServers
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.services.worker_parts import Classes
 from ingest.store.orders import OrderStore
 
 

@@ -21,7 +21,7 @@ from support import eventually
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, Order, decode_order
-from ingest.flow.decoding import OrderDecoder
+from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.process_pool import ProcessPool, check_function
 from ingest.mapping.transform import Transform
 

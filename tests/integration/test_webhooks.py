@@ -18,8 +18,8 @@ from support import eventually
 from webhook_requests import SECRET, STANDARD_SECRET
 
 from ingest.domain.webhook_result import WebhookResult
-from ingest.queue.connection import control_client
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import control_client
 
 NOWHERE = "postgresql://127.0.0.1:1/none"
 SOURCES = """

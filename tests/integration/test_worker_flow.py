@@ -11,12 +11,12 @@ from integration.scene import GROUP, Scene, assert_right, document, ids, unguard
 from redelivery import claim_idle, delivered, refs
 from support import eventually
 
-from ingest.assembly import Classes
 from ingest.domain.delivery import Delivery, Effect, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order_row import OrderRow
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
+from ingest.services.worker_parts import Classes
 from ingest.store.orders import OrderStore
 from ingest.upstream.client import UpstreamClient
 

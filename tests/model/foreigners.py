@@ -9,7 +9,7 @@ from model.steps import LOST, PICK, step
 from model.trouble import Trouble
 
 from ingest.domain.dead_letter import Selection
-from ingest.queue.connection import translated
+from ingest.queue.redis.connection import translated
 
 _FEW = 3
 _NEW = "a new order"

@@ -10,7 +10,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from ingest.domain.delivery import EntryRef
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 GROUP = "ingest"
 AUDIT = "audit"

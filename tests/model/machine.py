@@ -38,10 +38,10 @@ from redis.exceptions import NoScriptError
 from ingest.domain.delivery import Delivery
 from ingest.domain.order import Order, OrderLine
 from ingest.domain.order_row import OrderRow
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.produce.producer import Producer
 
 T = TypeVar("T")
 NAMES = ("first", "second", "third")

@@ -12,8 +12,8 @@ from model.machine import NAMES, Machine, one_of
 from model.steps import PICK, WHICH, step
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import QueueFull, QueueRefused
-from ingest.queue.dead_letters import DeadLetters
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.redis.connection import QueueFull, QueueRefused
 
 _TIDIED = ("", "trim", "remove_stale")
 CLERK = ("clerk", "on", ">secret", "~*", "&*")

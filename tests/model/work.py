@@ -7,7 +7,7 @@ from model.steps import LOST, PICK, SOME, WHICH, step
 
 from ingest.domain.accepted import Accepted
 from ingest.domain.delivery import DeadReason, Delivery
-from ingest.queue.submission import BATCH, submissions
+from ingest.queue.produce.submission import BATCH, submissions
 
 _ENOUGH = 12
 

@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 from ingest.domain.delivery import Delivery
 from ingest.domain.order_row import OrderRow
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.capabilities import Capabilities
-from ingest.queue.consumer import Consumer
-from ingest.queue.direct_connection import DirectConnection
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.redis.capabilities import Capabilities
+from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.store.orders import OrderStore
 
 

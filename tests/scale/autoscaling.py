@@ -27,7 +27,7 @@ from scale.scaler import SYNC_PERIOD, Scaler, reversals
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 # Of a run at normal speed, in seconds.
 _QUIET, _LOAD, _SCRAPE = 20.0, 300.0, 10.0

@@ -9,20 +9,20 @@ from scale.state import GROUP, Size, add, fall_silent, fill, hold
 
 from ingest.domain.dead_letter import Selection
 from ingest.domain.delivery import DeadReason, Delivery
-from ingest.queue.connection import control_client
-from ingest.queue.consumer import Consumer
-from ingest.queue.dead_letters import DeadLetters
-from ingest.queue.keys import Keys
-from ingest.queue.monitor import Monitor
-from ingest.queue.producer import Producer
-from ingest.queue.scanner import Page, QueueScanner, _Position
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.dead_letters import DeadLetters
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.operate.scanner import Page, QueueScanner, _Position
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client
 
 NOW = 0.001
 _LIFETIME = 3600.0
 _LEASE = 3600.0
 _TIMES = 9
 _MOST_SAMPLES = 40
-# As ingest.flow.maintenance asks for them.
+# As ingest.flow.group.maintenance asks for them.
 _DUE_AT_ONCE = 100
 _TRIM_AT_ONCE = 100
 # As ingest.flow.reaper asks for them.

@@ -9,14 +9,14 @@ from typing import Any
 
 from ingest.domain.delivery import Delivery
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.maintenance import GroupMaintenance
-from ingest.flow.moves import Moves
-from ingest.flow.reader import BLOCK, Reader
-from ingest.flow.reclaim import Reclaimer
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.group.maintenance import GroupMaintenance
+from ingest.flow.held import InFlight
+from ingest.flow.read.reader import BLOCK, Reader
+from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
-from ingest.queue.consumer import Consumer
+from ingest.queue.consume.consumer import Consumer
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"

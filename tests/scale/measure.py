@@ -17,8 +17,8 @@ from scale.fleet import Fleet
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 
 QUEUE = "fleet"
 KEYS = Keys.of(QUEUE)

@@ -20,7 +20,7 @@ from ingest.lab.upstream.catalogue import ORDERS, Catalogue
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile import Expected, reconcile
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 _TICK = 0.1
 _DRAIN_SECONDS = 300.0

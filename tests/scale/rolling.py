@@ -21,7 +21,7 @@ from ingest.bench.trial import say
 from ingest.lab.commands import Command
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile import reconcile
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 STOP_SECONDS = 60.0
 # Seconds of work: when fewer are queued, more are announced.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 GROUP = "ingest"
 _AT_ONCE = 10_000

@@ -6,8 +6,8 @@ from redis.asyncio import Redis
 from scale.fleet import Fleet
 from support import eventually
 
-from ingest.queue.keys import Keys
-from ingest.queue.producer import Producer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.produce.producer import Producer
 
 PROCESSES = 100
 # A third of a hundred on average; twice as many never.

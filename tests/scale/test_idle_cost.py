@@ -5,7 +5,7 @@ import asyncio
 from redis.asyncio import Redis
 from support import Cli, eventually
 
-from ingest.queue.keys import Keys
+from ingest.queue.layout.keys import Keys
 
 PROCESSES = 2
 SECONDS = 12.0

@@ -21,7 +21,7 @@ from scale.rehearsal import Announcer, Findings, Worker, drained, happens, say
 
 from ingest.bench.stage import Stage, stage
 from ingest.lab.session import orderly_exit
-from ingest.queue.producer import Producer
+from ingest.queue.produce.producer import Producer
 
 _STORED_WITHIN = 10.0
 _SECONDS_TO_START = 60.0

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from ingest.flow.adaptive_limit import AdaptiveLimit
+from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.lab.upstream.capacity import Capacity
 
 REFUSAL = 0.002

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, FetchRequest
-from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
+from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.telemetry.shared_metrics import Gauge
 
 BROKEN = TransientFault("HTTP 500")

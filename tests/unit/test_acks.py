@@ -18,9 +18,9 @@ from ingest.domain.order import decode_order
 from ingest.domain.outcome import Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.settlement import Settlement
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.settle.settlement import Settlement
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 # What an ack may wait, and a little more.

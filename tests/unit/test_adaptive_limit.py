@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from unit.attempts import Api
 from unit.evidence import Hand
 
-from ingest.flow.adaptive_limit import AdaptiveLimit
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.pace.adaptive_limit import AdaptiveLimit
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.shared_metrics import Gauge
 
 # -- capacity -----------------------------------------------------------------------------------------------------

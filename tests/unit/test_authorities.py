@@ -3,7 +3,7 @@
 import pytest
 import trustme
 
-from ingest.upstream.tls import TlsMaterial, UnusableFile, context_of
+from ingest.upstream.http.tls_context import TlsMaterial, UnusableFile, context_of
 
 FIRST, SECOND = (trustme.CA().cert_pem.bytes() for _ in range(2))
 

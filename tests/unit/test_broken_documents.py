@@ -15,11 +15,11 @@ from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import InvalidDocument, Order, TruncatedDocument
 from ingest.domain.outcome import DeadLetter, Outcome, Store
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.decoding import OrderDecoder
-from ingest.flow.document_reader import DocumentReader
-from ingest.flow.handler import AttemptLimits, Handler
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.deliver.document_reader import DocumentReader
+from ingest.flow.deliver.handler import AttemptLimits, Handler
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.mapping.load import load_mapping, ready_made_names
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 

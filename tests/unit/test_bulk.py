@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from ingest.domain.delivery import DeadReason
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.upstream.bulk import BulkOptions, BulkUpstream
+from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
 

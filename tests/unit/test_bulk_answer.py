@@ -7,7 +7,7 @@ import pytest
 
 from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
-from ingest.upstream.bulk_answer import AnswerReader
+from ingest.upstream.bulk.bulk_answer import AnswerReader
 
 A, B = b'{"id":"a", "n": 1.0}', b'{ "id" : "b" }'
 

@@ -26,7 +26,7 @@ from unit.evidence import (
 
 from ingest.domain.errors import Fault
 from ingest.domain.fetching import FetchRequest
-from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.circuit.breaker import CircuitBreaker
 
 # -- evidence that comes by itself ------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.queue.drain_rate import DrainRate, spread
+from ingest.queue.produce.drain_rate import DrainRate, spread
 
 
 def rate_of(*looks: tuple[float, int]) -> float | None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ingest.domain.errors import ConfigError
-from ingest.endpoint import check_endpoint, endpoint_of
 from ingest.settings import load_settings
-from ingest.upstream.endpoint import fixed_headers
+from ingest.sources.endpoint import check_endpoint, endpoint_of
+from ingest.upstream.access.endpoint import fixed_headers
 
 SECRET = "s3cr3t-Pa55"
 OAUTH2 = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.queue.entries import flat, pairs, to_delivery
+from ingest.queue.layout.entries import flat, pairs, to_delivery
 
 ENTRY = b"1700000000123-7"
 

@@ -10,10 +10,10 @@ from unit.evidence import nothing_stored
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.outcome import Outcome, Release
-from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.executor import Executor
-from ingest.flow.in_flight import InFlight
-from ingest.flow.pacing import Pacing
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.executor import Executor
+from ingest.flow.held import InFlight
+from ingest.flow.pace.pauses import Pacing
 from ingest.flow.shutdown import Shutdown
 
 

@@ -7,8 +7,8 @@ import pytest
 from fakes.virtual_time import now, until, virtual_time
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.flow.fleet_pause import FleetPause
-from ingest.flow.pacing import Pacing
+from ingest.flow.pace.fleet_pause import FleetPause
+from ingest.flow.pace.pauses import Pacing
 
 
 class Pauses:

@@ -13,7 +13,7 @@ from fakes.workers import metrics
 from ingest.domain.errors import NotSent
 from ingest.domain.quota import QuotaLimits
 from ingest.telemetry.metrics import UPSTREAM_QUOTA, WorkerMetrics, worker_shared_metrics
-from ingest.upstream.quota import FleetQuota
+from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import utc_now
 
 LONGEST = 5.0

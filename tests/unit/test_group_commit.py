@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import QueueRefused
-from ingest.queue.enqueue_script import Added, NoRoom
-from ingest.queue.group_commit import GroupCommit
-from ingest.queue.producer_errors import BacklogFull, IdempotencyKeyReused
-from ingest.queue.submission import BATCH_BYTES, Submission, submissions
+from ingest.queue.produce.enqueue_script import Added, NoRoom
+from ingest.queue.produce.group_commit import GroupCommit
+from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.produce.submission import BATCH_BYTES, Submission, submissions
+from ingest.queue.redis.connection import QueueRefused
 
 Reply = Added | NoRoom | Exception
 ADDED = Added(frozenset())

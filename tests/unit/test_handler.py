@@ -25,12 +25,12 @@ from ingest.domain.fetching import Exchange, Fetched, FetchRequest
 from ingest.domain.order import Order, decode_order
 from ingest.domain.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.circuit_breaker import CircuitBreaker, FaultOf
-from ingest.flow.decoding import OrderDecoder
-from ingest.flow.document_reader import DocumentReader, GrowingDocumentReader
-from ingest.flow.handler import AttemptLimits, Handler
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
+from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentReader
+from ingest.flow.deliver.handler import AttemptLimits, Handler
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)

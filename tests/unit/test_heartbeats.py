@@ -10,8 +10,8 @@ from fakes.workers import gauge
 
 from ingest.domain.delivery import Delivery
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
 
 IDLE = 30.0
 LIFETIME = 6.0

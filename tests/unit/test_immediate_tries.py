@@ -7,10 +7,10 @@ from fakes.workers import metrics
 
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.endpoint import Endpoint
+from ingest.upstream.http.transport import NoResponse
 from ingest.upstream.session import ApiSession
-from ingest.upstream.transport import NoResponse
 
 
 class FailingTransport:

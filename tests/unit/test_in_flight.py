@@ -8,7 +8,7 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 
 from ingest.domain.delivery import Delivery, EntryRef
-from ingest.flow.in_flight import InFlight
+from ingest.flow.held import InFlight
 
 
 def delivery(number: int, order_id: str = "a") -> Delivery:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingest.interrupt import interrupting_reads, run_interruptible
+from ingest.process.interrupt import interrupting_reads, run_interruptible
 
 
 @pytest.fixture(autouse=True)

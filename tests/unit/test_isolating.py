@@ -23,14 +23,14 @@ from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.domain.order import decode_order
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
-from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.decoding import OrderDecoder
-from ingest.flow.document_reader import DocumentReader
-from ingest.flow.handler import AttemptLimits, Handler
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.deliver.document_reader import DocumentReader
+from ingest.flow.deliver.handler import AttemptLimits, Handler
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
-from ingest.upstream.bulk import BulkOptions, BulkUpstream
+from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 AT = datetime(2026, 1, 30, tzinfo=UTC)
 ORDERS = [f"o{number}" for number in range(50)]

@@ -11,8 +11,8 @@ import promql_parser
 import pytest
 import yaml
 
+from ingest.process.supervisor import KILL_MARGIN
 from ingest.settings import PREFIX, Settings
-from ingest.supervisor import KILL_MARGIN
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import Hand
 
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.shared_metrics import Gauge
 
 

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 
 from ingest.domain.errors import TokenFault
-from ingest.upstream.authority import NoToken
-from ingest.upstream.oauth2 import OAuth2Credential
-from ingest.upstream.token import Token
+from ingest.upstream.access.oauth2 import OAuth2Credential
+from ingest.upstream.access.token import Token
+from ingest.upstream.access.token_request import NoToken
 
 
 class Server:

@@ -25,7 +25,7 @@ from unit.evidence import (
 
 from ingest.domain.errors import Fault, ThrottledFault
 from ingest.domain.fetching import FetchRequest
-from ingest.flow.circuit_breaker import CircuitBreaker
+from ingest.flow.circuit.breaker import CircuitBreaker
 
 
 async def send_canary(watched: CircuitBreaker) -> None:

@@ -11,7 +11,7 @@ from ingest.api.body_memory import BodyMemory
 from ingest.api.reference import page_of
 from ingest.api.routing import Route
 from ingest.api.server import all_routes
-from ingest.api_groups import SOURCES, Connections, ReceivedWebhooks, all_described, groups
+from ingest.services.api_routes import SOURCES, Connections, ReceivedWebhooks, all_described, groups
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES
 

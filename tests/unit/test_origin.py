@@ -2,7 +2,7 @@
 
 import socket
 
-from ingest.upstream.http1_origin import Origin
+from ingest.upstream.http.http1_origin import Origin
 
 
 def test_each_address_of_the_preferred_family_is_first_in_turn() -> None:

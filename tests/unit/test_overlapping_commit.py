@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.connection import QueueRefused
-from ingest.queue.enqueue_script import Added, NoRoom
-from ingest.queue.group_commit import Add
-from ingest.queue.overlapping_commit import OverlappingCommit
-from ingest.queue.submission import Submission, submissions
+from ingest.queue.produce.enqueue_script import Added, NoRoom
+from ingest.queue.produce.group_commit import Add
+from ingest.queue.produce.overlapping_commit import OverlappingCommit
+from ingest.queue.produce.submission import Submission, submissions
+from ingest.queue.redis.connection import QueueRefused
 
 
 class FakeDisk:

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from unit.evidence import Hand
 
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.shared_metrics import Gauge
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.processes import OTHER_FILES, AddressTaken, listen, reserve_connections
+from ingest.process.lifecycle import OTHER_FILES, AddressTaken, listen, reserve_connections
 
 
 def files_with_room() -> int:

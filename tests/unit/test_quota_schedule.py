@@ -2,7 +2,7 @@
 
 import math
 
-from ingest.upstream.quota_schedule import Schedule
+from ingest.upstream.quota.quota_schedule import Schedule
 
 
 def taken(schedule: Schedule, now: float) -> int:

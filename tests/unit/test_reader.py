@@ -11,11 +11,11 @@ import pytest
 from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.moves import Moves
-from ingest.flow.reader import BLOCK, Batch, Reader
-from ingest.flow.reclaim import Reclaimer
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.read.reader import BLOCK, Batch, Reader
+from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 

@@ -12,11 +12,11 @@ from fakes.workers import metrics
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.reader import BLOCK, Batch, Reader
-from ingest.flow.reclaim import Reclaimer
-from ingest.flow.settlement import Settlement
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.read.reader import BLOCK, Batch, Reader
+from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
 
 LIFETIME = 6.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.regular_file import NotRegular, open_regular, read_once
+from ingest.files.regular import NotRegular, open_regular, read_once
 
 
 @pytest.fixture

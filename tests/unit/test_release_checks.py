@@ -91,7 +91,7 @@ def test_an_image_is_named_for_its_version_and_only_a_release_is_the_latest(vers
 def test_the_release_that_is_kept_replaces_the_one_before(source: release.Source, tmp_path: Path) -> None:
     wheel = tmp_path / "x.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for name in ("ingest/app.py", "ingest/lab/data/orders.gz", "order_ingest-0.1.0.dist-info/METADATA"):
+        for name in ("ingest/services/worker.py", "ingest/lab/data/orders.gz", "order_ingest-0.1.0.dist-info/METADATA"):
             archive.writestr(name, name)
     folder = tmp_path / "tests" / "releases"
     keep(wheel, "0.0.9", folder)

@@ -4,8 +4,8 @@ import pytest
 from fakes.workers import gauge
 from unit.evidence import Hand
 
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.request_pace import RequestPace, SharedPacing
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.request_pace import RequestPace, SharedPacing
 
 
 def throttled(hand: Hand) -> tuple[SharedPacing, RequestPace]:

@@ -20,11 +20,11 @@ from ingest.domain.order_row import OrderRow
 from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
-from ingest.flow.heartbeat import Heartbeats
-from ingest.flow.in_flight import InFlight
-from ingest.flow.items import Item
-from ingest.flow.settlement import Settlement
-from ingest.flow.writing import Writer
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.settle.rows import Item
+from ingest.flow.settle.settlement import Settlement
+from ingest.flow.settle.writer import Writer
 
 ROWS = 100
 AT = datetime(2026, 1, 1, tzinfo=UTC)

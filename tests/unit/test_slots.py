@@ -14,12 +14,12 @@ from unit.evidence import nothing_stored
 from ingest.domain.delivery import Delivery, EntryRef
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import Exchange, FetchRequest
-from ingest.flow.circuit_breaker import CircuitBreaker
-from ingest.flow.in_flight import InFlight
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.slots import Slots
+from ingest.flow.held import InFlight
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.flow.shutdown import Shutdown
-from ingest.flow.slots import Slots
 
 
 async def no_request(request: FetchRequest) -> None:

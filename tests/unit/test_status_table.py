@@ -9,7 +9,7 @@ import pytest
 from ingest.cli.status_table import duration, lines_of
 from ingest.domain.queue_state import Lane, LaneState, QueueState
 from ingest.operations.status import SystemStatus
-from ingest.queue.monitor import CircuitState, ConsumerState
+from ingest.queue.operate.monitor import CircuitState, ConsumerState
 from ingest.store.overview import Overview
 
 LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}

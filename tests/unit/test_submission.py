@@ -8,8 +8,8 @@ import pytest
 from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.order import InvalidOrderId, decode_order
 from ingest.lab.upstream.samples import sample_orders
-from ingest.queue.producer_errors import InvalidIdempotencyKey
-from ingest.queue.submission import BATCH_BYTES, Orders, submissions
+from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
+from ingest.queue.produce.submission import BATCH_BYTES, Orders, submissions
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

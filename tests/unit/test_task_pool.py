@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from fakes.virtual_time import some_turns
 
-from ingest.flow.task_pool import Processing, TaskPool
+from ingest.flow.deliver.task_pool import Processing, TaskPool
 
 Task = asyncio.Task[None]
 

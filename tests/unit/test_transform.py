@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, Order, decode_order
-from ingest.flow.decoding import OrderDecoder
+from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.mapping.functions import MOST_BYTES, MOST_ORDERS, Function, load_function
 from ingest.mapping.transform import InLoop, Transform
 

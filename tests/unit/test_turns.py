@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ingest.upstream.turns import Turns
+from ingest.upstream.http.turns import Turns
 
 
 async def go_on(turns: Turns, number: int, began: list[int]) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ingest.process.supervisor import KILL_MARGIN
 from ingest.settings import PREFIX, Settings
-from ingest.supervisor import KILL_MARGIN
 
 UNITS = sorted((Path(__file__).parents[2] / "deploy" / "systemd").glob("*.service"))
 SERVICES = [unit for unit in UNITS if "migrate" not in unit.name]

@@ -36,8 +36,8 @@ DATACLASSES = {
     "SharedMetrics": "as above",
     "UpstreamLimits": "copied with changes",
 }
-WORKER = "import ingest.worker_command, ingest.app, ingest.telemetry.logs, ingest.upstream.native_transport"
-METRICS = f"{WORKER}, ingest.exposition"
+WORKER = "import ingest.worker_command, ingest.services.worker, ingest.telemetry.logs, ingest.upstream.http.native"
+METRICS = f"{WORKER}, ingest.probes.metrics_page"
 
 
 def test_a_worker_imports_only_what_it_needs() -> None:

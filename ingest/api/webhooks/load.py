@@ -14,7 +14,7 @@ from ingest.api.webhooks.sources import Source, compile_source
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import explained, located
 from ingest.domain.toml_lines import Keys
-from ingest.regular_file import open_regular
+from ingest.files.regular import open_regular
 
 _LARGEST = 1024 * 1024
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)

@@ -19,7 +19,7 @@ from ingest.domain.accepted import Accepted
 from ingest.domain.announcement import Announcement
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
-from ingest.queue.producer_errors import IdempotencyKeyReused
+from ingest.queue.produce.producer_errors import IdempotencyKeyReused
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ingest.api.webhooks.keys import Key, ParseKey
-from ingest.file_watch import WatchedFiles
-from ingest.regular_file import open_regular
+from ingest.files.regular import open_regular
+from ingest.files.watch import WatchedFiles
 
 _LARGEST = 64 * 1024
 

@@ -7,9 +7,9 @@ from random import Random
 
 from ingest.bench.adaptive.formulas import Arc, Gradient2
 from ingest.bench.adaptive.world import Clock, End, Limit, Phase
-from ingest.flow.adaptive_limit import AdaptiveLimit
-from ingest.flow.limit import ConcurrencyLimit
-from ingest.flow.pacing import Pacing
+from ingest.flow.pace.adaptive_limit import AdaptiveLimit
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pauses import Pacing
 from ingest.telemetry.shared_metrics import Gauge
 
 OURS = "ours"

@@ -9,7 +9,7 @@ from ingest.bench.pipeline.go_build import built_program
 from ingest.bench.pipeline.plan import BARE, GO, GO_JSON, SERVICE, Plan
 from ingest.bench.stage import Stage
 from ingest.lab.simulated_api import RunningApi
-from ingest.queue.keys import DEFAULT_GROUP
+from ingest.queue.layout.keys import DEFAULT_GROUP
 
 
 class Service(ServiceContender):

@@ -20,8 +20,8 @@ import msgspec
 import uvloop
 
 from ingest.lab.programs import receive, reply, say
-from ingest.queue.connection import control_client
-from ingest.queue.producer import BATCH, Producer
+from ingest.queue.produce.producer import BATCH, Producer
+from ingest.queue.redis.connection import control_client
 
 
 class Load(msgspec.Struct, frozen=True):

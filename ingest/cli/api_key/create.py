@@ -88,7 +88,7 @@ def _show(text: str, path: Path, key_id: str) -> None:
     """Print the key; one that nobody has seen is revoked again."""
     from ingest.domain.errors import UserError
     from ingest.operations import api_keys
-    from ingest.streams import CannotWrite, discard_output
+    from ingest.process.standard_streams import CannotWrite, discard_output
 
     try:
         sys.stdout.write(text + "\n")

@@ -11,7 +11,7 @@ import typer
 
 from ingest.cli.common import say
 from ingest.domain.masking import mask_urls
-from ingest.streams import CannotWrite
+from ingest.process.standard_streams import CannotWrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

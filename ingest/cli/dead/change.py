@@ -14,10 +14,10 @@ from ingest.cli.dead.listing import report_missing
 from ingest.cli.progress import ProgressDisplay
 from ingest.cli.text import counted, printable
 from ingest.domain.dead_letter import Selection
-from ingest.interrupt import run_interruptible
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import PAGE, Change, Survey
+from ingest.process.interrupt import run_interruptible
 
 _NOUN = "dead letter"
 

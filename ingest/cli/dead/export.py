@@ -12,7 +12,7 @@ import typer
 from ingest.cli.dead.options import Ids, Reasons, Since, Until
 from ingest.domain.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 EPILOG = """
 Examples:

@@ -15,10 +15,10 @@ from ingest.cli.terminal import Table, width_of
 from ingest.cli.text import printable
 from ingest.cli.times import format_age
 from ingest.domain.dead_letter import DeadLetterEntry, Selection
-from ingest.interrupt import run_interruptible
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import Written
+from ingest.process.interrupt import run_interruptible
 
 _TABLE = Table(("id", "order", "reason", "attempts", "dead since", "replays", "error"), names=2, facts=5)
 _LONGEST_ERROR = 100

@@ -8,7 +8,7 @@ import typer
 
 from ingest.cli.dead.options import AsJson
 from ingest.domain.dead_letter import DeadLetterEntry
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,7 +14,7 @@ import typer
 from ingest.domain.clean_json import clean_json
 from ingest.domain.errors import ConfigError, Fault, UserError
 from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled import CompiledMapping
@@ -123,9 +123,9 @@ def _read(sample: Path, limit: int) -> bytes:
 
 
 async def _fetched(settings: "Settings", order_id: str) -> bytes:
-    from ingest.assembly import with_parts
     from ingest.domain.fetching import FetchRequest
-    from ingest.endpoint import endpoint_of, limits_of
+    from ingest.services.worker_parts import with_parts
+    from ingest.sources.endpoint import endpoint_of, limits_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
     from ingest.upstream.client import UpstreamClient
 

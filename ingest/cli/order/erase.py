@@ -7,7 +7,7 @@ import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, UserError
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 EPILOG = """
 Examples:

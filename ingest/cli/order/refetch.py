@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ingest.cli.order.ids import Ids, parse_ids
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 EPILOG = """
 Examples:

@@ -14,9 +14,9 @@ from ingest.cli.retries.options import report_missing
 from ingest.cli.text import printable
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.retry_selection import RetrySelection
-from ingest.interrupt import run_interruptible
 from ingest.operations.backends import Backends
 from ingest.operations.retries import PAGE, RetrySurvey, survey
+from ingest.process.interrupt import run_interruptible
 
 Apply = Callable[[Backends, RetrySurvey, Callable[[int], None]], Awaitable[int]]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.retries.options import AsJson, Ids, Reasons, report_missing, selection_or_all
-from ingest.interrupt import run_interruptible
+from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Examines a set-up before workers are started: Redis, PostgreSQL, the external API, and the settings together.
 
 It writes nothing that stays, needs no more rights than a worker, and says of each fault what to do. `examine` runs all checks; each
-area has a module that turns what was found (`ingest.queue.inspection`, `ingest.store.inspection`, `ingest.upstream.inspection`) into
+area has a module that turns what was found (`ingest.queue.operate.inspection`, `ingest.store.inspection`, `ingest.upstream.inspection`) into
 findings.
 """
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from ingest.domain.errors import Unavailable, UserError
 from ingest.operations.backends import Backends
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.queue.connection import control_client
-from ingest.queue.monitor import CircuitState, Monitor
+from ingest.queue.operate.monitor import CircuitState, Monitor
+from ingest.queue.redis.connection import control_client
 
 _OF = Checks(Area.UPSTREAM)
 _DECIDE = (

@@ -14,8 +14,8 @@ from ingest.operations.doctor.outbox import OutboxSubject
 from ingest.operations.doctor.redis import RedisNeeds
 from ingest.operations.doctor.settings import Configured
 from ingest.operations.doctor.upstream import UpstreamSubject
-from ingest.queue import inspection as queue_inspection
-from ingest.queue.inspection import RedisFacts
+from ingest.queue.operate import inspection as queue_inspection
+from ingest.queue.operate.inspection import RedisFacts
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
 from ingest.store.outbox_inspection import inspect_outbox

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ingest.domain.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.queue.connection import QueueRefused
-from ingest.queue.inspection import RedisFacts
+from ingest.queue.operate.inspection import RedisFacts
+from ingest.queue.redis.connection import QueueRefused
 
 _OF = Checks(Area.REDIS)
 

@@ -9,7 +9,7 @@ from ingest.operations.doctor.host import Host
 
 _OF = Checks(Area.SETTINGS)
 
-# Beside the connections to the external API: servers, logs, pipes; as `ingest.processes` allows for.
+# Beside the connections to the external API: servers, logs, pipes; as `ingest.process.lifecycle` allows for.
 _OTHER_FILES = 128
 
 

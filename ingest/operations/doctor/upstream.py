@@ -24,9 +24,9 @@ from ingest.domain.fetching import FetchRequest
 from ingest.domain.order import InvalidDocument, Order
 from ingest.domain.request_headers import parse_headers
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
-from ingest.upstream.endpoint import Endpoint
+from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.http.tls_context import TlsFiles
 from ingest.upstream.inspection import Host, Reached, Unreachable, reach
-from ingest.upstream.tls import TlsFiles
 
 _OF = Checks(Area.UPSTREAM)
 

@@ -17,8 +17,8 @@ from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import Claim, Ledger, open_ledger
 from ingest.operations.reconcile.report import find_unexpected, report
 from ingest.operations.reconcile.scan import Ask, Expected, Scan
-from ingest.queue.connection import control_client
-from ingest.queue.scanner import QueueScanner
+from ingest.queue.operate.scanner import QueueScanner
+from ingest.queue.redis.connection import control_client
 from ingest.store.rows import Rows
 
 __all__ = ["Backends", "Expected", "Listed", "ReconciliationReport", "reconcile"]

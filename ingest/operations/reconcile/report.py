@@ -3,7 +3,7 @@
 from ingest.domain.reconciliation import MAX_EXAMPLES, Listed, ReconciliationReport
 from ingest.operations.reconcile.ledger import SOMEWHERE, Claim, Ledger, Seen
 from ingest.operations.reconcile.scan import Scan
-from ingest.queue.scanner import Location
+from ingest.queue.operate.scanner import Location
 from ingest.store.rows import Rows
 
 

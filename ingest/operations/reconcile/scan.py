@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from ingest.domain.comparison import StoredOrder, differences
 from ingest.domain.delivery import DeadReason
 from ingest.operations.reconcile.ledger import Ledger, Seen
-from ingest.queue.scanner import Location, QueueScanner
+from ingest.queue.operate.scanner import Location, QueueScanner
 from ingest.store.rows import Rows
 
 _ASKED_AT_ONCE = 50

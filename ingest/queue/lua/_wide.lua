@@ -1,5 +1,5 @@
 -- The most parts (names and values) that a command of a script can have is some 8,000: an entry with more is packed, as
--- ingest.queue.entries does.
+-- ingest.queue.layout.entries does.
 local most_parts = 2000
 local plain = {order_id = 1, enqueued_at = 1, attempt = 1, traceparent = 1, source = 1, document = 1, ingest_group = 1,
   replays = 1, replayed_at = 1, first_enqueued_at = 1, retry_reason = 1, retry_error = 1}

@@ -10,9 +10,9 @@ from servers.kinds import KINDS, Kind
 from support import eventually
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.monitor import Monitor
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.monitor import Monitor
 
 GROUP = "ingest"
 KNOW_WAITAOF = [kind for kind in KINDS if kind.product == "valkey" or kind.is_redis_since(7, 2)]

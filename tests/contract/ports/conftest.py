@@ -6,8 +6,8 @@ import pytest
 from contract.ports.groups import GroupUnderTest, MemoryGroupUnderTest, redis_group
 from servers.kinds import KINDS, Kind
 
-from ingest.assembly import Queue
 from ingest.lab.servers import ValkeyServer
+from ingest.services.worker_parts import Queue
 
 
 @pytest.fixture(params=[None, *KINDS], ids=["memory", *(kind.name for kind in KINDS)])

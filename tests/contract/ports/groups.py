@@ -9,12 +9,12 @@ from fakes.queue import MemoryQueue
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import EntryRef
 from ingest.domain.outage import Outage
-from ingest.queue.consumer import Consumer
-from ingest.queue.keys import Keys
-from ingest.queue.outage_reports import read_report
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.outage_reports import read_report
+from ingest.queue.layout.keys import Keys
+from ingest.services.worker_parts import Queue
 
 GROUP = "ingest"
 LIFETIME = 60.0  # of a heartbeat: longer than any test

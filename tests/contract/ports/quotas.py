@@ -7,8 +7,8 @@ from fakes.leases import MemoryQuota
 from redis.asyncio import Redis
 
 from ingest.domain.quota import QuotaLimits
-from ingest.queue.quota import FleetQuotaClient, quota_key
-from ingest.upstream.quota import QuotaLeases
+from ingest.queue.consume.quota import FleetQuotaClient, quota_key
+from ingest.upstream.quota.quota import QuotaLeases
 
 _TIMES = ("learning", "next", "paused", "slow", "latest", "created")
 _SECONDS = 4

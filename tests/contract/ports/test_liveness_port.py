@@ -2,9 +2,9 @@
 
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import EntryRef
 from ingest.domain.outage import Outage
+from ingest.services.worker_parts import Queue
 
 
 async def hold(consumer: Queue, group: GroupUnderTest, *order_ids: str) -> list[EntryRef]:

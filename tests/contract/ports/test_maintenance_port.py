@@ -4,8 +4,8 @@ import asyncio
 
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import DeadReason, Delivery
+from ingest.services.worker_parts import Queue
 
 
 async def hold(consumer: Queue, group: GroupUnderTest, *order_ids: str) -> list[Delivery]:

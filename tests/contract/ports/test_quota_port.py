@@ -10,7 +10,7 @@ from servers.kinds import Kind
 
 from ingest.domain.quota import LeaseRequest, QuotaLimits
 from ingest.lab.servers import ValkeyServer
-from ingest.upstream.quota import QuotaLeases
+from ingest.upstream.quota.quota import QuotaLeases
 
 
 @pytest.fixture

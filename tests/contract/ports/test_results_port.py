@@ -3,9 +3,9 @@
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import DeadReason, Delivery
 from ingest.domain.result import Finished, Result, ResultKind
+from ingest.services.worker_parts import Queue
 
 AGE = 3600.0
 

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import DeadReason, Delivery
+from ingest.services.worker_parts import Queue
 
 MOVES: dict[str, Callable[[Queue, Delivery], Awaitable[object]]] = {
     "reschedule": lambda consumer, delivery: consumer.reschedule(delivery, 0.0, 2),

@@ -4,8 +4,8 @@ import asyncio
 
 from contract.ports.groups import LIFETIME, NOW, GroupUnderTest
 
-from ingest.assembly import Queue
 from ingest.domain.delivery import Delivery, EntryRef
+from ingest.services.worker_parts import Queue
 
 
 def refs(deliveries: list[Delivery]) -> list[EntryRef]:

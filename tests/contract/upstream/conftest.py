@@ -13,7 +13,7 @@ from raw_http import Connect, connecting
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.telemetry.metrics import worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
-from ingest.upstream.transport import Kind
+from ingest.upstream.http.transport import Kind
 
 KINDS: list[Kind] = ["native", "aiohttp"]
 

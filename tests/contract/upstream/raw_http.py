@@ -16,9 +16,9 @@ from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
+from ingest.upstream.access.endpoint import Access, Endpoint, Secret
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.endpoint import Access, Endpoint, Secret
-from ingest.upstream.transport import Kind, UpstreamLimits
+from ingest.upstream.http.transport import Kind, UpstreamLimits
 
 TOKEN = "s3cr3t-t0ken"
 LIMITS = UpstreamLimits(connect=5, read=10, total=20, body=4 * 1024 * 1024, tries=1)

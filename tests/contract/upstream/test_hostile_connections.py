@@ -13,7 +13,7 @@ from raw_http import LIMITS, http, serving
 from support import eventually
 
 from ingest.upstream.client import transport_opener
-from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, Transport, UpstreamLimits
+from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options, Transport, UpstreamLimits
 
 RIGHT = http(b'{"right":1}', "Content-Length: 11")
 WRONG = http(b'{"wrong":1}', "Content-Length: 11")

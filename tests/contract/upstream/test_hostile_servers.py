@@ -16,7 +16,7 @@ from raw_http import LIMITS, Connect, http, serving
 from ingest.domain.errors import Fault
 from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import transport_opener
-from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport
+from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport
 
 SMALL = replace(LIMITS, body=100_000)
 CHUNKED = "Transfer-Encoding: chunked"

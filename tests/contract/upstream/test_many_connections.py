@@ -11,8 +11,8 @@ import pytest
 from listener import listening
 from raw_http import LIMITS, http, serving
 
-from ingest.upstream.native_transport import opened
-from ingest.upstream.transport import NoResponse, Options, Transport
+from ingest.upstream.http.native import opened
+from ingest.upstream.http.transport import NoResponse, Options, Transport
 
 ANSWER = http(b"{}", "Content-Length: 2")
 

@@ -13,8 +13,8 @@ from raw_http import LIMITS, ORDER, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
-from ingest.upstream.native_transport import NativeTransport, opened
-from ingest.upstream.transport import Options
+from ingest.upstream.http.native import NativeTransport, opened
+from ingest.upstream.http.transport import Options
 
 LARGE = b'{"id": "' + b"x" * 3_000_000 + b'"}'
 # A record of application data whose content nobody can have encrypted.

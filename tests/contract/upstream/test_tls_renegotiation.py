@@ -11,8 +11,8 @@ from OpenSSL import SSL
 from raw_http import LIMITS, http
 from support import eventually
 
-from ingest.upstream.native_transport import NativeTransport, opened
-from ingest.upstream.transport import Options
+from ingest.upstream.http.native import NativeTransport, opened
+from ingest.upstream.http.transport import Options
 
 ANSWER = http(b"{}", "Content-Length: 2")
 

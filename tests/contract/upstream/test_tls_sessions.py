@@ -15,9 +15,9 @@ from listener import connected_to, either, forward, listening
 from msgspec.structs import replace
 from raw_http import LIMITS, http, serving
 
-from ingest.upstream.native_transport import NativeTransport, opened
-from ingest.upstream.tls_sessions import TlsSessions
-from ingest.upstream.transport import NoResponse, Options, Transport
+from ingest.upstream.http.native import NativeTransport, opened
+from ingest.upstream.http.tls_sessions import TlsSessions
+from ingest.upstream.http.transport import NoResponse, Options, Transport
 
 OPTIONS = Options(limits=LIMITS, is_tls=True, proxy=None)
 MANY = 40

@@ -9,7 +9,7 @@ import pytest
 from raw_http import LIMITS, answering, http, serving
 
 from ingest.upstream.client import transport_opener
-from ingest.upstream.transport import Kind, NoDocument, Options, Transport
+from ingest.upstream.http.transport import Kind, NoDocument, Options, Transport
 
 
 @asynccontextmanager

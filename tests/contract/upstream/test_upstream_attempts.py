@@ -12,9 +12,9 @@ from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.endpoint import Endpoint
-from ingest.upstream.transport import Kind, UpstreamLimits
+from ingest.upstream.http.transport import Kind, UpstreamLimits
 
 Attempt = Callable[..., Awaitable["Attempts"]]
 

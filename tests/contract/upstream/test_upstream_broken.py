@@ -16,7 +16,7 @@ from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.client import UpstreamClient, transport_opener
-from ingest.upstream.transport import Options, Transport, TransportFailed, UpstreamLimits
+from ingest.upstream.http.transport import Options, Transport, TransportFailed, UpstreamLimits
 
 TEMPLATE = "http://127.0.0.1:1/{order_id}"
 

@@ -16,8 +16,8 @@ from ingest.domain.fetching import Fetched, FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.shared_metrics import SharedMetrics
-from ingest.upstream.bulk import BulkOptions, BulkUpstream
-from ingest.upstream.transport import UpstreamLimits
+from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
+from ingest.upstream.http.transport import UpstreamLimits
 
 DOCUMENTS = dict(list(sample_orders().items())[:120])
 IDS = list(DOCUMENTS)

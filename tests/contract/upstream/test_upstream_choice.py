@@ -11,7 +11,7 @@ from support import Cli
 
 from ingest.lab.servers import EmbeddedServers
 from ingest.settings import load_settings
-from ingest.upstream.transport import Kind
+from ingest.upstream.http.transport import Kind
 
 ORDERS = ids(100)
 

@@ -15,8 +15,8 @@ from support import eventually
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
-from ingest.upstream import native_transport
-from ingest.upstream.transport import Options
+from ingest.upstream.http import native
+from ingest.upstream.http.transport import Options
 
 
 def open_files() -> int:
@@ -178,8 +178,8 @@ async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Co
 
 async def test_a_connection_is_left_when_it_has_been_used_for_long(api: SimulatedApi) -> None:
     options = Options(LIMITS, is_tls=False, proxy=None)
-    async with native_transport.opened(options) as transport:
-        assert isinstance(transport, native_transport.NativeTransport)
+    async with native.opened(options) as transport:
+        assert isinstance(transport, native.NativeTransport)
         url = api.url_template.format(order_id=ORDER)
         await transport.send(url, {})
         [first] = transport._connections

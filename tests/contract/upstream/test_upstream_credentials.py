@@ -16,8 +16,8 @@ from ingest.domain.errors import CredentialFault, TokenFault, TokenRefused
 from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
+from ingest.upstream.access.endpoint import Access, OAuth2
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.endpoint import Access, OAuth2
 
 CLIENT, SECRET = "shop client", "s3cr3t/+&="
 REQUEST = FetchRequest(ORDER)

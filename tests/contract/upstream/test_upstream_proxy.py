@@ -12,7 +12,7 @@ from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
 from ingest.domain.fetching import FetchRequest
-from ingest.upstream.proxy import proxy_for
+from ingest.upstream.http.proxy import proxy_for
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from ingest.domain.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.upstream.client import transport_opener
-from ingest.upstream.transport import Kind, NoDocument, NoResponse, Options
+from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options
 
 
 @pytest.mark.parametrize("redirects", [5, 6])

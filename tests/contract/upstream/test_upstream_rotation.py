@@ -18,9 +18,9 @@ from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
 from ingest.domain.fetching import FetchRequest
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.tls import server_tls
+from ingest.upstream.access.endpoint import Access, OAuth2
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.endpoint import Access, OAuth2
-from ingest.upstream.tls import TlsFiles
+from ingest.upstream.http.tls_context import TlsFiles
 
 REQUEST = FetchRequest(ORDER)
 

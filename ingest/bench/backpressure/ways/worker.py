@@ -3,10 +3,10 @@
 Everything between the ports is the real flow, with the service's default settings.
 """
 
-from ingest.assembly import Ports, build_worker
 from ingest.bench.backpressure.calls import Calls
 from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingApi
 from ingest.flow.shutdown import Shutdown
+from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import Settings
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

@@ -18,7 +18,7 @@ VARIABLE = "BENCH_PROFILE"
 # The kernel's clock ticks less often on most machines, and then that is the interval.
 _EVERY = 0.001
 _WRITE_EVERY = 200
-_DELIVERING = ("ingest.flow.reader:", "ingest.flow.executor:")
+_DELIVERING = ("ingest.flow.read.reader:", "ingest.flow.deliver.executor:")
 _OUTERMOST = ("asyncio.runners", "uvloop")  # what is outside of them is the same in all samples
 
 

@@ -1,0 +1,1 @@
+"""Whether requests may be sent to the external API, decided from evidence."""

@@ -1,0 +1,1 @@
+"""Processes a delivery: fetches its order, and decides its outcome."""

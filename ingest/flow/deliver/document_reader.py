@@ -1,0 +1,113 @@
+"""Makes the orders to store of a document, when there is buffer space for it."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.outcome import Store
+from ingest.domain.plain_order import StorableOrder
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.deliver.kept_documents import KeptDocuments
+from ingest.flow.ports import Decode
+
+
+class DocumentReader:
+    """Decodes the documents of one process.
+
+    Args:
+        decode: from a document to orders.
+        buffer: space is acquired for a document before it is decoded; orders to store keep it.
+        keep: says what of a document is stored with its orders; None: nothing.
+    """
+
+    def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None) -> None:
+        self._decode = decode
+        self._buffer = buffer
+        self._keep = keep
+
+    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:
+        """As `read`, if nothing has to be waited for; else None. A coroutine costs every order time.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
+        size = len(body)
+        if not self._buffer.try_acquire(size):
+            return None
+        try:
+            orders = self._decode.decode_now(body, request)
+            if orders is not None:
+                return Store(orders, at, size, self._kept(body, request, orders) if self._keep is not None else None)
+        except BaseException:
+            self._buffer.release(size)
+            raise
+        self._buffer.release(size)
+        return None
+
+    async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
+        """The orders of a document that was requested, or pushed, at a time. Until there is space for it, it waits as it came.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+            TransformFailed: if a user's own function failed for it.
+        """
+        size = len(body)
+        await self._buffer.acquire(size)
+        try:
+            orders = await self._decode.decode(body, request)
+            return Store(orders, at, size, self._kept(body, request, orders))
+        except BaseException:
+            self._buffer.release(size)
+            raise
+
+    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
+        return self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
+
+
+class GrowingDocumentReader(DocumentReader):
+    """The same where user code may make much more of a document than it is: its orders acquire space for themselves.
+
+    Args:
+        decode: as there.
+        buffer: as there.
+        keep: as there.
+        turns: documents that are decoded at the same time, or whose orders wait for space; 0: any number.
+    """
+
+    def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
+        super().__init__(decode, buffer, keep)
+        self._turns = asyncio.Semaphore(turns) if turns else None
+
+    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:  # noqa: ARG002  as there
+        """None: user code may make it wait."""
+        return None
+
+    async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
+        """As there."""
+        if self._turns is None:
+            return await self._with_space(await super().read(body, request, at))
+        # Before the document has space: what waits for its turn must not keep that from orders that wait for space in theirs.
+        async with self._turns:
+            return await self._with_space(await super().read(body, request, at))
+
+    async def _with_space(self, store: Store) -> Store:
+        """The same, when there is buffer space for its orders. While they wait, they hold none: nobody waits for them."""
+        try:
+            size = _size_of(store)
+        except BaseException:
+            self._buffer.release(store.size)
+            raise
+        if size <= store.size:
+            return store
+        self._buffer.release(store.size)
+        await self._buffer.acquire(size)
+        return msgspec.structs.replace(store, size=size)
+
+
+def _size_of(store: Store) -> int:
+    """Bytes of what is sent to PostgreSQL, but for short texts."""
+    rows = sum(len(order.lines_json()) + len(order.attributes_json()) for order in store.orders)
+    return rows + len(store.orders) * len(store.document or b"")

@@ -1,0 +1,236 @@
+"""Decides the outcome of a delivery; writes nothing."""
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from ingest.domain.clean_json import clean_json, ignored
+from ingest.domain.delivery import DeadReason, Delivery, RetryReason
+from ingest.domain.errors import (
+    CredentialFault,
+    Fault,
+    NotSent,
+    PermanentFault,
+    PostponedFault,
+    ThrottledFault,
+    TransformFailed,
+    TransientFault,
+)
+from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.order import InvalidDocument, TruncatedDocument
+from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry
+from ingest.domain.response_shape import shape_of
+from ingest.domain.schedule import retry_delay
+from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
+from ingest.flow.deliver.document_reader import DocumentReader
+from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.ports import Upstream
+
+# Seconds until an order is tried again that could not be requested, for a reason of our own.
+_CLIENT_DELAY = 5.0
+# Any other exception is a bug.
+_FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, PermanentFault)
+
+Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
+
+
+class AttemptLimits(msgspec.Struct, frozen=True):
+    """How often an order may fail.
+
+    Attributes:
+        attempts: failed attempts, then it is dead-lettered.
+        deliveries: deliveries counted by Redis, then it is a poison message.
+    """
+
+    attempts: int
+    deliveries: int
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """How an order is requested this time.
+
+    Attributes:
+        together: with how many orders at most; 0: as many as usual.
+        is_repeated: whether it has had a response before that would dead-letter it.
+    """
+
+    together: int = 0
+    is_repeated: bool = False
+
+
+_FIRST = _Request()
+
+
+class Handler:
+    """Fetches the order of a delivery, checks it, and returns the outcome.
+
+    Args:
+        upstream: where orders come from.
+        documents: reads them, fetched or pushed.
+        limits: how often an order may fail.
+        circuit: tells whether a fault is the order's or the API's.
+        limit: learns how many requests the API accepts.
+        draw: a uniform random number between its arguments, for the retry schedule.
+        on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
+        clock: monotonic seconds, the circuit's.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        documents: DocumentReader,
+        limits: AttemptLimits,
+        circuit: CircuitBreaker,
+        limit: ConcurrencyLimit,
+        *,
+        draw: Callable[[float, float], float] = random.uniform,
+        on_replaced: Callable[[], None] = ignored,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_replaced = on_replaced
+        self._upstream = upstream
+        self._documents = documents
+        self._limits = limits
+        self._circuit = circuit
+        self._limit = limit
+        self._draw = draw
+        self._clock = clock
+
+    def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
+        """The outcome of one delivery. Cancelled or killed there, it has changed nothing."""
+        # Not a coroutine of its own, as each one costs every order time.
+        return _refuse() if self._circuit.is_open else self._decide(delivery, self._upstream.fetch)
+
+    def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
+        """As `handle`, with a single request, although the circuit is open."""
+        return self._decide(delivery, self._upstream.fetch_once)
+
+    async def _decide(self, delivery: Delivery, fetch: Fetch, this: _Request = _FIRST) -> Outcome:
+        if delivery.order_id is None:
+            return DeadLetter(DeadReason.INVALID_MESSAGE, "the entry has no valid order_id")
+        if delivery.count > self._limits.deliveries:
+            # Counted by Redis: a message that kills its worker leaves no attempt behind.
+            return DeadLetter(DeadReason.MAX_DELIVERIES, f"delivered {delivery.count - 1} times and never settled")
+        if delivery.document is not None:
+            return await self._read_pushed(delivery, delivery.document)
+        request = delivery.request(delivery.order_id, this.together)
+        started_at = self._clock()
+        try:
+            fetched = await fetch(request)
+        except NotSent as stopped:
+            return Release(str(stopped))
+        except _FAULTS as fault:
+            return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at), this)
+        body, exchange = fetched.body, fetched.exchange
+        if exchange is None or exchange.count():
+            self._limit.record_success()
+        outcome: Outcome
+        try:
+            outcome = self._documents.read_now(body, request, fetched.asked_at) or await self._documents.read(
+                body, request, fetched.asked_at
+            )
+        except TransformFailed as error:
+            outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        except InvalidDocument as error:
+            exchange = exchange or _counted(Exchange((request,), started_at))
+            return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
+        # Only a valid document shows that the API works, even if the transform has failed for it.
+        self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
+        return outcome
+
+    async def _read_pushed(self, delivery: Delivery, document: bytes) -> Outcome:
+        request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
+        document = clean_json(document, self._on_replaced)
+        try:
+            return self._documents.read_now(document, request, at) or await self._documents.read(document, request, at)
+        except TransformFailed as error:
+            return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
+        except InvalidDocument as error:
+            return DeadLetter(DeadReason.INVALID_ORDER, str(error))
+
+    async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
+        is_first = exchange.count()
+        if isinstance(fault, PostponedFault) or (isinstance(fault, PermanentFault) and fault.is_configured):
+            if is_first:
+                self._limit.record_success()
+            return await self._after_configured(delivery, fault, exchange, this)
+        after = 0.0
+        if isinstance(fault, ThrottledFault):
+            after = self._limit.record_throttle(fault.after, exchange.started_at)
+        try:
+            fault_of = await self._circuit.classify(exchange, fault)
+        except NotSent as stopped:
+            return Release(str(stopped))
+        if fault_of is FaultOf.API:
+            return Release(str(fault))
+        if isinstance(fault, ThrottledFault):
+            return Retry(after, delivery.attempt, fault.retry_reason, str(fault))
+        if is_first:
+            # The API bears what it is asked for.
+            self._limit.record_success()
+        return await self._after_own_fault(delivery, fault, exchange, this)
+
+    async def _after_own_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
+        """The outcome of an order while the API works for others."""
+        if not fault.uses_attempt:
+            # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
+            delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
+            return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
+        if fault.is_shared and fault.reached:
+            return await self._isolate(delivery, exchange, this)
+        if isinstance(fault, PermanentFault):
+            return await self._after_permanent(delivery, fault, this)
+        return self._after_failure(delivery, fault.retry_reason, str(fault))
+
+    async def _after_permanent(self, delivery: Delivery, fault: PermanentFault, this: _Request) -> Outcome:
+        """Dead-letter the order if it has had such a response twice, with evidence each time that the API works for others.
+
+        Once is not enough: the API may have failed for a moment, and work again since.
+        """
+        if this.is_repeated:
+            return DeadLetter(fault.reason, str(fault))
+        return await self._decide(delivery, self._upstream.fetch, _Request(this.together, is_repeated=True))
+
+    async def _after_configured(
+        self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange, this: _Request
+    ) -> Outcome:
+        """By configuration, such a response is about the order, and needs no evidence."""
+        if fault.is_shared:
+            return await self._isolate(delivery, exchange, this)
+        if isinstance(fault, PostponedFault):
+            return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
+        return DeadLetter(fault.reason, str(fault))
+
+    async def _isolate(self, delivery: Delivery, exchange: Exchange, this: _Request) -> Outcome:
+        """Fetch it with half as many others: one of them has made the request fail, and the API is not at fault."""
+        together = max(1, len(exchange.requests) // 2)
+        return await self._decide(delivery, self._upstream.fetch, _Request(together, this.is_repeated))
+
+    def _after_failure(
+        self, delivery: Delivery, reason: RetryReason, error: str, after: float | None = None
+    ) -> Outcome:
+        if delivery.attempt >= self._limits.attempts:
+            return DeadLetter(DeadReason.ATTEMPTS_EXHAUSTED, error)
+        delay = retry_delay(delivery.attempt, self._draw) if after is None else after
+        return Retry(delay, delivery.attempt + 1, reason, error)
+
+
+def _fault_of(error: InvalidDocument, body: bytes) -> TransientFault | PermanentFault:
+    """The fault for a response whose document is invalid."""
+    if isinstance(error, TruncatedDocument):
+        # A response without an announced length ends where its connection does, wherever that was.
+        return TransientFault(str(error), reason=RetryReason.TRUNCATED)
+    return PermanentFault(DeadReason.INVALID_ORDER, str(error), shape=shape_of(body))
+
+
+def _counted(exchange: Exchange) -> Exchange:
+    """The exchange, after its response has been counted."""
+    exchange.count()
+    return exchange
+
+
+async def _refuse() -> Outcome:
+    return Release("the circuit is open")

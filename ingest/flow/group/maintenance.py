@@ -1,0 +1,100 @@
+"""What one process of a consumer group does for all of them: retries that are due, the sweep, deleting and removing.
+
+The process whose heartbeat found that nobody leads does it, until it stops or its heartbeats end; see `heartbeat.lua`. Each step
+is one atomic move in Redis that may be made by several at once, so it does no harm if two processes lead for a moment, or if
+one dies in between. What dead consumers hold is reclaimed by all processes, see `ingest.flow.read.reclaim`.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from ingest.flow.availability import until_available
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.ports import Maintenance as Group
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("maintenance")
+# Each step takes Redis a millisecond or two. Between two of them it answers others, for at least this many times as long.
+_PAUSE = 0.005
+_PAUSE_SHARE = 3.0
+_DUE_EVERY = 1.25
+_DUE_AT_ONCE = 100
+# What it finds is deleted late, and takes a few bytes until then.
+_TRIM_EVERY = 30.0
+_TRIM_AT_ONCE = 100
+# Nothing waits for the sweep: a page of it costs as much as any other step, and it goes through all that is in flight.
+_SWEEP_PAUSE = 0.02
+_REMOVE_EVERY = 60.0
+# A live consumer asks at least every two seconds; one that has not for this long, and holds nothing, is gone.
+_STALE_AFTER = 300.0
+
+
+class GroupMaintenance:
+    """The maintenance of one group, done while this process leads.
+
+    Args:
+        group: what is maintained.
+        heartbeats: tell whether this process leads.
+        idle: seconds after which an entry that nobody has renewed is released.
+        draw: a uniform random number between its arguments.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        heartbeats: Heartbeats,
+        idle: float,
+        *,
+        draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._group = group
+        self._heartbeats = heartbeats
+        self._idle = idle
+        self._draw = draw
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Do all of it, each part at its own pace, until cancelled."""
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self._repeat(self._return_due, _DUE_EVERY))
+            parts.create_task(self._repeat(self._sweep, self._idle / 3, _SWEEP_PAUSE))
+            parts.create_task(self._repeat(self._trim, _TRIM_EVERY))
+            parts.create_task(self._repeat(self._remove_stale, _REMOVE_EVERY))
+
+    async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float, pause: float = _PAUSE) -> None:
+        """Call a part while it has more to do, with pauses; else again after `every` seconds, with jitter."""
+        while True:
+            began = self._clock()
+            is_done = not self._heartbeats.leads() or await until_available("redis", part)
+            if is_done:
+                await asyncio.sleep(self._draw(0.75 * every, 1.25 * every))
+            else:
+                await asyncio.sleep(min(every, max(pause, _PAUSE_SHARE * (self._clock() - began))))
+
+    async def _return_due(self) -> bool:
+        return await self._group.move_due(_DUE_AT_ONCE) < _DUE_AT_ONCE
+
+    async def _sweep(self) -> bool:
+        found = await self._group.sweep(self._idle)
+        if found.restored:
+            # Somebody has removed consumers, or acked, by hand.
+            _log.warning("entries_restored", entries=found.restored, cause="no longer pending, and never acked")
+        if found.released:
+            _log.info("idle_entries_released", entries=found.released)
+        return found.is_complete
+
+    async def _trim(self) -> bool:
+        deleted = await self._group.trim(_TRIM_AT_ONCE)
+        if deleted:
+            _log.debug("entries_deleted", entries=deleted)
+        return deleted < _TRIM_AT_ONCE
+
+    async def _remove_stale(self) -> bool:
+        removed = await self._group.remove_stale(_STALE_AFTER)
+        if removed:
+            _log.info("consumers_removed", consumers=removed)
+        return True

@@ -1,0 +1,128 @@
+"""Limits the requests in flight to what the external API can process, which it finds from how long they take and from refusals.
+
+Each HTTP request is an attempt, and is counted on its own: a sequence of tries with its pauses would say little. About once a second
+`capacity_search` decides by a window of attempts. Refusals (503, 504) and timeouts lower the limit at most once in a window.
+A 429 is none of its business: the quota, and `limit`, answer that.
+
+All of it is in memory: a process that restarts learns it again, beginning with a few.
+"""
+
+import time
+from collections.abc import Callable
+
+from ingest.flow.pace.attempt_window import AttemptWindow
+from ingest.flow.pace.capacity_search import CapacitySearch, is_another
+
+# Refusals that are no single failure, and their share of a window. If most are refused, the window need not come to its end.
+_REFUSED = 5
+_REFUSED_SHARE = 0.1
+_MOST_REFUSED = 0.5
+# Seconds between probes. A probe costs a fifth of the throughput of one window.
+_PROBE_EVERY = 15.0
+
+
+class AdaptiveLimit:
+    """The limit of one process.
+
+    Attributes:
+        value: attempts that may be in flight now.
+        in_flight: attempts that are.
+
+    Args:
+        most: attempts, as set.
+        clock: monotonic seconds, those of the attempts.
+        shared: seconds of a clock that all processes share, so that they probe together.
+    """
+
+    def __init__(
+        self, most: int, *, clock: Callable[[], float] = time.monotonic, shared: Callable[[], float] = time.time
+    ) -> None:
+        self._most = most
+        self._clock = clock
+        self._shared = shared
+        self._observer: Callable[[int], None] = _ignore
+        self._probes_at = self._clock() + _until_probe(self._shared())
+        self.in_flight = 0
+        self._search = CapacitySearch(most)
+        self.value = int(self._search.limit)
+        self._window = self._new_window(is_new=True)
+
+    def observe(self, observer: Callable[[int], None]) -> None:
+        """Call `observer` with the limit, now and when it changes."""
+        self._observer = observer
+        observer(self.value)
+
+    def restart(self) -> None:
+        """An outage is over: begin with a few. What the API could process before says nothing about now."""
+        self._search = CapacitySearch(self._most)
+        self._apply(is_new=True)
+
+    # -- called for each attempt ------------------------------------------------------------------------------
+
+    def record_start(self) -> None:
+        """An attempt begins."""
+        self.in_flight += 1
+        if self.in_flight > self._window.peak:  # noqa: PLR1730  a call of max() costs more
+            self._window.peak = self.in_flight
+
+    def record_document(self, started_at: float, ended_at: float) -> None:
+        """An attempt has brought a document."""
+        in_flight = self.in_flight
+        self.in_flight = in_flight - 1
+        if self._window.add(started_at, ended_at, in_flight):
+            self._decide(ended_at)
+        elif ended_at >= self._probes_at:
+            self._probe()
+
+    def record_overload(self, started_at: float) -> None:
+        """An attempt was refused because the API has too much to do, or was not answered in time."""
+        in_flight = self.in_flight
+        self.in_flight = in_flight - 1
+        window = self._window
+        window.add_overload(started_at, in_flight)
+        if window.overloads >= _REFUSED and window.overloads >= _MOST_REFUSED * window.ended:
+            self._cut()
+
+    def record_end(self) -> None:
+        """An attempt has ended in a way that says nothing about the API's capacity."""
+        self.in_flight -= 1
+
+    # -- once in a window -------------------------------------------------------------------------------------
+
+    def _decide(self, now: float) -> None:
+        window, before = self._window, self._search.limit
+        if window.overloads >= _REFUSED_SHARE * window.ended > 0:
+            self._cut()
+            return
+        self._search.decide(window.measure(now))
+        self._apply(is_new=is_another(before, self._search.limit))
+
+    def _cut(self) -> None:
+        self._search.cut(self._window.loaded)
+        self._apply(is_new=True)
+
+    def _probe(self) -> None:
+        self._probes_at = self._clock() + _until_probe(self._shared())
+        before = self._search.limit
+        self._search.probe()
+        if self._search.limit != before:
+            self._apply(is_new=True)
+
+    def _apply(self, *, is_new: bool) -> None:
+        limit = int(self._search.limit)
+        is_changed, self.value = limit != self.value, limit
+        self._window = self._new_window(is_new=is_new)
+        if is_changed:
+            self._observer(limit)
+
+    def _new_window(self, *, is_new: bool) -> AttemptWindow:
+        return AttemptWindow(self._clock(), self.in_flight, self.value, is_new=is_new)
+
+
+def _until_probe(shared_now: float) -> float:
+    """Seconds until all processes probe."""
+    return _PROBE_EVERY - shared_now % _PROBE_EVERY
+
+
+def _ignore(_limit: int) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""Reads entries, and reclaims those of dead consumers."""

@@ -1,0 +1,198 @@
+"""Reads the next deliveries: first what this consumer left unfinished, then what others abandoned, then new entries.
+
+Everything is read here, and a slot is free before anything is read, whatever its source.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.errors import Unavailable
+from ingest.flow.availability import log_unavailable
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.ports import Source
+from ingest.flow.read.reclaim import Reclaimer
+from ingest.flow.shutdown import Shutdown
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("reader")
+
+# How long a read waits for new entries: short, because a stop waits for it rather than cancels it.
+BLOCK = 1.0
+# With many free slots, the first orders are requested while the next entries are read, and Redis answers others meanwhile.
+_MOST_AT_ONCE = 100
+# A probe need not wait long for a new entry.
+_PROBE_BLOCK = 0.05
+# Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
+# blocking read, and the others poll about once a second.
+_MOST_BLOCKED = 32
+
+Release = Callable[[Sequence[Delivery]], Awaitable[None]]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What one read has brought.
+
+    Attributes:
+        deliveries: to be processed.
+        is_full: whether there may be more: as many came as there were slots.
+        is_isolated: whether the one delivery has to be processed while nothing else is in flight.
+    """
+
+    deliveries: list[Delivery]
+    is_full: bool = False
+    is_isolated: bool = False
+
+
+class Reader:
+    """The deliveries for one process.
+
+    Args:
+        queue: where new entries come from.
+        reclaimer: where those come from that were delivered before.
+        release: releases what has to wait for its isolation; raises `Unavailable` if Redis cannot be used now.
+        heartbeats: tells how many other consumers there are.
+        isolate_above: deliveries of an entry above which it is isolated: it may have killed the workers that held it.
+        block: seconds for which a read waits for new entries.
+        draw: a uniform random number between its arguments.
+    """
+
+    def __init__(
+        self,
+        queue: Source,
+        reclaimer: Reclaimer,
+        release: Release,
+        heartbeats: Heartbeats,
+        *,
+        isolate_above: int,
+        block: float = BLOCK,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._queue = queue
+        self._reclaimer = reclaimer
+        self._release = release
+        self._heartbeats = heartbeats
+        self._isolate_above = isolate_above
+        self._block = block
+        self._draw = draw
+        self._is_paused = False
+        # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
+        # with entries in it.
+        self._may_own_more = True
+        # What was claimed since then. That which a bug has ended is pending until its lease ends: claimed again at once, it would
+        # keep everything else waiting.
+        self._claimed_own: set[EntryRef] = set()
+        # A predecessor may have died of an entry: claiming it counts. What was in a lost reply was counted then; on a network
+        # that loses large replies, the next read is smaller.
+        self._is_counted = True
+        self._most = 0
+
+    async def read(self, count: int, shutdown: Shutdown, *, prefetch: bool = False) -> Batch:
+        """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable.
+
+        Args:
+            count: as many as there are slots.
+            shutdown: ends a pause.
+            prefetch: do not wait for new ones: those are for processes with a free slot.
+        """
+        wanted = min(count, _MOST_AT_ONCE)
+        try:
+            batch = await self._next(wanted, 0.0 if prefetch else self._block)
+        except Unavailable as error:
+            await self._pause(error, shutdown)
+            return Batch([])
+        self._resume()
+        return batch
+
+    async def read_probe(self, shutdown: Shutdown, ahead: int = 0) -> list[Delivery]:
+        """One delivery, if there is any: a new one, or else the one released first, or left pending by a predecessor or a lost reply.
+
+        Args:
+            shutdown: ends a pause while Redis is unavailable.
+            ahead: how many new entries to pass over and release.
+        """
+        try:
+            # Released entries may be what failed.
+            new = await self._queue.read(1 + ahead, _PROBE_BLOCK, claims=False)
+            if new[:-1]:
+                await self._release(new[:-1])
+            deliveries = new[-1:] or await self._reclaimer.claim(1) or await self._left_unfinished(1)
+        except Unavailable as error:
+            self._reply_was_lost(1)
+            await self._pause(error, shutdown)
+            return []
+        self._resume()
+        return deliveries
+
+    async def _next(self, wanted: int, block: float) -> Batch:
+        count = min(wanted, self._most or wanted)
+        try:
+            taken = (
+                await self._left_unfinished(count)
+                or await self._reclaimer.claim(count)
+                or await self._read(count, block)
+            )
+            is_full = len(taken) == wanted
+            possible_poison = [delivery for delivery in taken if delivery.count > self._isolate_above]
+            batch = await self._isolate(taken, is_full=is_full) if possible_poison else Batch(taken, is_full)
+        except Unavailable:
+            self._reply_was_lost(count)
+            raise
+        # Doubled with each reply that came, until it no longer matters.
+        self._most = 2 * self._most if len(taken) == self._most else self._most
+        return batch
+
+    async def _left_unfinished(self, count: int) -> list[Delivery]:
+        if not self._may_own_more:
+            return []
+        own = await self._reclaimer.claim_own(count, self._claimed_own, counted=self._is_counted)
+        self._claimed_own.update(delivery.entry for delivery in own)
+        if not own:
+            self._may_own_more = False
+            self._claimed_own.clear()
+        return own
+
+    async def _read(self, count: int, block: float) -> list[Delivery]:
+        is_polling = block > 0 and self._draw(0.0, self._heartbeats.consumers) > _MOST_BLOCKED
+        taken = await self._queue.read(count, 0.0 if is_polling else block)
+        if is_polling and not taken:
+            await asyncio.sleep(self._draw(0.75 * self._block, 1.25 * self._block))
+        again = [delivery for delivery in taken if delivery.count > 1]
+        if not again:
+            return taken
+        return [delivery for delivery in taken if delivery.count == 1] + self._reclaimer.redelivered(again, "idle")
+
+    def _reply_was_lost(self, count: int) -> None:
+        self._may_own_more = True
+        self._claimed_own.clear()
+        self._is_counted = False
+        self._most = max(1, count // 2)
+
+    # -- isolation ------------------------------------------------------------------------------------------
+
+    async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
+        """Keep none of those that may be poison, or one of them alone; the others are released, uncounted."""
+        # An entry that was delivered often and never settled may have killed those who held it.
+        harmless = [delivery for delivery in deliveries if delivery.count <= self._isolate_above]
+        possible_poison = [delivery for delivery in deliveries if delivery.count > self._isolate_above]
+        kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])
+        if left:
+            await self._release(left)
+            self._claimed_own.difference_update(delivery.entry for delivery in left)
+        return Batch(kept, is_full, is_isolated=not harmless)
+
+    # -- while Redis is unavailable -------------------------------------------------------------------------
+
+    async def _pause(self, error: Unavailable, shutdown: Shutdown) -> None:
+        if not self._is_paused:
+            log_unavailable(_log, "reading_paused", error, server="redis")
+        self._is_paused = True
+        await shutdown.pause(BLOCK / 2)
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            _log.info("reading_resumed")
+        self._is_paused = False

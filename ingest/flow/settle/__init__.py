@@ -1,0 +1,1 @@
+"""Applies outcomes: stores rows in batches, acks entries and moves them."""

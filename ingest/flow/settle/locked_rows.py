@@ -1,0 +1,142 @@
+"""Finds the rows of a batch that other transactions have locked, so that all others are stored without waiting for them.
+
+A row that another transaction has inserted and not committed counts as locked, too. Nothing here outlives the process.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from ingest.domain.delivery import Effect
+from ingest.domain.errors import StoreLocked, StoreUnavailable
+from ingest.domain.order_row import OrderRow
+from ingest.flow.ports import Store
+from ingest.flow.settle.rows import Item, Written
+
+# Up to this many locked rows of a statement are left out, or half of its rows: more are rather a change of the whole table.
+_FEW_LOCKED = 4
+# Statements that have met a locked row, each with fewer rows than the one before, after which a search ends.
+_MOST_LOCKED = 16
+# Orders whose rows were locked that are remembered.
+_MOST_KNOWN = 10_000
+
+
+class RowsLocked(Exception):
+    """Somebody has locked some of the rows.
+
+    Attributes:
+        order_ids: of those rows; none if nobody knows which.
+    """
+
+    def __init__(self, order_ids: Collection[str] = ()) -> None:
+        super().__init__()
+        self.order_ids = order_ids
+
+
+class Locks(Enum):
+    """What is known of locks on rows that are to be written together."""
+
+    NONE = auto()  # as nearly always: written with a statement that waits for them
+    SOUGHT = auto()  # such a statement has waited too long
+    EXPECTED = auto()  # all of them were locked before
+    WAITED_FOR = auto()  # too many: it is rather the table
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Items whose rows are written with one statement."""
+
+    items: list[Item]
+    locks: Locks = Locks.NONE
+
+    def halves(self) -> "tuple[Part, Part]":
+        """The first half and the second."""
+        half = len(self.items) // 2
+        return Part(self.items[:half], self.locks), Part(self.items[half:], self.locks)
+
+
+class LockedRows:
+    """What one process knows of locked rows.
+
+    Args:
+        store: asked which rows are locked.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Orders whose rows were locked. They are announced again, and are not to keep others waiting each time.
+        self._known: set[str] = set()
+
+    def expected(self, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+        """Those whose rows were locked before, by this process's knowledge or their retry's, and the others."""
+        # What was retried has other fields than its order's ID.
+        may_be = self._known or [item for item in items if len(item.delivery.fields) > 1]
+        return _divided(items, self._is_expected) if may_be else ([], list(items))
+
+    def forget(self, stored: Sequence[Item]) -> None:
+        """The rows of these are not locked any more."""
+        if self._known:
+            self._known.difference_update(row.order_id for item in stored for row in item.rows)
+
+    async def upsert(self, rows: Sequence[OrderRow], locks: Locks) -> list[Effect]:
+        """Write rows in the way that is right for what is known of locks.
+
+        Raises:
+            RowsLocked: if rows are locked: see `without`.
+            StoreLocked: if locks are waited for.
+        """
+        try:
+            if locks is Locks.NONE:
+                return await self._store.upsert(rows)
+            locked = await self._store.locked([row.order_id for row in rows])
+            if locks is Locks.SOUGHT and len(locked) > max(_FEW_LOCKED, len(rows) // 2):
+                raise StoreUnavailable("other transactions have locked most of the rows")
+            if locked and locks is not Locks.WAITED_FOR:
+                raise RowsLocked(locked)
+            return await self._store.upsert_unlocked(rows)
+        except StoreLocked as error:
+            if locks is Locks.WAITED_FOR:
+                raise
+            raise RowsLocked from error
+
+    def without(self, part: Part, order_ids: Collection[str], written: Written, searched: int) -> Iterable[Part]:
+        """What is still to be written of a part with locked rows; those that are locked are noted in `written`.
+
+        Args:
+            part: what `upsert` has raised `RowsLocked` for.
+            order_ids: what it has told.
+            written: what has been written with this part.
+            searched: how many times `upsert` has raised it meanwhile.
+        """
+        if part.locks is Locks.NONE:
+            return (Part(part.items, Locks.SOUGHT),)
+        is_long = searched > _MOST_LOCKED
+        locked, rest = _divided(part.items, lambda item: any(row.order_id in order_ids for row in item.rows))
+        if not order_ids and (len(part.items) == 1 or (is_long and part.locks is Locks.EXPECTED)):
+            locked, rest = part.items, []
+        self._note(locked)
+        written.locked += locked
+        if not rest:
+            return ()
+        if is_long and part.locks is Locks.SOUGHT and not written.stored:
+            return (Part(rest, Locks.WAITED_FOR),)
+        return (Part(rest, part.locks),) if locked else part.halves()
+
+    def _is_expected(self, item: Item) -> bool:
+        return item.delivery.was_locked() or (
+            bool(self._known) and any(row.order_id in self._known for row in item.rows)
+        )
+
+    def _note(self, items: list[Item]) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        self._known.update(row.order_id for item in items for row in item.rows)
+
+
+def _divided(items: Sequence[Item], question: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
+    """Those of which the answer is yes, and the others."""
+    yes: list[Item] = []
+    no: list[Item] = []
+    for item in items:
+        (yes if question(item) else no).append(item)
+    return yes, no

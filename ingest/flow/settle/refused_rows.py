@@ -1,0 +1,190 @@
+"""Finds out whether rows that PostgreSQL refuses are at fault, or the table; postpones those that somebody has locked.
+
+A refused row is at fault only if others are stored: refused before one was stored, and again after it, while that one is still
+accepted. Otherwise it may be the table, to which somebody has added a constraint. Until another row is stored, such rows are held
+and tried again. When other orders need the buffer space, held rows go to the retry set, a few at a time and uncounted. So do
+locked rows at once: the transaction that has locked them may last for hours.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.errors import RowSuppressed
+from ingest.domain.outcome import DeadLetter, Retry
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.settle.acks import Acks
+from ingest.flow.settle.moves import Moves
+from ingest.flow.settle.rows import Item, Refusal, Written
+from ingest.flow.settle.writer import Writer
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("settlement")
+
+# Between two tries of what the table has refused, with jitter.
+_ROUND = (1.0, 2.0)
+_LOG_EVERY = 10.0
+# Refused rows that are postponed in each round while others need their buffer space: a share of those that are held; and for how long.
+_POSTPONED_SHARE = 20
+_POSTPONED_FOR = (30.0, 60.0)
+
+
+class RefusedRows:
+    """The rows that PostgreSQL has refused.
+
+    Args:
+        writer: tries them again.
+        acks: takes those that are stored, to finish their entries.
+        moves: to the dead letters, or to the retry set.
+        buffer: tells whether others need its space.
+        draw: a uniform random number between its arguments.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        acks: Acks,
+        moves: Moves,
+        buffer: BufferLimit,
+        *,
+        draw: Callable[[float, float], float] = random.uniform,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._acks = acks
+        self._moves = moves
+        self._buffer = buffer
+        self._draw = draw
+        self._clock = clock
+        self._held: list[Item] = []
+        self._retry_at = 0.0
+        self._logged_at: float | None = None
+        self._isolated = 0
+
+    def __bool__(self) -> bool:
+        """Whether rows are held."""
+        return bool(self._held)
+
+    def due_in(self) -> float:
+        """Seconds until they are to be tried again."""
+        return 0.0 if self._isolated else self._retry_at - self._clock()
+
+    @contextmanager
+    def holding_none(self) -> Iterator[None]:
+        """Meanwhile no row is held: they are all postponed, since an entry has to be processed in isolation."""
+        self._isolated += 1
+        try:
+            yield
+        finally:
+            self._isolated -= 1
+
+    async def after(self, written: Written) -> list[Item]:
+        """Classify what one write has refused; returns the rows that go into the next batch: they were too slow together."""
+        await self._postpone_locked(written.locked)
+        if not written.refused:
+            if self._held and written.fresh is not None:
+                await self._classify([], written.fresh)
+            return written.untried
+        suspects = await self._without_certain(written.refused)
+        if written.fresh is not None:
+            self._held += written.untried
+            await self._classify(suspects, written.fresh)
+        else:
+            self._hold([*(refusal.item for refusal in suspects), *written.untried], written.refused[-1])
+        return []
+
+    async def retry(self) -> list[Item]:
+        """Try held rows again if it is time, and postpone some if others need their buffer space; returns as `after`."""
+        if self._isolated:
+            await self._postpone(len(self._held))
+            return []
+        if self._clock() < self._retry_at:
+            return []
+        held, self._held = self._held, []
+        # In another order each time: a search may end before it comes to one that could be stored.
+        random.shuffle(held)
+        written = await self._writer.write(held)
+        self._acks.add(written)
+        again = await self.after(written)
+        if self._buffer.is_wanted:
+            await self._postpone(len(self._held) // _POSTPONED_SHARE + 1)
+        return again
+
+    def log_end(self) -> None:
+        """Log once when no row is held any more."""
+        if not self._held and self._logged_at is not None:
+            self._logged_at = None
+            _log.info("no_rows_held")
+
+    async def _without_certain(self, refused: Sequence[Refusal]) -> list[Refusal]:
+        """Dead-letter rows that no table could hold; return the others."""
+        for refusal in refused:
+            if refusal.error.is_certain:
+                await self._dead_letter(refusal)
+        return [refusal for refusal in refused if not refusal.error.is_certain]
+
+    async def _classify(self, refused: Sequence[Refusal], fresh: Item) -> None:
+        """Try refused rows once more, since another was stored, and dead-letter those that are refused again."""
+        again, self._held = [*(refusal.item for refusal in refused), *self._held], []
+        if not again:
+            return
+        written = await self._writer.write(again, to_the_end=True)
+        self._acks.add(written)
+        self._held = written.untried
+        await self._postpone_locked(written.locked)
+        if not written.refused:
+            return
+        # That the other is still accepted shows that the table was right when these were refused.
+        held = []
+        is_right = await self._writer.accepts(fresh)
+        # That tells nothing of triggers that suppress rows: none is missing of one that is stored already.
+        is_suppressing = (
+            is_right and any(map(_is_suppressed, written.refused)) and not await self._writer.would_update(fresh)
+        )
+        for refusal in written.refused:
+            if is_right and not (is_suppressing and _is_suppressed(refusal)):
+                await self._dead_letter(refusal)
+            else:
+                held.append(refusal)
+        if held:
+            self._hold([refusal.item for refusal in held], held[-1])
+
+    async def _dead_letter(self, refusal: Refusal) -> None:
+        await self._moves.dead_letter(refusal.item.delivery, DeadLetter(DeadReason.UNSTORABLE, str(refusal.error)))
+        self._acks.free([refusal.item])
+
+    def _hold(self, items: Sequence[Item], why: Refusal) -> None:
+        """Keep rows of which nobody knows yet whether they or the table are at fault."""
+        now = self._clock()
+        if not self._held:
+            self._retry_at = now + self._draw(*_ROUND)
+        self._held += items
+        if self._held and (self._logged_at is None or now - self._logged_at >= _LOG_EVERY):
+            self._logged_at = now
+            _log.error("rows_refused", held=len(self._held), order_id=why.item.delivery.order_id, error=str(why.error))
+
+    async def _postpone(self, count: int) -> None:
+        """Move refused rows to the retry set, uncounted: one that could be stored may be behind them."""
+        postponed, self._held = self._held[:count], self._held[count:]
+        for item in postponed:
+            await self._move(item, RetryReason.ROW_REFUSED, "PostgreSQL refuses all rows")
+        if postponed:
+            _log.warning("refused_rows_postponed", rows=len(postponed), held=len(self._held))
+
+    async def _postpone_locked(self, locked: Sequence[Item]) -> None:
+        for item in locked:
+            _log.warning("locked_row_postponed", order_id=item.delivery.order_id, entry_id=item.delivery.entry.id)
+            await self._move(item, RetryReason.ROW_LOCKED, "another transaction has locked the row")
+
+    async def _move(self, item: Item, reason: RetryReason, error: str) -> None:
+        """Move a row to the retry set, uncounted."""
+        after, attempt = self._draw(*_POSTPONED_FOR), item.delivery.attempt
+        await self._moves.retry_quietly(item.delivery, Retry(after, attempt, reason, error))
+        self._acks.free([item])
+
+
+def _is_suppressed(refusal: Refusal) -> bool:
+    return isinstance(refusal.error, RowSuppressed)

@@ -1,0 +1,116 @@
+"""Applies outcomes: with the parts that it is made of, the only module of the flow that stores, acks and moves entries."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import assert_never
+
+from ingest.domain.delivery import Delivery
+from ingest.domain.outcome import DeadLetter, Release, Retry, Store
+from ingest.flow.buffer_limit import BufferLimit
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.ports import Settling
+from ingest.flow.ports import Store as OrderStore
+from ingest.flow.settle.acks import Acks
+from ingest.flow.settle.batches import Batches
+from ingest.flow.settle.moves import Moves
+from ingest.flow.settle.refused_rows import RefusedRows
+from ingest.flow.settle.writer import Writer
+from ingest.telemetry.metrics import WorkerMetrics
+
+
+class Settlement:
+    """Settles deliveries; `run` must be running while `store` is called.
+
+    Args:
+        queue: where entries are finished and moved.
+        store: where orders go.
+        in_flight: holds entries until they are settled.
+        heartbeats: confirm before a commit or an ack that entries are still ours.
+        metrics: outcomes, latencies, batches.
+        buffer: what an order to store has acquired before it comes here; released when it is settled.
+        now: wall clock in Unix seconds, for latencies.
+        clock: monotonic seconds, for when refused rows are tried again.
+    """
+
+    def __init__(
+        self,
+        queue: Settling,
+        store: OrderStore,
+        in_flight: InFlight,
+        heartbeats: Heartbeats,
+        metrics: WorkerMetrics,
+        buffer: BufferLimit,
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._buffer = buffer
+        self._moves = Moves(queue, in_flight, metrics)
+        writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
+        self._acks = acks = Acks(queue, heartbeats, in_flight, buffer)
+        refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
+        self._batches = Batches(writer, acks, refused, in_flight, buffer.rows)
+
+    def store(self, delivery: Delivery, outcome: Store) -> None:
+        """Store the orders of a delivery, and ack its entry, with the next batch."""
+        try:
+            self._batches.add(delivery, outcome)
+        except BaseException:
+            # No row can be made of it, so no commit will release its space.
+            self._buffer.release(outcome.size)
+            raise
+
+    async def move(self, delivery: Delivery, outcome: Retry | DeadLetter | Release) -> None:
+        """Apply an outcome that moves the entry instead of storing something."""
+        match outcome:
+            case Retry():
+                await self._moves.retry(delivery, outcome)
+            case DeadLetter():
+                await self._moves.dead_letter(delivery, outcome)
+            case Release():
+                await self._moves.release([delivery])
+            case _:
+                assert_never(outcome)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Apply a `Release` to several deliveries at once."""
+        await self._moves.release(deliveries)
+
+    async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:
+        """Release what was read and is not in flight.
+
+        Raises:
+            Unavailable: if Redis cannot be used now.
+        """
+        await self._moves.release_unprocessed(deliveries)
+
+    def log_released(self) -> None:
+        """One line for all that was released since the last one: an outage is a state change, not one for each order."""
+        self._moves.log_released()
+
+    def expect_more(self, *, backlog: bool) -> None:
+        """Say whether there is a backlog: then an order may wait a moment for others to be stored with."""
+        self._batches.expect_more(backlog=backlog)
+        self._acks.expect_more(backlog=backlog)
+
+    def holding_no_rows(self) -> AbstractContextManager[None]:
+        """Meanwhile no row is held that PostgreSQL refuses: an entry is to be processed in isolation."""
+        return self._batches.holding_none()
+
+    def finish(self) -> None:
+        """Let `run` return once everything to store is stored and acked, except what PostgreSQL refuses."""
+        self._batches.finish()
+
+    async def run(self) -> None:
+        """Store and ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._acks.run())
+            await self._batches.run()
+            self._acks.finish()
+
+    async def release_rest(self) -> int:
+        """At the end, release what is still held; returns how many."""
+        return await self._moves.release_rest()

@@ -1,0 +1,242 @@
+"""Writes rows with as few statements as they allow: halves what is too slow, and finds which rows are refused.
+
+A row whose lease was lost is never written. When the process dies here, rows are stored whose entries are still pending; those
+are delivered again and change nothing.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ingest.domain.delivery import Effect, EntryRef
+from ingest.domain.errors import (
+    RowsRefused,
+    RowSuppressed,
+    StoreInterrupted,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+)
+from ingest.flow.availability import until_available
+from ingest.flow.group.heartbeat import Heartbeats
+from ingest.flow.held import InFlight
+from ingest.flow.ports import Store
+from ingest.flow.settle.locked_rows import LockedRows, Locks, Part, RowsLocked
+from ingest.flow.settle.rows import Item, Refusal, Written, divided_by_suppression, fresh_item
+from ingest.telemetry.activity import record_activity
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.metrics import WorkerMetrics
+
+_log = get_logger("writing")
+
+# Documents in one statement: PostgreSQL takes some 50 ms for each MB, and encoding one blocks the event loop for some 20 ms.
+_STATEMENT_BYTES = 8 * 1024 * 1024
+# Rows refused one by one, and none accepted, after which a search ends for now: it is rather the table.
+_MOST_REFUSED = 4
+# Connections lost in a row while a statement ran, after which the statement may be the cause: too much memory, or too long for
+# something in between that ends connections.
+_MOST_INTERRUPTED = 3
+_OUTCOME = {
+    Effect.INSERTED: "stored",
+    Effect.CHANGED: "stored",
+    Effect.UNCHANGED: "unchanged",
+    Effect.ERASED: "erased",
+}
+
+
+class _TooMuchAtOnce(Exception):
+    """Several rows were not stored in time, or on no connection that lasted: fewer may be."""
+
+
+class Writer:
+    """Writes rows for one process, a statement at a time.
+
+    Args:
+        store: where to.
+        in_flight: asked before each statement which deliveries are still ours.
+        heartbeats: confirm that.
+        metrics: outcomes, latencies, statements.
+        rows: most rows of a statement.
+        now: wall clock in Unix seconds, for latencies.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        in_flight: InFlight,
+        heartbeats: Heartbeats,
+        metrics: WorkerMetrics,
+        rows: int,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._in_flight = in_flight
+        self._heartbeats = heartbeats
+        self._metrics = metrics
+        self._most = rows
+        self._limit = rows
+        self._now = now
+        # Entries of which a statement has failed that may have been executed.
+        self._uncertain: set[EntryRef] = set()
+        # Statements in a row that have lost their connections.
+        self._interrupted = 0
+        self._locked_rows = LockedRows(store)
+
+    def fitting(self, items: Sequence[Item]) -> int:
+        """How many of the items, from the first on, one statement takes: at least one."""
+        # Nearly always it takes all, and comprehensions say so in a third of the time.
+        if (
+            sum([len(item.rows) for item in items]) <= self._limit
+            and sum([item.size for item in items]) <= _STATEMENT_BYTES
+        ):
+            return len(items)
+        size = rows = 0
+        for count, item in enumerate(items):
+            size += item.size
+            rows += len(item.rows)
+            if count and (rows > self._limit or size > _STATEMENT_BYTES):
+                return count
+        return len(items)
+
+    async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
+        """Write the rows; while PostgreSQL is unavailable, wait.
+
+        A refused row is found by halving, and so are locked ones, which are left out; one that was suppressed is tried alone. Returns
+        early, with rows untried, when rows are too slow together, and, unless `to_the_end`, when several are refused and none is
+        accepted.
+        """
+        written, suspects, searched = Written(), 0, 0
+        expected, usual = self._locked_rows.expected(items)
+        # The usual ones first: once some are stored, it is not the table that is locked.
+        parts = deque(Part(some) for some in self._split(usual))
+        parts += (Part(some, Locks.EXPECTED) for some in self._split(expected))
+        while parts:
+            part = parts.popleft()
+            try:
+                parts += await self._write_part(part, written)
+            except _TooMuchAtOnce:
+                record_activity()
+                self._limit = max(1, sum(len(item.rows) for item in part.items) // 2)
+                _log.warning("batch_halved", rows=self._limit)
+                parts.appendleft(part)
+                break
+            except RowsLocked as found:
+                record_activity()
+                searched += 1
+                parts += self._locked_rows.without(part, found.order_ids, written, searched)
+            except RowsRefused as error:
+                if len(part.items) > 1:
+                    parts.extendleft(reversed(part.halves()))
+                    continue
+                written.refused.append(Refusal(part.items[0], error))
+                suspects += not error.is_certain
+                if suspects >= _MOST_REFUSED and written.fresh is None and not to_the_end:
+                    break
+        written.untried = [item for part in parts for item in part.items]
+        return written
+
+    def _split(self, items: Sequence[Item]) -> Iterator[list[Item]]:
+        start = 0
+        while start < len(items):
+            count = self.fitting(items[start:] if start else items)
+            yield list(items[start : start + count])
+            start += count
+
+    async def accepts(self, stored: Item) -> bool:
+        """Whether the table accepts rows that it has accepted before; they are not changed by that."""
+        return await until_available("postgres", self._try_again, stored)
+
+    async def would_update(self, stored: Item) -> bool:
+        """Whether the table would take such rows if they had to be written: no trigger suppresses all of them."""
+        return await until_available("postgres", self._try_update, stored)
+
+    async def _try_again(self, stored: Item) -> bool:
+        try:
+            return Effect.SUPPRESSED not in await self._store.upsert(stored.rows)
+        except (RowsRefused, StoreLocked):
+            return False
+
+    async def _try_update(self, stored: Item) -> bool:
+        try:
+            return await self._store.would_update(stored.rows)
+        except (RowsRefused, StoreLocked):
+            return False
+
+    async def _write_part(self, part: Part, written: Written) -> Iterable[Part]:
+        """Write the rows of a part; returns what is to be written again: each item of which a row was suppressed, alone.
+
+        Raises:
+            RowSuppressed: if there is one item, and a row of it was suppressed.
+        """
+        ours, effects = await until_available("postgres", self._attempt, part)
+        if len(ours) < len(part.items):
+            kept = {item.delivery.entry for item in ours}
+            written.lost += (item for item in part.items if item.delivery.entry not in kept)
+        suppressed: list[Item] = []
+        counts = Counter(effects)
+        if Effect.SUPPRESSED in counts:
+            ours, effects, suppressed = divided_by_suppression(ours, effects)
+            # The other rows of such an item are stored: found unchanged later, they are what this has changed.
+            self._note_uncertain(item for item in suppressed if len(item.rows) > 1)
+            if len(part.items) == 1:
+                raise RowSuppressed
+            counts = Counter(effects)
+        self._locked_rows.forget(ours)
+        written.stored += ours
+        written.effects += self._reported(ours, effects) if self._uncertain else effects
+        written.fresh = fresh_item(ours, effects) or written.fresh
+        self._limit = min(self._most, 2 * self._limit)
+        now = self._now()
+        if ours:
+            self._metrics.last_success.set(now)
+        for effect, count in counts.items():
+            self._metrics.orders[_OUTCOME[effect]].inc(count)
+        if ahead := sum([row.is_ahead for item in ours for row in item.rows]):
+            self._metrics.versions_ahead.inc(ahead)
+        if skipped := sum([not item.rows for item in ours]):
+            self._metrics.orders["skipped"].inc(skipped)
+        self._metrics.order_latency.observe_all([max(0.0, now - item.delivery.enqueued_at) for item in ours])
+        return [Part([item], part.locks) for item in suppressed]
+
+    async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
+        """One statement with those items that are still ours: others may have claimed some since the last attempt."""
+        await self._heartbeats.confirm()
+        ours = self._in_flight.still_held(part.items)
+        rows = [row for item in ours for row in item.rows]
+        if not rows:
+            return ours, []
+        started = time.monotonic()
+        try:
+            effects = await self._locked_rows.upsert(rows, part.locks)
+        except StoreUnavailable as error:
+            if isinstance(error, StoreLocked):
+                raise  # certainly not executed
+            self._note_uncertain(ours)
+            self._interrupted += isinstance(error, StoreInterrupted)
+            is_too_much = isinstance(error, StoreInterrupted) and self._interrupted >= _MOST_INTERRUPTED
+            if not (is_too_much or isinstance(error, StoreTooSlow)):
+                raise
+            if len(ours) == 1:
+                # All others wait for it: whatever keeps PostgreSQL from storing it has to be found.
+                raise StoreUnavailable(f"order {ours[0].delivery.order_id}, alone: {error}") from error
+            raise _TooMuchAtOnce from error
+        self._interrupted = 0
+        self._metrics.store.observe(time.monotonic() - started)
+        self._metrics.store_rows.observe(len(rows))
+        return ours, effects
+
+    def _note_uncertain(self, items: Iterable[Item]) -> None:
+        """Note that rows of these may be stored, although nobody has been told."""
+        if entries := {item.delivery.entry for item in items}:
+            held = {delivery.entry for delivery in self._in_flight.held()}
+            self._uncertain = held & (self._uncertain | entries)
+
+    def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:
+        """The effects, of which those that nobody can be certain of count as changes: their first statement may have made them."""
+        uncertain = [item.delivery.entry in self._uncertain for item in ours for _ in item.rows]
+        self._uncertain -= {item.delivery.entry for item in ours}
+        return [
+            Effect.CHANGED if is_uncertain and effect is Effect.UNCHANGED else effect
+            for effect, is_uncertain in zip(effects, uncertain, strict=True)
+        ]

@@ -1,0 +1,1 @@
+"""The HTTP server of a process for metrics and health checks."""

@@ -1,0 +1,117 @@
+"""Serves /metrics (a command's own metrics, and for workers the state of the queue), /healthz and /readyz."""
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.flow.availability import AvailabilityLog
+from ingest.probes.plain_http import Answer, Request, Route, serving_routes
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.redis.connection import control_client
+from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
+from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.shared_metrics import SharedMetrics
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+Collectors = Callable[[], Awaitable[Sequence[Collector]]]
+"""What is read at each scrape, beside the shared memory."""
+
+
+@asynccontextmanager
+async def serving_workers(
+    settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket
+) -> AsyncIterator[None]:
+    """Serve the metrics of `ingest worker` on `listener` while the block runs."""
+    async with reading_queue(settings) as queue:
+        # Whatever one process does, a call that takes as long as it may is no sign of being stuck.
+        longest = settings.upstream_timeout + settings.transform_timeout
+        stuck_after = settings.stuck_after + longest if settings.stuck_after else 0.0
+        liveness = Liveness(shared_metrics, settings.heartbeat_ttl, stuck_after)
+        async with serving(shared_metrics, listener, "worker", liveness, queue):
+            yield
+
+
+@asynccontextmanager
+async def reading_queue(settings: "Settings") -> AsyncIterator[Collectors]:
+    """What reads the state of the queue at each scrape."""
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        yield partial(
+            _queue, Monitor(client, settings.stream, settings.group), settings.stream, AvailabilityLog("redis")
+        )
+
+
+@asynccontextmanager
+async def serving(
+    shared_metrics: SharedMetrics,
+    listener: socket.socket,
+    process: str,
+    liveness: Liveness,
+    further: Collectors | None = None,
+) -> AsyncIterator[None]:
+    """Serve on `listener` while the block runs.
+
+    Args:
+        shared_metrics: of the command's processes.
+        listener: the socket.
+        process: what the processes are called, before their numbers.
+        liveness: whether the processes live and work.
+        further: what is exported beside the shared memory.
+    """
+    routes: Mapping[str, Route] = {
+        "/metrics": partial(_metrics, shared_metrics, further),
+        "/healthz": partial(_healthz, liveness, process),
+        "/readyz": partial(_readyz, liveness, process),
+    }
+    async with serving_routes(listener, routes):
+        yield
+
+
+async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, request: Request) -> Answer:
+    registry = CollectorRegistry()
+    registry.register(BuildCollector())
+    registry.register(SharedMetricsCollector(shared_metrics))
+    for collector in await further() if further is not None else ():
+        registry.register(collector)
+    encode, content_type = choose_encoder(request.accept)
+    return Answer(encode(registry), content_type=content_type)
+
+
+async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequence[Collector]:
+    try:
+        state = await monitor.state()
+    except (QueueUnavailable, UserError) as error:
+        # The workers' own metrics are still exported; the gauges of the queue are absent rather than out of date.
+        log.failed(error)
+        return []
+    log.succeeded()
+    return [QueueCollector(stream, state)]
+
+
+async def _healthz(liveness: Liveness, process: str, _: Request) -> Answer:
+    # About the processes alone: one that waits for a server is healthy, and a restart would not help.
+    if stalled := liveness.stalled():
+        return _unwell("stalled", process, stalled)
+    if stuck := liveness.stuck():
+        return _unwell("stuck", process, stuck)
+    return Answer.text("ok")
+
+
+async def _readyz(liveness: Liveness, process: str, request: Request) -> Answer:
+    if starting := liveness.starting():
+        return _unwell("starting", process, starting)
+    return await _healthz(liveness, process, request)
+
+
+def _unwell(what: str, process: str, slots: Sequence[int]) -> Answer:
+    names = ", ".join(f"{process}-{slot}" for slot in slots)
+    return Answer.text(f"{what}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)

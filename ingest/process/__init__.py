@@ -1,0 +1,1 @@
+"""The life of a process: its supervisor, its signals, its standard streams."""

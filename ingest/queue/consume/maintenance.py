@@ -1,0 +1,89 @@
+"""What one consumer does for the whole group. Done by several at once, it does no harm."""
+
+from typing import Any
+
+from ingest.domain.delivery import Sweep
+from ingest.queue.consume.member import Member
+from ingest.queue.layout.keys import Lane
+from ingest.queue.redis.connection import NoGroup, all_translated, translated
+
+_MOST_CONSUMERS = 100
+_SWEEP_PAGE = 100
+
+
+@all_translated
+class MaintainingMember(Member):
+    """Keeps the contract of `ingest.flow.ports.Maintenance`."""
+
+    async def sweep(self, idle: float) -> Sweep:
+        """Look at one page of what the group has in flight: release what nobody has renewed for `idle` seconds.
+
+        What has left the pending list without an ack is put back. The next call, of whatever consumer, goes on there: through
+        the express lane first, then the main one. While this consumer's own heartbeat has not been kept for a lifetime,
+        nothing is released that somebody holds.
+        """
+        is_complete, released, restored = await self._sweep_page(idle, _SWEEP_PAGE)
+        return Sweep(bool(is_complete), released, len(restored))
+
+    async def _sweep_page(self, idle: float, page: int) -> Any:
+        keys = [self._keys.alive, self._keys.standing, self._keys.clock, self._keys.maintenance]
+        for lane in self._lanes:
+            keys += [lane.stream, lane.released, lane.settled]
+        return await self._call_group(self._scripts.sweep, keys, [self._group, self.name, int(idle * 1000), page])
+
+    async def move_due(self, most: int) -> int:
+        """Move up to `most` scheduled entries whose time has come to the express lane; return how many."""
+        keys = [self._keys.express, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
+        keys += [self._keys.retry_announced, self._keys.stream, self._keys.erased]
+        moved, has_more = 0, 1
+        while has_more and moved < most:
+            with translated():
+                count, has_more = await self._scripts.move_due(keys, [self._group, most - moved])
+            moved += count
+        return int(moved)
+
+    async def trim(self, most: int) -> int:
+        """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""
+        deleted = 0
+        try:
+            for lane in self._lanes:
+                deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
+        except NoGroup:
+            await self._restore_group()
+        return deleted
+
+    async def _trim_lane(self, lane: Lane, most: int) -> int:
+        own = self._group.encode()
+        with translated():
+            groups = await self._control.xinfo_groups(lane.stream)
+        others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
+        keys: list[Any] = [lane.stream, lane.settled]
+        for other in others:
+            keys += [key.removesuffix(self._group).encode() + other for key in (lane.settled, self._keys.maintenance)]
+        # -1 if another group has come in between: next time.
+        return max(0, int(await self._call_group(self._scripts.trim, keys, [self._group, most, *others])))
+
+    async def remove_stale(self, idle: float) -> int:
+        """Remove consumers without a heartbeat that hold nothing and were idle for `idle` seconds; return how many."""
+        try:
+            stale = await self._idle_consumers(idle)
+        except NoGroup:
+            await self._restore_group()
+            return 0
+        keys = [self._keys.alive, *(lane.stream for lane in self._lanes)]
+        removed = 0
+        for start in range(0, len(stale), _MOST_CONSUMERS):
+            arguments = [self._group, *stale[start : start + _MOST_CONSUMERS]]
+            removed += int(await self._call_group(self._scripts.remove_consumers, keys, arguments))
+        return removed
+
+    async def _idle_consumers(self, idle: float) -> list[bytes]:
+        """Who has neither anything pending in any lane nor read from any for `idle` seconds."""
+        names: set[bytes] = set()
+        busy = {self.name.encode()}
+        for lane in self._lanes:
+            with translated():
+                rows = await self._control.xinfo_consumers(lane.stream, self._group)
+            names.update(row["name"] for row in rows)
+            busy.update(row["name"] for row in rows if row["pending"] or row["idle"] <= idle * 1000)
+        return sorted(names - busy)

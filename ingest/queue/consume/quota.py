@@ -1,0 +1,105 @@
+"""The shared quota in Redis: leases of one process, and the pause of the whole fleet.
+
+All of it is in one key of fixed size for each quota, named after the quota rather than the queue, so that several services share it; the
+scripts `quota_lease`, `quota_end` and `quota_pause` say how. If the process dies here, its share expires within four seconds.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from redis.commands.core import AsyncScript
+
+from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.queue.redis.connection import all_translated, control_client, translated
+from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.scripts import load
+
+# A lease is renewed several times a second: a server that does not answer for this long counts as unavailable.
+_WITHIN = 2.0
+
+
+def quota_key(name: str) -> str:
+    """The key of a quota."""
+    return f"ingest:{{quota:{name}}}:state"
+
+
+@all_translated
+class FleetQuotaClient:
+    """Keeps the contracts of `ingest.upstream.quota.quota.QuotaLeases` and `ingest.flow.ports.FleetPauses`.
+
+    Args:
+        connection: for nothing else.
+        scripts: lease, end, pause.
+        key: of the quota.
+        limits: its limits; all processes that share it have the same.
+    """
+
+    def __init__(
+        self, connection: DirectConnection, scripts: tuple[AsyncScript, ...], key: str, limits: QuotaLimits
+    ) -> None:
+        self._connection = connection
+        self._lease, self._end, self._pause = scripts
+        self._key = key
+        self._limits = limits
+        self._contribution: str | bytes = ""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, name: str, limits: QuotaLimits) -> AsyncIterator[Self]:
+        """A client of the quota with that name, with a connection that is made by its first call."""
+        async with control_client(url) as client, DirectConnection.open(url, _WITHIN) as connection:
+            scripts = tuple(load(client, script) for script in ("quota_lease", "quota_end", "quota_pause"))
+            yield cls(connection, scripts, quota_key(name), limits)
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        """Renew this process's lease, and adapt it to what it wants now."""
+        limits = self._limits
+        contribution, self._contribution = self._contribution, ""
+        arguments = [
+            contribution,
+            repr(limits.rate),
+            limits.burst,
+            limits.concurrency,
+            request.tokens,
+            request.concurrency,
+            request.in_flight,
+            request.claim,
+            int(request.is_back),
+            repr(request.slowest),
+            int(request.slow_for * 1000),
+            request.members,
+            int(request.is_unused),
+        ]
+        reply = await self._run(self._lease, arguments)
+        lease = _lease_of(reply)
+        self._contribution = reply[0]
+        return lease
+
+    async def end(self, unused: int) -> None:
+        """End the lease: what is left of it goes to the others now."""
+        contribution, self._contribution = self._contribution, ""
+        await self._run(self._end, [contribution, repr(self._limits.rate), unused])
+
+    async def pause(self, seconds: float) -> float:
+        """Pause all processes for `seconds` (0: only ask); returns for how many seconds they pause."""
+        return int(await self._run(self._pause, [int(seconds * 1000)])) / 1000
+
+    async def _run(self, script: AsyncScript, arguments: list[str | bytes | int]) -> Any:
+        with translated():
+            return await self._connection.run(script, [self._key], arguments)
+
+
+def _lease_of(reply: Any) -> Lease:
+    members, tokens, starts, spacing, limit, period, asks, is_learning, paused = map(int, reply[1:])
+    return Lease(
+        tokens=tokens,
+        starts_in=starts / 1e6,
+        spacing=spacing / 1e6,
+        limit=limit,
+        period=period / 1000,
+        asks_in=asks / 1000,
+        members=members,
+        is_learning=bool(is_learning),
+        paused=paused / 1000,
+    )

@@ -1,0 +1,203 @@
+"""What ends a delivery: acking its entry, or moving it to where its outcome says.
+
+Every move is one script, so it happens whole or not at all, and every script may be sent again after a lost reply:
+what was done already is not done twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.result import Finished, ResultKind
+from ingest.queue.consume.member import MOST_IDS, Member
+from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, RETRY_ERROR, RETRY_REASON, flat
+from ingest.queue.layout.keys import Lane
+from ingest.queue.redis.connection import NoGroup, all_translated, translated
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("queue")
+# What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
+_GONE = 2
+# Of the error of a retry, which is for people, and travels with the entry.
+_LONGEST_ERROR = 500
+_RETRY = frozenset((RETRY_REASON, RETRY_ERROR))
+# Of the documents of entries that are released with one script, which reads the entries.
+_MOST_BYTES = 2 << 20
+_T = TypeVar("_T")
+
+
+@all_translated
+class SettlingMember(Member):
+    """Keeps the contract of `ingest.flow.ports.Settling`."""
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        """Finish entries whose rows are committed; return how many of them this consumer still owned."""
+        acked = 0
+        for lane, ids in self._by_lane(entries):
+            ids.sort()  # about as Redis keeps them, so that one look finds many
+            for start in range(0, len(ids), MOST_IDS):
+                acked += await self._ack_page(lane, ids[start : start + MOST_IDS])
+        return acked
+
+    async def _ack_page(self, lane: Lane, ids: list[str]) -> int:
+        try:
+            with translated():
+                arguments = [self._group, self.name, *ids]
+                return int(await self._acking.run(self._scripts.ack, [lane.stream, lane.settled], arguments))
+        except NoGroup:
+            await self._restore_group()  # with everything that it has to finish
+            return 0
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        """As `ack`, and tell in the same step what has become of the orders; return how many this consumer still owned."""
+        acked = 0
+        for lane in self._lanes:
+            own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
+            for page in _pages(own, _count_results, MOST_IDS):
+                acked += await self._ack_results_page(lane, page)
+        return acked
+
+    async def _ack_results_page(self, lane: Lane, page: Sequence[Finished]) -> int:
+        told: list[str | bytes | int] = []
+        for each in page:
+            told += (each.entry.id, _events(each))
+        arguments = [self._group, self.name, self._results_age, *told]
+        keys = [lane.stream, lane.settled, self._keys.results]
+        try:
+            with translated():
+                return int(await self._acking.run(self._scripts.ack_results, keys, arguments))
+        except NoGroup:
+            await self._restore_group()
+            return 0
+
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        """Move the entry to the retry set, due in `after` seconds; False if it is no longer this consumer's to move.
+
+        An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
+        finished instead.
+        """
+        lane = self._lane_of(delivery.entry)
+        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt, **_why(reason, error)})
+        keys = [*self._moving(lane, delivery), self._keys.retry, self._keys.retry_entries, self._keys.retry_announced]
+        keys.append(self._keys.erased)
+        waits_as = delivery.entry.id + lane.suffix
+        arguments = [self._group, self.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
+        moved = await self._call_group(self._scripts.reschedule, keys, arguments)
+        if moved == _GONE:
+            _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
+        return bool(moved)
+
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        """Move the entry to the dead letters; False if it is no longer this consumer's to move.
+
+        The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it. The entry of
+        an order that was erased is finished, without a dead letter.
+        """
+        about = {
+            b"reason": reason.encode(),
+            b"error": error.encode(errors="replace"),
+            b"attempts": b"%d" % delivery.attempt,
+            b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
+            b"worker": self.name.encode(),
+        }
+        own = {name: value for name, value in _without_group(delivery).items() if name not in _RETRY}
+        fields = flat({**own, **about})
+        keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead, self._keys.erased]
+        event = b""
+        if self.keeps_results:
+            keys.append(self._keys.results)
+            event = _dead_letter_event(delivery, reason)
+        arguments: list[Any] = [self._group, self.name, delivery.entry.id, self._results_age, event, *fields]
+        moved = await self._call_group(self._scripts.dead_letter, keys, arguments)
+        if moved == _GONE:
+            await self.reschedule(delivery, 0.0, delivery.attempt)
+        return bool(moved == 1)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        """Release entries for immediate redelivery, uncounted; return how many were still held.
+
+        The order of an entry that Redis has lost goes to the retry set.
+        """
+        released = 0
+        for lane in self._lanes:
+            held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
+            for page in _pages(held, _document_size, _MOST_BYTES):
+                released += await self._release_page(lane, page)
+        return released
+
+    async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
+        names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
+        arguments = [self._group, self.name, *names]
+        released, gone = await self._call_group(self._scripts.release, [lane.stream, lane.released], arguments)
+        for place in gone:
+            await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
+        return int(released)
+
+    def _moving(self, lane: Lane, delivery: Delivery) -> list[str]:
+        # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
+        # failover its ID may be another's.
+        name = f"{self._group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
+        return [lane.stream, lane.settled, self._keys.clock, self._keys.records + name]
+
+
+def _entry_id(finished: Finished) -> str:
+    return finished.entry.id
+
+
+def _pages(items: Sequence[_T], weight: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """As many for one script as it processes within milliseconds: at most `MOST_IDS`, that weigh no more than `most` unless one does."""
+    page: list[_T] = []
+    total = 0
+    for each in items:
+        total += weight(each)
+        if page and (len(page) == MOST_IDS or total > most):
+            yield page
+            page, total = [], weight(each)
+        page.append(each)
+    if page:
+        yield page
+
+
+def _count_results(finished: Finished) -> int:
+    return len(finished.results)
+
+
+def _document_size(delivery: Delivery) -> int:
+    return len(delivery.document or b"")
+
+
+def _events(finished: Finished) -> bytes:
+    events = []
+    for result in finished.results:
+        event = ["order_id", result.order_id, "outcome", result.kind.value]
+        if result.announced_as is not None:
+            event += ("announced_as", result.announced_as)
+        events.append(event)
+    return msgspec.msgpack.encode(events)
+
+
+def _dead_letter_event(delivery: Delivery, reason: DeadReason) -> bytes:
+    event = ["outcome", ResultKind.DEAD_LETTERED.value, "reason", reason.value]
+    if delivery.order_id is not None:
+        event = ["order_id", delivery.order_id, *event]
+    return msgspec.msgpack.encode([event])
+
+
+def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
+    """The fields that go along when an entry moves: the new one's ID would give a later time."""
+    return {**_without_group(delivery), ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
+
+
+def _why(reason: RetryReason | None, error: str) -> Mapping[bytes, bytes]:
+    if reason is None:
+        return {}
+    return {RETRY_REASON: reason.encode(), RETRY_ERROR: error[:_LONGEST_ERROR].encode(errors="replace")}
+
+
+def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
+    # Written again when it goes back into a stream.
+    return {name: value for name, value in delivery.fields.items() if name != GROUP}

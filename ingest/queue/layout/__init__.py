@@ -1,0 +1,1 @@
+"""The keys in Redis, and the fields of an entry."""

@@ -1,0 +1,1 @@
+"""Lists, searches and changes the queue for operators."""

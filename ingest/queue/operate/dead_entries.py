@@ -1,0 +1,48 @@
+"""Converts the fields of a dead-letter entry into a `DeadLetterEntry`."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from ingest.domain.dead_letter import DeadLetterEntry
+from ingest.queue.layout.entries import PACKED, unpacked_fields
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 13 digits of ms: the year 2286. An ID that somebody wrote by hand may be beyond all dates.
+_LATEST = 9_999_999_999_999
+_READ = frozenset(
+    (b"order_id", b"reason", b"error", b"attempts", b"dead_at", b"first_enqueued_at", b"worker", b"replays", b"replayed_at")
+)  # fmt: skip
+
+
+def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
+    """The dead letter in an entry; what another program wrote wrong is read as not given."""
+    if PACKED in fields:
+        fields = unpacked_fields(fields)
+    name = entry_id.decode()
+    milliseconds = min(int(name.partition("-")[0]), _LATEST)
+    return DeadLetterEntry(
+        entry_id=name,
+        order_id=_text(fields.get(b"order_id")),
+        reason=_text(fields.get(b"reason")) or "",
+        error=_text(fields.get(b"error")) or "",
+        attempts=_number(fields.get(b"attempts"), digits=6),
+        dead_at=_moment(fields.get(b"dead_at")) or _EPOCH + timedelta(milliseconds=milliseconds),
+        first_enqueued_at=_moment(fields.get(b"first_enqueued_at")),
+        worker=_text(fields.get(b"worker")),
+        replays=_number(fields.get(b"replays"), digits=6) or 0,
+        replayed_at=_moment(fields.get(b"replayed_at")),
+        fields={name: value for name, value in fields.items() if name not in _READ},
+    )
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="backslashreplace")
+
+
+def _number(raw: bytes | None, digits: int) -> int | None:
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
+
+
+def _moment(raw: bytes | None) -> datetime | None:
+    milliseconds = _number(raw, digits=13)
+    return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)

@@ -1,0 +1,177 @@
+"""Reads the dead letters of one group page by page, in either direction.
+
+They are searched without the documents and unknown fields of large ones: two hundred documents may be a gigabyte. Of those that
+match, whole entries are read on request, some megabytes at a time.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.queue.layout.entries import pairs
+from ingest.queue.operate.dead_entries import to_dead_letter
+from ingest.queue.redis.connection import replies, translated
+from ingest.queue.redis.scripts import load
+
+PAGE = 200
+# An entry of at most this many bytes is told whole by a search for whole ones, which saves reading it once more.
+SMALL = 4096
+# IDs that one script looks up: each may be that of an entry of megabytes, which Redis copies.
+_LOOKED_UP_AT_ONCE = 20
+# Large entries that are read at once, unless a single one is larger.
+_MOST_BYTES = 2 << 20
+_ENTRY_ID = re.compile(r"(0|[1-9][0-9]{0,19})-(0|[1-9][0-9]{0,19})")
+
+Call = Callable[..., Awaitable[Any]]
+# A dead letter, and how many bytes it has if it was read without its document and unknown fields; 0 if it is whole.
+Row = tuple[DeadLetterEntry, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Consecutive dead letters.
+
+    Attributes:
+        rows: the dead letters that match the selection.
+        examined: how many dead letters were read.
+    """
+
+    rows: Sequence[Row]
+    examined: int
+
+    @property
+    def entries(self) -> list[DeadLetterEntry]:
+        """The dead letters that match."""
+        return [entry for entry, _ in self.rows]
+
+
+async def _directly(call: Call, *arguments: Any) -> Any:
+    return await call(*arguments)
+
+
+class DeadLetterPages:
+    """The pages of one dead-letter stream.
+
+    Args:
+        client: a connection to Redis.
+        key: of the stream.
+        run: calls a function that reads from Redis, and may call it again while Redis is unavailable.
+        told_whole: how many bytes an entry has at most that a search reads whole.
+    """
+
+    def __init__(self, client: Redis, key: str, *, run: Call = _directly, told_whole: int = 0) -> None:
+        self._client = client
+        self._key = key
+        self._run = run
+        self._told_whole = told_whole
+        self._list = load(client, "list_dead")
+        self._look_up = load(client, "look_up_dead")
+
+    def oldest_first(self, selection: Selection, newest: str = "+") -> AsyncGenerator[Page, None]:
+        """The dead letters that match, up to the ID `newest`; large ones without documents and unknown fields."""
+
+        async def read(after: str | None) -> Sequence[Row]:
+            return (await self.one_page("XRANGE", after or first_id(selection), newest, PAGE))[0]
+
+        return self._pages(selection, read)
+
+    def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
+        """The dead letters that match; large ones without documents and unknown fields."""
+
+        async def read(before: str | None) -> Sequence[Row]:
+            return (await self.one_page("XREVRANGE", before or "+", first_id(selection), PAGE))[0]
+
+        return self._pages(selection, read)
+
+    async def whole(self, pages: AsyncGenerator[Page, None]) -> AsyncGenerator[Page, None]:
+        """The dead letters of these pages with all their fields; large ones that are gone by now are left out."""
+        async with aclosing(pages):
+            async for page in pages:
+                examined = page.examined
+                for rows in together(page.rows):
+                    yield Page(await self._completed(rows), examined)
+                    examined = 0
+                if examined:
+                    yield Page((), examined)
+
+    async def one_page(self, command: str, start: str, end: str, most: int) -> tuple[Sequence[Row], str | None]:
+        """One page as the script `list_dead` reads it, and where the next one begins; None after the last one."""
+        with translated():
+            after, rows = await self._list([self._key], [command, start, end, most, self._told_whole])
+            return _rows(rows), after.decode() or None
+
+    async def read(self, entry_ids: Sequence[str]) -> list[DeadLetterEntry]:
+        """The dead letters with these IDs of their own, with all their fields."""
+        entry_ids = list(filter(is_entry_id, entry_ids))
+        if not entry_ids:
+            return []
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for entry_id in entry_ids:
+                    pipe.xrange(self._key, entry_id, entry_id)
+                found = await replies(pipe)
+        return [to_dead_letter(*entry) for entries in found for entry in entries]
+
+    async def _completed(self, rows: Sequence[Row]) -> Sequence[Row]:
+        entry_ids = [entry.entry_id for entry, unread in rows if unread]
+        if not entry_ids:
+            return rows
+        read = {entry.entry_id: entry for entry in await self._run(self.read, entry_ids)}
+        complete = (read.get(entry.entry_id) if unread else entry for entry, unread in rows)
+        return [(entry, 0) for entry in complete if entry is not None]
+
+    async def _looked_up(self, entry_ids: Sequence[str]) -> Sequence[Row]:
+        with translated():
+            return _rows(await self._look_up([self._key], [self._told_whole, *entry_ids]))
+
+    async def _pages(self, selection: Selection, read: Call) -> AsyncGenerator[Page, None]:
+        # IDs that are those of dead letters are looked up first, without a search. They do not look like order IDs.
+        looked_up: set[str] = set()
+        entry_ids = sorted(filter(is_entry_id, selection.ids))
+        for start in range(0, len(entry_ids), _LOOKED_UP_AT_ONCE):
+            found = await self._run(self._looked_up, entry_ids[start : start + _LOOKED_UP_AT_ONCE])
+            looked_up.update(entry.entry_id for entry, _ in found)
+            yield Page([row for row in found if selection.matches(row[0])], len(found))
+        if selection.ids:
+            if selection.ids <= looked_up:
+                return
+            selection = replace(selection, ids=selection.ids - looked_up)
+        cursor = None
+        while found := await self._run(read, cursor):
+            cursor = f"({found[-1][0].entry_id}"
+            matching = [row for row in found if selection.matches(row[0]) and row[0].entry_id not in looked_up]
+            yield Page(matching, len(found))
+
+
+def _rows(reply: Sequence[Any]) -> Sequence[Row]:
+    return [(to_dead_letter(entry_id, pairs(fields)), unread) for entry_id, fields, unread in reply]
+
+
+def together(rows: Sequence[Row], most: int = PAGE) -> Iterator[Sequence[Row]]:
+    """Groups of at most `most` of them, so that no more than some megabytes are read at once."""
+    group: list[Row] = []
+    room = _MOST_BYTES
+    for row in rows:
+        if group and (row[1] > room or len(group) == most):
+            yield group
+            group, room = [], _MOST_BYTES
+        group.append(row)
+        room -= row[1]
+    if group:
+        yield group
+
+
+def is_entry_id(text: str) -> bool:
+    """Whether a text is the ID of a stream entry, as Redis writes it."""
+    return _ENTRY_ID.fullmatch(text) is not None and all(int(part) < 1 << 64 for part in text.split("-"))
+
+
+def first_id(selection: Selection) -> str:
+    """Before which no dead letter matches."""
+    # By Redis' clock an entry's ID is never earlier than its `dead_at`, and IDs grow even if that clock goes back.
+    return "-" if selection.since is None else f"{max(0, int(selection.since.timestamp() * 1000))}-0"

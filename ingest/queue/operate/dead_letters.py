@@ -1,0 +1,238 @@
+"""The dead letters of one queue: search, replay and drop them.
+
+A replay or a drop moves some dead letters at a time by one script, all of them or none. A dead letter that is gone is not moved
+again, so the call can be repeated after a lost reply, and two operators at once move each dead letter once. If the process dies
+here, the pages before are done and the others untouched.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.dead_letter_pages import (
+    PAGE,
+    SMALL,
+    Call,
+    DeadLetterPages,
+    Page,
+    first_id,
+    is_entry_id,
+    together,
+)
+from ingest.queue.operate.depth import until_answered
+from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.redis.scripts import load
+
+__all__ = ["PAGE", "Change", "DeadLetters", "Page", "Survey", "is_entry_id"]
+
+# Moved by one script, fewer large ones: each costs Redis some 50 us, as it looks through what was deleted before it.
+_MOVED_AT_ONCE = 50
+_NONE_YET = "0-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The dead letters that match a selection at one moment.
+
+    Attributes:
+        reasons: how many there are for each reason.
+        missing: IDs in the selection that no dead letter has.
+        newest: the ID of the newest dead letter. Replays and drops stop there, so that an order that fails again meanwhile
+            is not moved twice by one command.
+    """
+
+    reasons: Mapping[str, int]
+    missing: frozenset[str]
+    newest: str
+
+    @property
+    def count(self) -> int:
+        """How many dead letters match."""
+        return sum(self.reasons.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The result of a replay or a drop.
+
+    Attributes:
+        done: dead letters that were moved or deleted.
+        gone: dead letters that another operator had moved or deleted since they were read.
+    """
+
+    done: int = 0
+    gone: int = 0
+
+
+class DeadLetters:
+    """Searches and changes the dead letters of one queue.
+
+    Reading raises `QueueUnavailable` when Redis cannot be used right now; `survey`, `replay` and `drop` wait until it can.
+    A replay is not held back by backlog limits: a person has asked for it.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: whose dead letters; each consumer group has its own.
+        on_wait: called with the reason when an operation begins to wait.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._client = client
+        self._keys = Keys.of(queue, group)
+        self._group = group
+        self._pages = DeadLetterPages(client, self._keys.dead)
+        self._whole_pages = DeadLetterPages(client, self._keys.dead, told_whole=SMALL)
+        self._replay = load(client, "replay")
+        self._drop = load(client, "drop")
+        self._pages_waiting = DeadLetterPages(client, self._keys.dead, run=self._waiting)
+        self._on_wait = on_wait
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls,
+        url: str,
+        queue: str,
+        *,
+        group: str = DEFAULT_GROUP,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> AsyncIterator[Self]:
+        """The dead letters, with a connection of their own."""
+        async with control_client(url) as client:
+            yield cls(client, queue, group=group, on_wait=on_wait)
+
+    async def count(self) -> int:
+        """How many dead letters there are."""
+        with translated():
+            return int(await self._client.xlen(self._keys.dead))
+
+    async def get(self, entry_id: str) -> DeadLetterEntry | None:
+        """The dead letter with this ID of its own, if there is one."""
+        return next(iter(await self._pages.read([entry_id])), None)
+
+    async def summaries(
+        self, selection: Selection, before: str | None, most: int
+    ) -> tuple[list[DeadLetterEntry], str | None]:
+        """A page of dead letters, the newest first, without their documents and unknown fields.
+
+        Args:
+            selection: which dead letters; those that do not match are examined, too, so that a page may have none.
+            before: where the page before has ended; None for the first page.
+            most: dead letters to examine.
+
+        Returns:
+            The dead letters that match, and where the next page begins; None after the last one.
+        """
+        rows, next_ = await self._pages.one_page("XREVRANGE", before or "+", first_id(selection), most)
+        return [entry for entry, _ in rows if selection.matches(entry)], next_
+
+    async def newest(self) -> str:
+        """The ID of the newest dead letter; `0-0` if there is none."""
+        rows, _ = await self._pages.one_page("XREVRANGE", "+", "-", 1)
+        return rows[0][0].entry_id if rows else _NONE_YET
+
+    def oldest_first(self, selection: Selection, *, newest: str = "+") -> AsyncGenerator[Page, None]:
+        """Pages of the dead letters that match, up to `newest`; close it if you stop early."""
+        return self._whole_pages.whole(self._whole_pages.oldest_first(selection, newest))
+
+    def newest_first(self, selection: Selection) -> AsyncGenerator[Page, None]:
+        """Pages of the dead letters that match; close it if you stop early."""
+        return self._whole_pages.whole(self._whole_pages.newest_first(selection))
+
+    def newest_summaries(self, selection: Selection) -> AsyncGenerator[Page, None]:
+        """As `newest_first`, without documents and unknown fields."""
+        return self._pages.newest_first(selection)
+
+    async def survey(self, selection: Selection, *, on_progress: Callable[[int], None] = lambda _: None) -> Survey:
+        """Count the dead letters that match; waits while Redis is unavailable.
+
+        Args:
+            selection: which dead letters.
+            on_progress: called with how many were examined so far.
+        """
+        newest: str = await self._waiting(self.newest)
+        reasons: Counter[str] = Counter()
+        found: set[str] = set()
+        examined = 0
+        async for page in self._pages_waiting.oldest_first(selection, newest):
+            reasons.update(entry.reason for entry in page.entries)
+            found.update(*(selection.names(entry) for entry in page.entries))
+            examined += page.examined
+            on_progress(examined)
+        return Survey(reasons, selection.ids - found, newest)
+
+    async def replay(
+        self,
+        selection: Selection,
+        *,
+        newest: str | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Put the dead letters that match back into the queue, with fresh attempts; waits while Redis is unavailable or full.
+
+        They keep their fields and the time when they were first announced, and record how often and when they were
+        replayed. Those of orders that were erased are deleted instead, and count as gone. Cancelled, a whole number of scripts
+        has run.
+
+        Args:
+            selection: which dead letters.
+            newest: the last of them; by default, the newest there is now.
+            on_progress: called with the result so far.
+        """
+        keys = [self._keys.dead, self._keys.express, self._keys.stream, self._keys.erased]
+        return await self._change(selection, newest, on_progress, self._replay, keys, [self._group])
+
+    async def drop(
+        self,
+        selection: Selection,
+        *,
+        newest: str | None = None,
+        on_progress: Callable[[Change], None] = lambda _: None,
+    ) -> Change:
+        """Delete the dead letters that match, permanently; waits while Redis is unavailable. Arguments as for `replay`."""
+        return await self._change(selection, newest, on_progress, self._drop, [self._keys.dead], [])
+
+    async def _change(
+        self,
+        selection: Selection,
+        newest: str | None,
+        on_progress: Callable[[Change], None],
+        script: AsyncScript,
+        keys: Sequence[str],
+        arguments: Sequence[str],
+    ) -> Change:
+        change = Change()
+        until = newest or await self._waiting(self.newest)
+        async for page in self._pages_waiting.oldest_first(selection, until):
+            for rows in together(page.rows, _MOVED_AT_ONCE):
+                record = self._keys.records + secrets.token_hex(12)
+                entry_ids = [entry.entry_id for entry, _ in rows]
+                done = await self._waiting(_run, script, [*keys, record], [*arguments, *entry_ids])
+                change = Change(change.done + done, change.gone + len(entry_ids) - done)
+            on_progress(change)
+        return change
+
+    async def _waiting(self, call: Call, *arguments: Any) -> Any:
+        """Call it until Redis answers."""
+        return await until_answered(self._on_wait, call, *arguments)
+
+
+async def _run(script: AsyncScript, keys: Sequence[str], arguments: Sequence[str]) -> int:
+    with translated():
+        return int(await script(keys, arguments))

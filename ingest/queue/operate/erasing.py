@@ -1,0 +1,95 @@
+"""Removes what the queue keeps of orders that were erased: retries and dead letters, of all consumer groups.
+
+A mark comes first: from then on, no move makes a retry or a dead letter of such an order. What waits in a lane stays until a worker
+reads it, finds the order erased, and finishes the entry. When the process dies here, what is left has the mark, and doing it again
+removes it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+
+from ingest.domain.order_state import DeadEntry, QueueEntry, RetryEntry
+from ingest.queue.layout.keys import Keys
+from ingest.queue.operate.order_search import OrderSearch
+from ingest.queue.redis.connection import NoGroup, translated
+from ingest.queue.redis.scripts import load
+
+_MOST_REMOVED = 200
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What the queue had of an order, and has no longer."""
+
+    retries: int = 0
+    dead_letters: int = 0
+
+
+class QueueEraser:
+    """Erases orders from one queue.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is safe.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: a group that may have retries and dead letters; those of others that read the queue are found.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str) -> None:
+        self._client = client
+        self._queue = queue
+        self._group = group
+        self._remove = load(client, "remove_retries")
+
+    async def erase(self, order_ids: Collection[str]) -> dict[str, Removed]:
+        """Mark orders as erased, and remove their retries and dead letters; says how many each order had."""
+        await self._mark(order_ids)
+        counts: Counter[tuple[str, type]] = Counter()
+        for group in await self._groups():
+            search = OrderSearch(self._client, self._queue, group)
+            found = await search.find_retries_and_dead_letters(order_ids)
+            await self._remove_all(Keys.of(self._queue, group), [entry for each in found.values() for entry in each])
+            counts.update((order_id, type(entry)) for order_id, each in found.items() for entry in each)
+        return {order_id: Removed(counts[order_id, RetryEntry], counts[order_id, DeadEntry]) for order_id in order_ids}
+
+    async def _remove_all(self, keys: Keys, entries: Sequence[QueueEntry]) -> None:
+        retries = [entry.name for entry in entries if isinstance(entry, RetryEntry)]
+        dead_letters = [entry.entry_id for entry in entries if isinstance(entry, DeadEntry)]
+        names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.erased]
+        with translated():
+            for waiting in _pages(retries):
+                await self._remove(names, waiting)
+            for dead in _pages(dead_letters):
+                await self._client.xdel(keys.dead, *dead)
+
+    async def _mark(self, order_ids: Collection[str]) -> None:
+        with translated():
+            seconds, micros = await self._client.time()
+            at = seconds * 1000 + micros // 1000
+            await self._client.zadd(Keys.of(self._queue).erased, dict.fromkeys(order_ids, at), nx=True)
+
+    async def _groups(self) -> list[str]:
+        """All groups that may have retries and dead letters."""
+        groups = {self._group}
+        for lane in Keys.of(self._queue).lanes:
+            try:
+                with translated():
+                    found: Any = await self._client.xinfo_groups(lane.stream)
+            except NoGroup:
+                continue
+            for group in found:
+                # No setting can name a group whose name is not UTF-8: it is another program's, and has neither.
+                with suppress(UnicodeDecodeError):
+                    groups.add(group["name"].decode())
+        return sorted(groups)
+
+
+def _pages(ids: list[_T]) -> list[list[_T]]:
+    return [ids[start : start + _MOST_REMOVED] for start in range(0, len(ids), _MOST_REMOVED)]

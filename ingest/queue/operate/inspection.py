@@ -1,0 +1,248 @@
+"""What a Redis is like, and which of the commands that workers send it accepts; changes nothing.
+
+Commands are tried on a key that does not exist, in a form that does not create it: Redis checks the user's rights first.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, ResponseError
+
+from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.queue.consume.quota import quota_key
+from ingest.queue.layout.entries import ORDER_ID
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.capabilities import Capabilities, probe
+from ingest.queue.redis.checked_connections import code_of
+from ingest.queue.redis.connection import (
+    QueueRefused,
+    close_idle,
+    control_client,
+    is_about_keys,
+    is_out_of_memory,
+    translated,
+)
+
+_PINGS = 5
+_NO_SCRIPT = "("  # does not compile, so it is not kept
+# Commands with the arguments after the key. Those in the first list take no key.
+_WITHOUT_KEY: Sequence[tuple[Any, ...]] = (
+    ("EVAL", _NO_SCRIPT, 0),
+    ("EVALSHA", "0" * 40, 0),
+    ("SCRIPT LOAD", _NO_SCRIPT),
+)
+_READING: Sequence[tuple[Any, ...]] = (
+    ("EXISTS",),
+    ("GET",),
+    ("HGET", "field"),
+    ("HMGET", "field"),
+    ("HSCAN", 0),
+    ("XINFO CONSUMERS", "none"),
+    ("XINFO GROUPS",),
+    ("XINFO STREAM",),
+    ("XLEN",),
+    ("XPENDING", "none"),
+    ("XRANGE", "-", "+", "COUNT", 1),
+    ("XREVRANGE", "+", "-", "COUNT", 1),
+    ("ZCARD",),
+    ("ZMSCORE", "member"),
+    ("ZRANGE", 0, 0),
+    ("ZRANGEBYLEX", "-", "+", "LIMIT", 0, 1),
+    ("ZRANGEBYSCORE", 0, 0, "LIMIT", 0, 1),
+    ("ZSCORE", "member"),
+)
+_WRITING: Sequence[tuple[Any, ...]] = (
+    ("XADD", "NOMKSTREAM", "*", "order_id", "probe"),
+    ("HDEL", "field"),
+    ("HSET", "field", "value", "a field without a value"),
+    ("SET", "value", "XX"),
+    ("XACK", "none", "0-1"),
+    ("XAUTOCLAIM", "none", "none", 1000, 0, "COUNT", 1, "JUSTID"),
+    ("XCLAIM", "none", "none", 1000, "0-1", "JUSTID"),
+    ("XDEL", "0-1"),
+    ("XGROUP CREATE", "none", 0),
+    ("XGROUP DELCONSUMER", "none", "none"),
+    ("XTRIM", "MINID", 0),
+    ("ZADD", "XX", 0, "member"),
+    ("ZREM", "member"),
+    ("ZREMRANGEBYRANK", 0, 0),
+)
+PROBED = tuple(str(command[0]) for command in (*_WITHOUT_KEY, *_READING, *_WRITING, ("XREADGROUP",)))
+"""The commands that are tried."""
+
+# What is tried on each key of the queue: to read it, and to write what changes nothing, as nothing has that name.
+_NOBODY = "(none)"
+_STREAM: Sequence[tuple[Any, ...]] = (("XRANGE", "-", "-", "COUNT", 1), ("XTRIM", "MINID", 0))
+_SORTED_SET: Sequence[tuple[Any, ...]] = (("ZSCORE", _NOBODY), ("ZREM", _NOBODY))
+_HASH: Sequence[tuple[Any, ...]] = (("HGET", _NOBODY), ("HDEL", _NOBODY))
+_STRING: Sequence[tuple[Any, ...]] = (("GET",), ("SET", "", "XX", "PX", 1))
+
+# What a server says that takes no writes now, or never does.
+_NO_WRITES = {"READONLY", "MISCONF", "NOREPLICAS", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "MOVED", "OOM"}
+_UNKNOWN = ("unknown command", "unknown subcommand")
+
+
+@dataclass(slots=True, kw_only=True)
+class RedisFacts:
+    """What is known of a server and of our rights there.
+
+    Attributes:
+        info: what INFO tells; empty if the user may not ask.
+        round_trip: seconds, the shortest of a few.
+        clock_ahead: seconds by which its clock is ahead of this machine's; None if it may not be asked.
+        refused: commands that the user may not send.
+        unknown: commands that the server does not have.
+        closed_keys: keys that the user may not read and write.
+        other_types: keys that hold something else than ours do.
+        no_writes: why the server takes no writes, in its words.
+        capabilities: the newer commands; None if they could not be tried.
+        newest: the order announced last that is still queued.
+    """
+
+    info: Mapping[str, Any] = field(default_factory=dict)
+    round_trip: float = 0.0
+    clock_ahead: float | None = None
+    refused: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    closed_keys: list[str] = field(default_factory=list)
+    other_types: list[str] = field(default_factory=list)
+    no_writes: str = ""
+    capabilities: Capabilities | None = None
+    newest: str | None = None
+
+
+async def inspect(url: str, queue: str, group: str, quota: str) -> RedisFacts:
+    """Look at the server of a queue, and at the key of the quota of that name.
+
+    Raises:
+        QueueUnavailable: if it cannot be reached.
+        QueueRefused: if it refuses us, or is no Redis.
+    """
+    keys, facts = Keys.of(queue, group), RedisFacts()
+    async with control_client(url) as client:
+        await _measure(client, facts)
+        facts.info = await _info(client)
+        # A server of a cluster that has never served our keys is another fault than one that has handed them over: only a new
+        # connection tells.
+        await close_idle(client)
+        with translated():
+            await _look_at_keys(client, keys, quota_key(quota), facts)
+            await _try_commands(client, keys.probe, facts)
+        if not facts.no_writes and not facts.closed_keys:
+            facts.capabilities = await probe(client, keys.probe)
+    return facts
+
+
+async def _info(client: Redis) -> Mapping[str, Any]:
+    try:
+        with translated():
+            found: Mapping[str, Any] = await client.info()
+    except QueueRefused as error:
+        if isinstance(error.__cause__, NoPermissionError | ResponseError):
+            return {}
+        raise
+    return found
+
+
+async def _measure(client: Redis, facts: RedisFacts) -> None:
+    """The round trip, and the clock as the fastest of a few answers tells it."""
+    best = float("inf")
+    for _ in range(_PINGS):
+        started, began = time.monotonic(), time.time()
+        try:
+            with translated():
+                seconds, micros = await client.time()
+        except QueueRefused as error:
+            if not isinstance(error.__cause__, NoPermissionError):
+                raise
+            facts.refused.append("TIME")
+            return
+        took = time.monotonic() - started
+        if took < best:
+            best = took
+            facts.clock_ahead = seconds + micros / 1e6 - (began + took / 2)
+    facts.round_trip = best
+
+
+async def _look_at_keys(client: Redis, keys: Keys, quota: str, facts: RedisFacts) -> None:
+    """Whether the keys are ours to read and to write, and hold what they should."""
+    calls = [(command, key, *rest) for key, looks in _looks(keys) for command, *rest in looks]
+    errors = await _errors(client, [*calls, ("EXISTS", quota)])
+    facts.closed_keys += dict.fromkeys(call[1] for call, error in errors if is_about_keys(error))
+    facts.other_types += dict.fromkeys(call[1] for call, error in errors if str(error).startswith("WRONGTYPE"))
+    if not facts.closed_keys and not facts.other_types:
+        facts.newest = await _newest(client, keys)
+
+
+def _looks(keys: Keys) -> Iterator[tuple[str, Sequence[tuple[Any, ...]]]]:
+    """Each key of a queue, one for those that have a common prefix, with commands for what it holds."""
+    for key in (keys.stream, keys.express, keys.dead, keys.results):
+        yield key, _STREAM
+    for key in (keys.retry, keys.retry_announced, keys.erased, keys.alive, keys.standing):
+        yield key, _SORTED_SET
+    for lane in keys.lanes:
+        yield lane.released, _SORTED_SET
+        yield lane.settled, _SORTED_SET
+    for key in (keys.retry_entries, keys.clock, keys.maintenance):
+        yield key, _HASH
+    for prefix in (keys.records, keys.waiting, keys.express_waiting, keys.circuit):
+        yield f"{prefix}{_NOBODY}", _STRING
+    for key in (keys.pushed, keys.probe):
+        yield key, _STRING
+
+
+async def _newest(client: Redis, keys: Keys) -> str | None:
+    """The newest order with a valid ID at the end of either lane."""
+    for stream in (keys.stream, keys.express):
+        try:
+            found: Any = await client.xrevrange(stream, count=1)
+            for _, fields in found:
+                return parse_order_id(fields.get(ORDER_ID, b"").decode("ascii"))
+        except (ResponseError, InvalidOrderId, UnicodeDecodeError):
+            continue
+    return None
+
+
+async def _try_commands(client: Redis, key: str, facts: RedisFacts) -> None:
+    """The first writing command alone: where the server takes no writes, the others would be answered alike."""
+    (first, *writing), read = _WRITING, ("XREADGROUP", "GROUP", "none", "none", "COUNT", 1, "STREAMS", key, ">")
+    calls = [*_WITHOUT_KEY, *((name, key, *rest) for name, *rest in (*_READING, *writing)), read]
+    await _try(client, [(first[0], key, *first[1:])], facts)
+    if not facts.no_writes:
+        await _try(client, calls, facts)
+
+
+async def _try(client: Redis, calls: Sequence[tuple[Any, ...]], facts: RedisFacts) -> None:
+    for call, error in await _errors(client, calls):
+        _note(str(call[0]), error, facts)
+
+
+async def _errors(client: Redis, calls: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], ResponseError]]:
+    """Send these at once, on as many connections as the client has; those that are answered by an error."""
+    sent = (client.execute_command(*call) for call in calls)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+    outcomes = await asyncio.gather(*sent, return_exceptions=True)
+    errors: list[tuple[tuple[Any, ...], ResponseError]] = []
+    for call, outcome in zip(calls, outcomes, strict=True):
+        if isinstance(outcome, ResponseError):
+            errors.append((call, outcome))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+    return errors
+
+
+def _note(command: str, error: ResponseError, facts: RedisFacts) -> None:
+    """What an error reply means; most say that there is no such key or group, and so that the command is accepted."""
+    text = str(error)
+    if code_of(error) in _NO_WRITES or is_out_of_memory(error):
+        # redis-py cuts the code from some of them.
+        code = code_of(error)
+        facts.no_writes = text if not code.isupper() or code in text else f"{code} {text}"
+    elif isinstance(error, NoPermissionError):
+        if not is_about_keys(error):
+            facts.refused.append(command)
+    elif any(words in text for words in _UNKNOWN):
+        facts.unknown.append(command)

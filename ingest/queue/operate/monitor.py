@@ -1,0 +1,210 @@
+"""Reports the state of one queue, for /metrics and `ingest status`; changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+from redis.asyncio import Redis
+
+from ingest.domain.outage import Outage
+from ingest.domain.queue_state import Lane, LaneState, QueueState
+from ingest.queue.consume.outage_reports import read_report, report_key
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import NoGroup, QueueRefused, all_translated, replies, translated
+from ingest.queue.redis.scripts import load
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitState:
+    """An open circuit.
+
+    Attributes:
+        error: the error that opened it.
+        open_for: seconds.
+        is_unproven: whether an operator has to decide if the orders are at fault, see `Outage`.
+    """
+
+    error: str
+    open_for: float
+    is_unproven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """One consumer of the group.
+
+    Attributes:
+        pending: entries it holds, in all lanes.
+        idle: seconds since its last command for the group; None if there was none yet. Before Redis 7.2, only commands that
+            deliver something count.
+        state: alive or stale, by its heartbeat; unknown for a consumer that never had one, such as another program's.
+        stale_for: seconds since its heartbeat expired; None unless stale, and for a consumer that has stopped in order.
+        circuit: its open circuit, if any: why it sends no requests to the external API.
+    """
+
+    name: str
+    pending: int
+    idle: float | None
+    state: Literal["alive", "stale", "unknown"] = "unknown"
+    stale_for: float | None = None
+    circuit: CircuitState | None = None
+
+
+@all_translated
+class Monitor:
+    """Reads the state of one queue and of one of its groups.
+
+    Its methods raise `QueueUnavailable` when Redis cannot be used right now.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str) -> None:
+        self._client = client
+        self._keys = Keys.of(queue, group)
+        self._group = group
+        self._state = load(client, "state")
+
+    async def state(self) -> QueueState:
+        """The state of the queue, in one round trip."""
+        keys = self._keys
+        names = [keys.retry, keys.retry_announced, keys.dead, *self._streams(), keys.clock]
+        with translated():
+            now, retries, due, announced, dead, main, express = await self._state(names, [self._group])
+        lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
+        return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
+
+    async def consumers(self) -> list[ConsumerState]:
+        """Every consumer that has a heartbeat or is in the group, by name."""
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                pipe.time()
+                pipe.hmget(self._keys.clock, "ahead", "noted_at", "latest")
+                pipe.zrangebyscore(self._keys.alive, "-inf", "+inf", withscores=True)
+                (seconds, micros), noted, heartbeats = await replies(pipe)
+        now = _queue_time(seconds + micros / 1e6, *(int(value or 0) / 1000 for value in noted))
+        members = await self._members()
+        for name, until in heartbeats:
+            known = members.get(name) or ConsumerState(_text(name), 0, None)
+            members[name] = _with_heartbeat(known, until / 1000, now)
+        alive = [name for name, member in members.items() if member.state == "alive"]
+        for name, circuit in (await self._circuits(alive)).items():
+            state = CircuitState(circuit.error, max(0.0, now - circuit.since), circuit.is_unproven)
+            members[name] = replace(members[name], circuit=state)
+        return sorted(members.values(), key=lambda member: member.name)
+
+    async def traps(self) -> list[str]:
+        """Server settings that can lose entries, a line each; none where the server does not tell them."""
+        try:
+            with translated():
+                server = await self._client.info()
+        except QueueRefused:
+            return []
+        lines = []
+        policy = server.get("maxmemory_policy", "noeviction")
+        if policy.startswith("volatile-"):
+            # The queue's own keys have no expiry: it is not what is deleted.
+            lines.append(
+                f"maxmemory-policy is {policy}: without memory, Redis deletes idempotency records, and orders may be queued twice;"
+                " set it to noeviction"
+            )
+        elif policy != "noeviction":
+            lines.append(f"maxmemory-policy is {policy}: Redis may delete the queue itself; set it to noeviction")
+        if not server.get("aof_enabled"):
+            lines.append("appendonly is off: what Redis accepts since its last snapshot is lost when it restarts")
+        return lines
+
+    def _streams(self) -> Sequence[str]:
+        return self._keys.stream, self._keys.express
+
+    async def _members(self) -> dict[bytes, ConsumerState]:
+        """The group's consumers as Redis knows them, both lanes together."""
+        members: dict[bytes, ConsumerState] = {}
+        for stream in self._streams():
+            for row in await self._rows(stream):
+                name, pending, idle = row["name"], int(row["pending"]), row["idle"] / 1000
+                known = members.get(name) or ConsumerState(_text(name), 0, idle)
+                members[name] = replace(known, pending=known.pending + pending, idle=min(known.idle or 0.0, idle))
+        return members
+
+    async def _rows(self, stream: str) -> list[dict[str, Any]]:
+        """The group's consumers in one lane; none where the stream or its group does not exist."""
+        try:
+            with translated():
+                rows: list[dict[str, Any]] = await self._client.xinfo_consumers(stream, self._group)
+        except NoGroup:
+            return []
+        return rows
+
+    async def _circuits(self, names: list[bytes]) -> dict[bytes, Outage]:
+        """The open circuits of these consumers."""
+        if not names:
+            return {}
+        with translated():
+            async with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.get(report_key(self._keys, "").encode() + name)
+                reports = [read_report(raw) for raw in await replies(pipe)]
+        return {name: report for name, report in zip(names, reports, strict=True) if report is not None}
+
+
+class _Lane(msgspec.Struct, frozen=True):
+    """One lane in the script's reply.
+
+    Attributes:
+        announced: the time (ms) at which the oldest order was first announced.
+    """
+
+    depth: int | None
+    pending: int
+    announced: int | None
+    consumers: int
+
+
+class _Retrying(msgspec.Struct, frozen=True):
+    """The retry set in the script's reply.
+
+    Attributes:
+        announced: the time (ms) at which the oldest order was first announced.
+    """
+
+    entries: int
+    due: int
+    announced: int | None
+
+
+def _queue_state(now: int, lanes: dict[Lane, _Lane], retrying: _Retrying, dead: int) -> QueueState:
+    """The lanes and the retry set added up; times are in ms."""
+
+    def age(announced: int | None) -> float | None:
+        return None if announced is None else (now - announced) / 1000
+
+    parts = lanes.values()
+    depths = [lane.depth for lane in parts if lane.depth is not None]
+    announced = [at for at in (retrying.announced, *(lane.announced for lane in parts)) if at is not None]
+    return QueueState(
+        depth=sum(depths) if len(depths) == len(lanes) else None,
+        pending=sum(lane.pending for lane in parts),
+        oldest_age=age(min(announced, default=None)),
+        # A consumer reads both lanes under one name.
+        consumers=max(lane.consumers for lane in parts),
+        retries=retrying.entries,
+        retries_due=retrying.due,
+        dead=dead,
+        lanes={name: LaneState(lane.depth, lane.pending, age(lane.announced)) for name, lane in lanes.items()},
+    )
+
+
+def _queue_time(own: float, ahead: float, noted_at: float, latest: float) -> float:
+    """The time of heartbeats, which does not go back when Redis' own does: see `_now.lua`."""
+    return max(own + max(0.0, ahead - max(0.0, own - noted_at) / 100), latest)
+
+
+def _with_heartbeat(member: ConsumerState, until: float, now: float) -> ConsumerState:
+    """The consumer with a heartbeat that is valid until a time; 0 where the consumer itself has ended it."""
+    if until > now:
+        return replace(member, state="alive")
+    return replace(member, state="stale", stale_for=now - until if until else None)
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

@@ -1,0 +1,158 @@
+"""Finds orders in a queue, by their IDs; changes nothing.
+
+Redis has no index by order: a script looks through the entries, in slices of about a millisecond, and hands over only those that are
+wanted. A queue that fits one slice is seen at one moment. In a longer one, what may be missed is an entry that moves twice during the
+search, or is replayed.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.domain.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
+from ingest.domain.queue_state import Lane
+from ingest.queue.layout.entries import pairs
+from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.redis.connection import translated
+from ingest.queue.redis.scripts import load
+
+# Entries of one slice: a millisecond or two of Redis' time.
+_SLICE = 500
+# For one search: a script takes no more than some 8,000 arguments, on some servers 4,000.
+MOST_ORDERS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# 13 digits of ms: the year 2286.
+_LATEST = 9_999_999_999_999
+# The part to begin with, and the positions in the main lane, the express lane, the retry set and the dead letters.
+_BEGINNING = (1, "-", "-", "0", "-")
+_WITHOUT_LANES = (1, "passed", "passed", "0", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The result of a search.
+
+    Attributes:
+        entries: by order ID, where each is; an order that is nowhere is left out.
+        is_complete: whether all of the queue was searched.
+    """
+
+    entries: Mapping[str, Sequence[QueueEntry]]
+    is_complete: bool
+
+
+class OrderSearch:
+    """Searches one queue, and what one of its groups has of it.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: whose retries and dead letters.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
+        keys = Keys.of(queue, group)
+        express, main = keys.lanes
+        self._keys = [main.stream, main.settled, express.stream, express.settled]
+        self._keys += [keys.retry, keys.retry_entries, keys.dead]
+        self._group = group
+        self._find = load(client, "find_orders")
+
+    async def find(
+        self,
+        order_ids: Collection[str],
+        *,
+        limit: int = 0,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> Searched:
+        """Find orders, at most `MOST_ORDERS` of them.
+
+        Args:
+            order_ids: valid order IDs.
+            limit: a lane, a retry set or a stream of dead letters with more entries than this is not searched; 0: all are.
+            on_progress: called with how many entries were looked at so far.
+
+        Raises:
+            QueueUnavailable: if Redis cannot be used now.
+        """
+        return await self._search(order_ids, _BEGINNING, limit, on_progress)
+
+    async def find_retries_and_dead_letters(self, order_ids: Collection[str]) -> Mapping[str, Sequence[QueueEntry]]:
+        """As `find`, without the lanes, which may be long; by order ID."""
+        return (await self._search(order_ids, _WITHOUT_LANES, 0, lambda _: None)).entries
+
+    async def _search(
+        self, order_ids: Collection[str], position: Sequence[Any], limit: int, on_progress: Callable[[int], None]
+    ) -> Searched:
+        found: dict[str, dict[tuple[str, bytes], QueueEntry]] = {}
+        is_complete, examined = True, 0
+        while position[0]:
+            with translated():
+                reply = await self._find(self._keys, [self._group, _SLICE, limit, *position, *order_ids])
+                now, *position = reply[:6]
+                examined += reply[6]
+                is_complete = is_complete and not reply[7]
+                for about in map(pairs, reply[8]):
+                    entry = _entry(about, now)
+                    found.setdefault(about[b"order_id"].decode(), {})[entry.state, about[b"id"]] = entry
+            on_progress(examined)
+        return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
+
+
+def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
+    """What was found, as the script tells it; what another program wrote wrong is read as not given."""
+    if about[b"state"] == b"retrying":
+        return to_retry(about)
+    entry_id = _text(about, b"id")
+    added_at = time_of(int(entry_id.partition("-")[0]))
+    announced_at = _moment(about.get(b"enqueued_at")) or added_at
+    if about[b"state"] == b"dead":
+        announced_at = _moment(about.get(b"first_enqueued_at")) or announced_at
+        dead_at = _moment(about.get(b"dead_at")) or added_at
+        attempts = number(about.get(b"attempts"), digits=6)
+        return DeadEntry(entry_id, announced_at, dead_at, attempts, _text(about, b"reason"), _text(about, b"error"))
+    lane = Lane(_text(about, b"lane"))
+    attempt = number(about.get(b"attempt"), digits=6) or 1
+    if about[b"state"] == b"queued":
+        return QueuedEntry(entry_id, lane, announced_at, attempt)
+    renewed_at = time_of(now - int(about[b"idle"]))
+    worker = _text(about, b"worker")
+    return InFlightEntry(entry_id, lane, announced_at, attempt, worker, renewed_at, int(about[b"count"]))
+
+
+def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
+    """An entry of the retry set, as scripts tell of it."""
+    # Another program may have written any time, even an infinite one.
+    due = int(max(0.0, min(float(about[b"due"]), _LATEST)))
+    return RetryEntry(
+        _text(about, b"id"),
+        about[b"id"],
+        _text(about, b"order_id") or None,
+        _moment(about.get(b"enqueued_at")),
+        time_of(due),
+        number(about.get(b"attempt"), digits=6) or 1,
+        _text(about, b"retry_reason"),
+        _text(about, b"retry_error"),
+    )
+
+
+def time_of(milliseconds: int) -> datetime:
+    """A time that Redis gives."""
+    return _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LATEST)))
+
+
+def number(raw: bytes | None, *, digits: int) -> int | None:
+    """A whole number that a program wrote; None if it is something else."""
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= digits else None
+
+
+def _moment(raw: bytes | None) -> datetime | None:
+    milliseconds = number(raw, digits=13)
+    return None if milliseconds is None else time_of(milliseconds)
+
+
+def _text(about: Mapping[bytes, bytes], name: bytes) -> str:
+    return about.get(name, b"").decode(errors="backslashreplace")

@@ -1,0 +1,177 @@
+"""The retry set of one queue: list it, run retries now, or dead-letter them.
+
+Each script moves some entries, all of them or none; one that has been moved is not moved again, so every call can be repeated. If the
+process dies here, the pages before are done and the others untouched.
+"""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.domain.order_state import RetryEntry
+from ingest.domain.retry_selection import RetrySelection
+from ingest.queue.layout.entries import pairs
+from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
+from ingest.queue.operate.order_search import to_retry
+from ingest.queue.redis.connection import control_client, translated
+from ingest.queue.redis.scripts import load
+
+PAGE = 100
+_DUE = re.compile(r"-?(inf|[0-9]{1,25}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)")
+
+
+class Position(NamedTuple):
+    """Where a page of retries ends.
+
+    Attributes:
+        due: the time of the last entry, in ms, as Redis writes it.
+        name: of the last entry, each byte as the character with its number.
+    """
+
+    due: str = "-inf"
+    name: str = ""
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it may come from `Retries.page`."""
+        return _DUE.fullmatch(self.due) is not None and all(ord(character) < 256 for character in self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPage:
+    """Consecutive retries.
+
+    Attributes:
+        next: after which the next page begins; None after the last one.
+    """
+
+    entries: Sequence[RetryEntry]
+    next: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySurvey:
+    """The retries that match a selection.
+
+    Attributes:
+        names: of their entries.
+        reasons: how many for each reason.
+        missing: orders that the selection names, and that have no matching retry.
+    """
+
+    names: Sequence[bytes]
+    reasons: Mapping[str, int]
+    missing: frozenset[str]
+
+    @property
+    def count(self) -> int:
+        """How many match."""
+        return len(self.names)
+
+
+class Retries:
+    """What waits for its next attempt in one queue.
+
+    Methods raise `QueueUnavailable` when Redis cannot be used right now.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        group: whose retries; each consumer group has its own.
+    """
+
+    def __init__(self, client: Redis, queue: str, group: str = DEFAULT_GROUP) -> None:
+        self._client = client
+        self._keys = Keys.of(queue, group)
+        self._list = load(client, "list_retries")
+        self._run = load(client, "run_retries")
+        self._dead_letter = load(client, "dead_letter_retries")
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, queue: str, group: str = DEFAULT_GROUP) -> AsyncIterator[Self]:
+        """The retries, with a connection of their own."""
+        async with control_client(url) as client:
+            yield cls(client, queue, group)
+
+    async def count(self) -> int:
+        """How many there are."""
+        with translated():
+            return int(await self._client.zcard(self._keys.retry))
+
+    async def page(self, after: Position = Position(), most: int = PAGE) -> RetryPage:  # noqa: B008  immutable
+        """The next retries, at most `most`, the soonest first."""
+        with translated():
+            arguments: list[Any] = [after.due, after.name.encode("latin-1"), most]
+            due, name, found = await self._list([self._keys.retry, self._keys.retry_entries], arguments)
+            entries = [to_retry(pairs(about)) for about in found]
+        return RetryPage(entries, Position(due.decode(), name.decode("latin-1")) if due else None)
+
+    async def pages(self) -> AsyncIterator[RetryPage]:
+        """All of them; one that is scheduled again meanwhile may come twice."""
+        position: Position | None = Position()
+        while position is not None:
+            page = await self.page(position)
+            yield page
+            position = page.next
+
+    async def survey(
+        self, selection: RetrySelection, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> RetrySurvey:
+        """Find the retries that match, and count them by reason; `on_progress` is called with how many were looked at so far."""
+        reasons: dict[bytes, str] = {}
+        missing, examined = set(selection.ids), 0
+        async for page in self.pages():
+            matching = [entry for entry in page.entries if selection.matches(entry)]
+            reasons.update((entry.name, entry.reason) for entry in matching)
+            missing.difference_update(entry.order_id for entry in matching)
+            examined += len(page.entries)
+            on_progress(examined)
+        return RetrySurvey([*reasons], Counter(reasons.values()), frozenset(missing))
+
+    async def run_now(
+        self, selected: RetrySelection | RetrySurvey, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Let retries be due now: those that match, or that a survey has found; returns how many.
+
+        Workers move what is due within a second.
+        """
+        return await self._change(selected, self._run, [self._keys.retry, self._keys.clock], [], on_progress)
+
+    async def dead_letter(
+        self, selected: RetrySelection | RetrySurvey, actor: str, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """Move retries to the dead letters; returns how many.
+
+        Args:
+            selected: those that match, or that a survey has found.
+            actor: who does it; the dead letters name it as their worker.
+            on_progress: called with how many were moved so far.
+        """
+        keys = self._keys
+        names = [keys.retry, keys.retry_entries, keys.retry_announced, keys.dead, keys.clock, keys.erased]
+        return await self._change(selected, self._dead_letter, names, [actor], on_progress)
+
+    async def _change(
+        self,
+        selected: RetrySelection | RetrySurvey,
+        script: AsyncScript,
+        keys: Sequence[str],
+        arguments: Sequence[str],
+        on_progress: Callable[[int], None],
+    ) -> int:
+        # All are read before any is changed: what runs now would come again at its new place.
+        if isinstance(selected, RetrySelection):
+            selected = await self.survey(selected, on_progress=lambda _: on_progress(0))
+        names, done = selected.names, 0
+        for start in range(0, len(names), PAGE):
+            with translated():
+                done += int(await script(keys, [*arguments, *names[start : start + PAGE]]))
+            on_progress(done)
+        return done

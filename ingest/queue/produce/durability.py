@@ -1,0 +1,185 @@
+"""Makes sure that what a script has written is on a disk, or at replicas, before it is confirmed.
+
+The commands that wait for that follow the script at once, on its connection: they wait for what this connection has written, and
+everything that the server has written before it. A script that finds its batch there already writes nothing, so a key is
+written after it each time: the batch may have been added through another connection, a moment ago.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
+from redis.commands.core import AsyncScript
+from redis.exceptions import NoScriptError
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.layout.shared_numbers import RECORD_SECONDS
+from ingest.queue.redis.connection import replies, translated
+
+Command = Sequence[str | int]
+
+# Shorter than the time in which a connection has to answer.
+_WITHIN_MS = 4000
+
+
+class Proof(Protocol):
+    """Shows that what was written is as durable as it should be."""
+
+    def commands(self) -> Sequence[Command]:
+        """What is sent after a script."""
+
+    def check(self, replies: Sequence[Any]) -> None:
+        """Read the replies; raise `QueueUnavailable` if they do not show it."""
+
+
+class Synced:
+    """Redis' append-only file is on its disk (`WAITAOF`, where it can be relied on: see `proofs`).
+
+    Args:
+        key: written each time.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def commands(self) -> Sequence[Command]:
+        """See `Proof`."""
+        return ("SET", self._key, "", "EX", RECORD_SECONDS), ("WAITAOF", 1, 0, _WITHIN_MS)
+
+    def check(self, replies: Sequence[Any]) -> None:
+        """See `Proof`."""
+        _, (local, _) = replies
+        if local < 1:
+            raise QueueUnavailable(f"not on Redis' disk within {_WITHIN_MS / 1000:g} s; it may have been accepted")
+
+
+class AlwaysSynced:
+    """Redis writes everything to its disk before it answers (`appendfsync always`), and tells so each time."""
+
+    _EXPECTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}  # noqa: RUF012  never changed
+
+    def commands(self) -> Sequence[Command]:
+        """See `Proof`."""
+        return (("CONFIG", "GET", *self._EXPECTED),)
+
+    def check(self, replies: Sequence[Any]) -> None:
+        """See `Proof`."""
+        if difference := self.difference(replies):
+            raise QueueUnavailable(f"{difference}: not on Redis' disk for certain; it may have been accepted")
+
+    def difference(self, replies: Sequence[Any]) -> str:
+        """What is configured otherwise; empty if nothing is."""
+        [reply] = replies
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        found = {_text(name): _text(value) for name, value in pairs}
+        others = (name for name, value in self._EXPECTED.items() if found.get(name) != value)
+        return ", ".join(f"{name} is {found.get(name, 'unknown')}" for name in others)
+
+
+class Replicated:
+    """As many replicas have it in their memory (`WAIT`).
+
+    Args:
+        key: written each time.
+        replicas: how many.
+    """
+
+    def __init__(self, key: str, replicas: int) -> None:
+        self._key = key
+        self._replicas = replicas
+
+    def commands(self) -> Sequence[Command]:
+        """See `Proof`."""
+        return ("SET", self._key, "", "EX", RECORD_SECONDS), ("WAIT", self._replicas, _WITHIN_MS)
+
+    def check(self, replies: Sequence[Any]) -> None:
+        """See `Proof`."""
+        _, reached = replies
+        if reached < self._replicas:
+            raise QueueUnavailable(
+                f"at {reached} of {self._replicas} replicas within {_WITHIN_MS / 1000:g} s; it may have been accepted"
+            )
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class ProvenRun:
+    """Runs scripts so that they are confirmed only when there is proof.
+
+    Args:
+        client: a connection to Redis, with a pool.
+        proof: finds out, when it is first needed, how Redis can prove it.
+    """
+
+    def __init__(self, client: Redis, proof: Callable[[], Awaitable[Proof]]) -> None:
+        self._client = client
+        self._proof = proof
+        self._writes = True
+
+    async def __call__(
+        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
+    ) -> tuple[Any, Awaitable[None] | None]:
+        """Run a script; what is returned beside its reply must be awaited. A negative number in front says that it has written nothing."""
+        proof = await self._proof()
+        pool = self._client.connection_pool
+        connection = await pool.get_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        try:
+            reply, is_asked = await self._ask(connection, script, [len(keys), *keys, *arguments], proof)
+        except BaseException:
+            await self._abandon(connection)
+            raise
+        self._writes = reply[0] >= 0
+        if self._writes:
+            return reply, self._prove(connection, proof, is_asked=is_asked)
+        if is_asked:
+            await self._abandon(connection)
+        else:
+            await pool.release(connection)
+        return reply, None
+
+    async def _ask(
+        self, connection: AbstractConnection, script: AsyncScript, rest: list[Any], proof: Proof
+    ) -> tuple[Any, bool]:
+        """The script's reply, and whether the proof was asked for with it: not where it would be for nothing, as there is no room."""
+        asked = proof.commands() if self._writes else ()
+        await _send(connection, [("EVALSHA", script.sha, *rest), *asked])
+        try:
+            return await connection.read_response(), bool(asked)
+        except NoScriptError:
+            # The proof of nothing may take seconds; sending opens the connection again.
+            if asked:
+                await connection.disconnect(nowait=True)
+        await _send(connection, [("EVAL", script.script, *rest), *proof.commands()])
+        return await connection.read_response(), True
+
+    async def _prove(self, connection: AbstractConnection, proof: Proof, *, is_asked: bool) -> None:
+        with translated():
+            try:
+                if not is_asked:
+                    await _send(connection, proof.commands())
+                replies = [await connection.read_response() for _ in proof.commands()]
+            except BaseException:
+                await self._abandon(connection)
+                raise
+            await self._client.connection_pool.release(connection)
+            proof.check(replies)
+
+    async def _abandon(self, connection: AbstractConnection) -> None:
+        """Close a connection that may have replies left, and release it to the pool."""
+        await connection.disconnect(nowait=True)
+        await self._client.connection_pool.release(connection)
+
+
+async def _send(connection: AbstractConnection, commands: Sequence[Sequence[Any]]) -> None:
+    await connection.send_packed_command(connection.pack_commands(commands))
+
+
+async def ask(client: Redis, commands: Sequence[Command]) -> list[Any]:
+    """The replies to commands that are sent together, over one connection; raises the first that is an error."""
+    async with client.pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command)
+        return await replies(pipe)

@@ -1,0 +1,174 @@
+"""The one script that adds orders to a stream, as a function: a batch of submissions in, what became of it out."""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.queue.layout.keys import Lane
+from ingest.queue.produce.drain_rate import UNKNOWN, Backlog
+from ingest.queue.produce.submission import Submission
+from ingest.queue.redis.capabilities import probe_for_producers
+from ingest.queue.redis.connection import QueueFull, translated
+from ingest.queue.redis.scripts import load
+
+_NO_ROOM = -1
+_REFUSED = -1
+# From here downwards: what was answered before, under the same key.
+_REPEATED = -2
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """The batch is in the stream, whether it was added now or before.
+
+    Attributes:
+        refused: which submissions are not, as their key belongs to other orders.
+        duplicates: how many orders of a submission needed no entry, as their announcement still waits; none if it is not named.
+        confirmed: where more is asked than that: returns when the batch is as durable as it should be.
+    """
+
+    refused: frozenset[int]
+    duplicates: Mapping[int, int] = field(default_factory=dict)
+    confirmed: Awaitable[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """Nothing was added, as the backlog would have passed its limit.
+
+    Attributes:
+        room: how many orders would fit.
+        needed: how many orders of a submission need an entry; all, if it is not named.
+        retry_after: seconds after which to try again.
+    """
+
+    room: int
+    needed: Mapping[int, int] = field(default_factory=dict)
+    retry_after: float = UNKNOWN
+
+
+class Run(Protocol):
+    """Runs a script; the reply, and what returns when its effect is as durable as it should be, if more is asked."""
+
+    def __call__(
+        self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any], /
+    ) -> Awaitable[tuple[Any, Awaitable[None] | None]]:
+        """Run it."""
+
+
+async def run_in_memory(
+    script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]
+) -> tuple[Any, Awaitable[None] | None]:
+    """Run a script; nothing more is asked."""
+    return await script(keys, arguments), None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a script adds orders, and under which conditions.
+
+    Attributes:
+        lane: the keys of the lane.
+        clock: the key of the queue's clock.
+        pushed: the key with the time of the last document.
+        records: prefix of the records of batches and idempotency keys.
+        probe: a key that does not exist; commands are tried on it.
+        limit: the backlog limit; 0 for none.
+        lifetime: seconds for which an idempotency key is remembered.
+    """
+
+    lane: Lane
+    clock: str
+    pushed: str
+    records: str
+    probe: str
+    limit: int
+    lifetime: float
+
+
+class EnqueueScript:
+    """Adds batches to one stream, for one producer.
+
+    Args:
+        client: a connection to Redis.
+        destination: where they are added.
+        producer: the producer's name; nobody else adds under it to this stream.
+        backlog: tells when there will be room, if there is none.
+        run: runs the script.
+    """
+
+    def __init__(
+        self, client: Redis, destination: Destination, producer: str, backlog: Backlog, run: Run = run_in_memory
+    ) -> None:
+        self._client = client
+        self._to = destination
+        self._producer = producer
+        self._backlog = backlog
+        self._run = run
+        self._lifetime = round(destination.lifetime * 1000)
+        self._script: AsyncScript | None = None
+
+    async def add(self, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+        """Add a batch; under a number that was the last one added, nothing.
+
+        Raises:
+            QueueUnavailable: if Redis cannot be used right now; the batch may have been added.
+            QueueRefused: if Redis refuses us.
+        """
+        if self._script is None:
+            self._script = load(self._client, "enqueue", await probe_for_producers(self._client, self._to.probe))
+        try:
+            return await self._add(self._script, number, batch)
+        except QueueFull as full:
+            full.retry_after = await self._backlog.retry_after(sum(len(submission.orders) for submission in batch))
+            raise
+
+    async def _add(self, script: AsyncScript, number: int, batch: Sequence[Submission]) -> Added | NoRoom:
+        plain = [submission for submission in batch if submission.is_plain]
+        others = [] if len(plain) == len(batch) else _others(batch)
+        to = self._to
+        keys = [to.lane.stream, f"{to.records}{self._producer}", to.clock, to.pushed]
+        orders = [order for submission in plain for order in submission.orders]
+        arguments = [self._to.limit, self._producer, number, self._lifetime, len(orders), *orders]
+        for index in others:
+            keys += self._keys(batch[index])
+            arguments += [batch[index].digest, batch[index].coalesce, len(batch[index].orders), *batch[index].orders]
+        with translated():
+            (first, *answers), confirmed = await self._run(script, keys, arguments)
+            if first == _NO_ROOM:
+                return await self._no_room(batch, answers[0], dict(zip(others, answers[1:], strict=True)))
+            return _added(batch, dict(zip(others, answers, strict=True)) if others else {}, confirmed)
+
+    def _keys(self, submission: Submission) -> list[str]:
+        keys = [] if submission.key is None else [f"{self._to.records}idempotency:{submission.key}"]
+        return keys + [f"{self._to.lane.waiting}{order_id}" for order_id in submission.waiting]
+
+    async def _no_room(self, batch: Sequence[Submission], room: int, needed: Mapping[int, int]) -> NoRoom:
+        wanted = sum(needed.get(index, len(submission.orders)) for index, submission in enumerate(batch))
+        return NoRoom(room, needed, await self._backlog.retry_after(wanted - room))
+
+
+def _others(batch: Sequence[Submission]) -> list[int]:
+    """The submissions that are not plain; those without a key first, which share the batch's number with the plain ones."""
+    found = [index for index, submission in enumerate(batch) if not submission.is_plain]
+    return sorted(found, key=lambda index: batch[index].key is not None)
+
+
+def _added(batch: Sequence[Submission], added: Mapping[int, int], confirmed: Awaitable[None] | None) -> Added:
+    refused = frozenset(index for index, count in added.items() if count == _REFUSED)
+    duplicates = {
+        index: len(batch[index].orders) - _told(batch[index], count)
+        for index, count in added.items()
+        if index not in refused
+    }
+    return Added(refused, duplicates, confirmed)
+
+
+def _told(submission: Submission, count: int) -> int:
+    """How many orders a submission is said to have added."""
+    if count > _REPEATED:
+        return count
+    return 0 if submission.counts_repeats else _REPEATED - count

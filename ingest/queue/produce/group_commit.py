@@ -1,0 +1,246 @@
+"""Lets concurrent calls of one producer share round trips to Redis.
+
+One batch is on its way at a time (several where each has to wait for a disk or a replica, see `overlapping_commit`); what
+is submitted meanwhile goes with the next. There is no timer: a call that is alone is sent at once. A batch whose reply was
+lost is sent again under its number, by which Redis knows it, without the calls that have been given up.
+
+When the process dies here, callers without an answer do not know whether their orders were accepted, and announce
+them again.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Protocol
+
+from ingest.domain.errors import QueueUnavailable, Unavailable
+from ingest.queue.produce.drain_rate import spread
+from ingest.queue.produce.enqueue_script import Added, NoRoom
+from ingest.queue.produce.pending_calls import Call, PendingCalls
+from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
+from ingest.queue.produce.submission import Submission
+from ingest.queue.redis.connection import QueueFull, QueueRefused
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+_CLOSED = "the producer is closed"
+
+
+class Add(Protocol):
+    """Adds a batch under a number: see `EnqueueScript.add`."""
+
+    def __call__(self, number: int, batch: list[Submission], /) -> Awaitable[Added | NoRoom]:
+        """Add it, or say for how many orders there is room."""
+
+
+class Slot:
+    """What sends one batch at a time, under numbers of its own.
+
+    Attributes:
+        add: sends a batch.
+        batch: the calls of the batch that is on its way.
+        is_in_stream: set when that batch is in the stream, whether it is confirmed yet or not.
+    """
+
+    def __init__(self, add: Add) -> None:
+        self.add = add
+        self.numbers = count()
+        self.batch: Sequence[Call] = ()
+        self.is_in_stream = asyncio.Event()
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error in those who still wait for the batch."""
+        for call in self.batch:
+            call.fail(error)
+        self.batch = ()
+
+
+class GroupCommit:
+    """Sends the submissions of concurrent calls, in batches, in the order of their arrival.
+
+    Args:
+        add: sends one batch.
+        most: orders in a batch.
+        limit: the backlog limit, for messages.
+        on_wait: told, in words, why calls wait; once for each reason.
+    """
+
+    def __init__(self, add: Add, *, most: int, limit: int, on_wait: Callable[[str], None]) -> None:
+        self._slot = Slot(add)
+        self._limit = limit
+        self._on_wait = on_wait
+        self._pending = PendingCalls(most)
+        self._sending: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._failures = 0
+        self._reason = ""
+        # While calls wait for Redis: until when, and what for.
+        self._resumes_at = 0.0
+        self._waits_for: Unavailable | None = None
+
+    async def submit(self, submission: Submission) -> int:
+        """Return when Redis has the submission, however long that takes: how many of its orders needed no entry.
+
+        Raises:
+            QueueRefused: if Redis refuses us.
+            IdempotencyKeyReused: if its key belongs to other orders.
+        """
+        await self._pending.room()
+        return await self._answer_to(submission, waits=True)
+
+    async def try_submit(self, submission: Submission) -> int:
+        """As `submit`, but do not wait for Redis or for workers.
+
+        Raises:
+            BacklogFull: if the backlog is at its limit; the submission is not in the queue.
+            QueueUnavailable: if Redis cannot be used right now; the submission may be in the queue.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._waits_for is not None and now < self._resumes_at:
+            raise _for_one_caller(self._waits_for, max(self._resumes_at - now, _FIRST_PAUSE))
+        if self._pending.is_full:
+            raise QueueUnavailable("too many orders are waiting to be sent")
+        return await self._answer_to(submission, waits=False)
+
+    async def close(self) -> None:
+        """Stop sending, for good; calls without an answer, and later ones, raise `QueueUnavailable`."""
+        self._is_closed = True
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+            # Once more: a task that is cancelled before it has begun runs nothing of its own.
+            self._end(QueueUnavailable(_CLOSED))
+
+    async def _answer_to(self, submission: Submission, *, waits: bool) -> int:
+        if self._is_closed:
+            raise QueueUnavailable(_CLOSED)
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._pending.add(Call(submission, waits, answer))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+        return await answer
+
+    async def _send(self) -> None:
+        try:
+            while batch := self._pending.take_batch():
+                await self._commit(self._slot, batch)
+        finally:
+            self._end(ending())
+
+    def _end(self, error: Exception) -> None:
+        self._sending = None
+        self._slot.fail(error)
+        # Taken out, so that who waits for room does not wait indefinitely.
+        while calls := self._pending.take_batch():
+            for call in calls:
+                call.fail(error)
+
+    async def _commit(self, slot: Slot, batch: Sequence[Call]) -> None:
+        """Send a batch until it is added, refused, or nobody waits for it."""
+        number, may_be_added = next(slot.numbers), False
+        while batch := [call for call in batch if call.is_open]:
+            slot.batch = batch
+            try:
+                reply = await slot.add(number, [call.submission for call in batch])
+                if isinstance(reply, Added) and reply.confirmed is not None:
+                    slot.is_in_stream.set()
+                    await reply.confirmed
+            except QueueRefused as refusal:
+                for call in batch:
+                    call.fail(_for_one_caller(refusal))
+                return
+            except QueueUnavailable as error:
+                may_be_added = True
+                await self._wait(error, batch)
+                continue
+            if isinstance(reply, Added):
+                self._settle(slot, batch, reply)
+                return
+            if not may_be_added:
+                await self._commit_what_fits(slot, batch, reply)
+                return
+            await self._wait(self._full(reply), batch)
+
+    async def _commit_what_fits(self, slot: Slot, batch: Sequence[Call], full: NoRoom) -> None:
+        """Nothing of a batch was added: send as much of it as there is room for, from the front, and what needs none."""
+        room = full.room
+        fitting: list[Call] = []
+        waiting: list[Call] = []
+        for index, call in enumerate(batch):
+            needed = full.needed.get(index, len(call.submission.orders))
+            # What is larger than the room takes it: the small ones behind it do not go before it.
+            room -= needed
+            (fitting if room >= 0 or not needed else waiting).append(call)
+        error = self._full(full)
+        for call in waiting:
+            if not call.waits:
+                call.fail(_for_one_caller(error))
+        self._pending.put_back([call for call in waiting if call.is_open])
+        slot.batch = ()
+        if fitting:
+            await self._commit(slot, fitting)
+        else:
+            await self._wait(error, ())
+
+    async def _wait(self, error: Unavailable, batch: Sequence[Call]) -> None:
+        """Answer those who do not wait, but for what may need no room, which only Redis knows; then pause, if somebody waits."""
+        self._failures += 1
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures, 10))
+        told = [
+            *batch,
+            *(call for call in self._pending if call.submission.is_plain or not isinstance(error, BacklogFull)),
+        ]
+        for call in told:
+            if not call.waits:
+                call.fail(_for_one_caller(error, longest))
+        if not any(call.waits and call.is_open for call in (*batch, *self._pending)):
+            return
+        if (reason := _reason(error)) != self._reason:
+            self._reason = reason
+            self._on_wait(reason)
+        pause = random.uniform(0, longest)  # noqa: S311  it spreads producers, and is no secret
+        self._waits_for, self._resumes_at = error, asyncio.get_running_loop().time() + pause
+        await asyncio.sleep(pause)
+
+    def _settle(self, slot: Slot, batch: Sequence[Call], added: Added) -> None:
+        slot.batch = ()
+        self._failures, self._reason, self._waits_for = 0, "", None
+        for index, call in enumerate(batch):
+            if index in added.refused:
+                call.fail(IdempotencyKeyReused("the idempotency key was used for other orders"))
+            else:
+                call.succeed(added.duplicates.get(index, 0))
+
+    def _full(self, full: NoRoom) -> BacklogFull:
+        error = BacklogFull(f"the backlog is at its limit of {self._limit:,} orders")
+        error.retry_after = full.retry_after
+        return error
+
+
+def ending() -> Exception:
+    """What those who still wait are told at the end of a task that sends. A bug reaches all callers."""
+    error = sys.exception()
+    return error if isinstance(error, Exception) else QueueUnavailable(_CLOSED)
+
+
+def _for_one_caller(error: Unavailable, retry_after: float | None = None) -> Unavailable:
+    """The error as its caller's own: one exception raised in several tasks would collect the tracebacks of all."""
+    copy = type(error)(*error.args)
+    copy.__cause__ = error.__cause__
+    if isinstance(error, BacklogFull | QueueFull) and isinstance(copy, BacklogFull | QueueFull):
+        copy.retry_after = spread(error.retry_after)
+    elif retry_after is not None and isinstance(copy, QueueUnavailable):
+        copy.retry_after = retry_after
+    return copy
+
+
+def _reason(error: Unavailable) -> str:
+    match error:
+        case QueueFull():
+            return "Redis is out of memory; waiting for the workers to make room"
+        case QueueUnavailable():
+            return f"Redis cannot be reached ({error}); trying again"
+        case _:
+            return f"{error}; waiting for the workers"

@@ -1,0 +1,152 @@
+"""Remembers calls by a key: what has been answered, and what is being worked on, in whichever process.
+
+A call that is being worked on has a lease: if its process dies, the same call may be made again when the lease has expired.
+A process that lives and has lost a reply of Redis knows its own attempt by the token, and goes on with it.
+"""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.layout.keys import Keys
+from ingest.queue.redis.connection import QueueFull, QueueRefused, all_translated, translated
+from ingest.queue.redis.scripts import load
+
+# A call takes milliseconds, or the seconds that Redis is given to answer.
+LEASE = 30.0
+LIFETIME = 24 * 3600.0
+# What has failed after as many seconds is not sent again: the caller waits.
+_SOON = 1.0
+# Calls that this process has left; of more than that, the lease of the oldest has to expire.
+_MOST_LEFT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The caller is the first: it is to do the work, and to call `end`.
+
+    Attributes:
+        name: of the call.
+        token: tells this attempt from a later one.
+    """
+
+    name: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Somebody else works on the call.
+
+    Attributes:
+        seconds: after which it may be tried again.
+    """
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The call was made before.
+
+    Attributes:
+        fingerprint: of its payload.
+        answer: that it got.
+    """
+
+    fingerprint: str
+    answer: tuple[int, int]
+
+
+@all_translated
+class IdempotentCalls:
+    """The calls of one queue.
+
+    Args:
+        client: a connection to Redis.
+        queue: the queue's name.
+        lease: seconds that a call may take, unless it is extended.
+        lifetime: seconds for which an answer is kept.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: Redis,
+        queue: str,
+        *,
+        lease: float = LEASE,
+        lifetime: float = LIFETIME,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prefix = f"{Keys.of(queue).records}call:"
+        self._lease = round(lease * 1000)
+        self._lifetime = round(lifetime * 1000)
+        self._begin = load(client, "call_begin")
+        self._end = load(client, "call_end")
+        self._clock = clock
+        # The tokens of calls that nobody works on any more, although Redis may say so: it did not answer.
+        self._left: OrderedDict[str, str] = OrderedDict()
+
+    async def begin(self, name: str) -> Begun | Running | Done:
+        """Begin a call, unless it was made before, or somebody works on it.
+
+        Raises:
+            QueueUnavailable: if Redis cannot be used right now.
+        """
+        token = self._left.pop(name, None) or secrets.token_hex(8)
+        reply = await self._sent(Begun(name, token), self._begin, token, self._lease)
+        match reply:
+            case [b"begun"]:
+                return Begun(name, token)
+            case [b"running", left]:
+                return Running(left / 1000)
+            case [b"done", known, accepted, duplicates]:
+                return Done(known.decode(), (int(accepted), int(duplicates)))
+            case _:
+                raise ValueError("not a reply of call_begin")
+
+    async def extend(self, call: Begun) -> None:
+        """Renew the lease of a call that takes long."""
+        await self._end([self._prefix + call.name], [call.token, self._lease, ""])
+
+    async def end(self, call: Begun, fingerprint: str, answer: tuple[int, int]) -> None:
+        """End a call, and keep its answer."""
+        record = f"done {fingerprint} {answer[0]} {answer[1]}"
+        await self._sent(call, self._end, call.token, self._lifetime, record)
+
+    async def forget(self, call: Begun) -> None:
+        """End a call that has no answer: it may be made again."""
+        await self._sent(call, self._end, call.token, 1, "ended")
+
+    async def _sent(self, call: Begun, script: Callable[..., Awaitable[Any]], *arguments: str | int) -> Any:
+        """What a script replies; it is sent again if the connection is lost, which does no harm where the reply was lost.
+
+        If it fails again, the next beginning of the call is this attempt's.
+        """
+        started = self._clock()
+        try:
+            try:
+                return await self._send(call, script, arguments)
+            except QueueUnavailable as error:
+                if isinstance(error, QueueFull | QueueRefused) or self._clock() - started > _SOON:
+                    raise
+                return await self._send(call, script, arguments)
+        except QueueUnavailable:
+            self._leave(call)
+            raise
+
+    async def _send(self, call: Begun, script: Callable[..., Awaitable[Any]], arguments: Sequence[str | int]) -> Any:
+        with translated():
+            return await script([self._prefix + call.name], arguments)
+
+    def _leave(self, call: Begun) -> None:
+        self._left[call.name] = call.token
+        if len(self._left) > _MOST_LEFT:
+            self._left.popitem(last=False)

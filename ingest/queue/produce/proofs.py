@@ -1,0 +1,128 @@
+"""Finds out how this Redis can prove that what was written is durable, or why it cannot."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import QueueUnavailable
+from ingest.queue.produce.durability import AlwaysSynced, Proof, Replicated, Synced, ask
+from ingest.queue.produce.producer_errors import CannotConfirm
+from ingest.queue.redis.connection import translated
+
+_ABSENT = ("unknown command", "NOPERM", "no permissions")
+_NO_FILE = "it has no append-only file; set appendonly yes"
+# Major versions of Redis whose WAITAOF can be relied on.
+_RELIABLE = {str(major) for major in range(8, 100)}
+
+
+class _Absent(Exception):
+    """A command that the server does not know, or that its user may not use."""
+
+
+class Proofs:
+    """The proof that one producer needs, found once.
+
+    Args:
+        client: a connection to Redis.
+        key: written with each proof.
+        durability: what is to be proven.
+        replicas: with `Durability.REPLICATED`: how many are to have it.
+    """
+
+    def __init__(self, client: Redis, key: str, durability: Durability, replicas: int) -> None:
+        if replicas < 1:
+            raise ValueError("replicas must be at least 1")
+        self._client = client
+        self._key = key
+        self._durability = durability
+        self._replicas = replicas
+        self._found: Proof | None = None
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether the answer to a script is all the proof there has to be."""
+        return self._durability is Durability.MEMORY
+
+    async def find(self) -> Proof:
+        """How it is proven.
+
+        Raises:
+            CannotConfirm: if it cannot be.
+            QueueUnavailable: if Redis cannot be used right now.
+        """
+        if self._found is None:
+            with translated():
+                self._found = await self._find()
+        return self._found
+
+    async def check(self) -> None:
+        """Write something and prove it; raises as `find` does."""
+        if self.is_trivial:
+            return
+        proof = await self.find()
+        with translated():
+            replies = await ask(self._client, proof.commands())
+        try:
+            proof.check(replies)
+        except QueueUnavailable as error:
+            raise self._cannot(str(error).partition(";")[0]) from error
+
+    async def _find(self) -> Proof:
+        if self._durability is Durability.REPLICATED:
+            try:
+                await self._try("WAIT", 0, 1)
+            except _Absent as absent:
+                raise self._cannot(str(absent)) from absent
+            return Replicated(self._key, self._replicas)
+        try:
+            await self._try("WAITAOF", 1, 0, 1)
+        except _Absent as absent:
+            return await self._always_synced(str(absent))
+        if await self._waits_for_its_disk():
+            return Synced(self._key)
+        return await self._always_synced("its WAITAOF is one that may answer too early")
+
+    async def _waits_for_its_disk(self) -> bool:
+        """Whether `WAITAOF` can be relied on with `appendfsync everysec`.
+
+        Redis 7.2 and 7.4, and what was made of them, may answer before the data is on the disk; Redis 8 is right
+        (https://github.com/redis/redis/pull/13793), Valkey 9.1 is not. A fork tells the version of the Redis that it began with.
+        """
+        try:
+            server = await self._client.info("server")
+        except ResponseError:
+            return False
+        version = str(server.get("redis_version", ""))
+        return server.get("server_name", "redis") == "redis" and version.partition(".")[0] in _RELIABLE
+
+    async def _always_synced(self, reason: str) -> Proof:
+        """A server that syncs before it answers."""
+        proof = AlwaysSynced()
+        try:
+            difference = proof.difference(await ask(self._client, proof.commands()))
+        except ResponseError as error:
+            raise self._cannot(
+                f"{reason}, and CONFIG GET, which would tell that appendfsync is always, is refused"
+            ) from error
+        if "appendonly" in difference:
+            raise self._cannot(_NO_FILE)
+        if difference:
+            raise self._cannot(f"{reason}, and {difference}; set appendfsync always, or use Redis 8")
+        return proof
+
+    async def _try(self, *command: Any) -> None:
+        try:
+            await self._client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it so
+        except ResponseError as error:
+            if "appendonly" in str(error):
+                raise self._cannot(_NO_FILE) from error
+            if any(text in str(error) for text in _ABSENT):
+                raise _Absent(f"it does not know {command[0]}, or its user may not use it") from error
+            raise
+
+    def _cannot(self, reason: str) -> CannotConfirm:
+        return CannotConfirm(
+            f"durability {self._durability} (INGEST_DURABILITY) is not possible with this Redis: {reason}"
+        )

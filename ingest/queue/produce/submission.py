@@ -1,0 +1,161 @@
+"""A producer's orders as they are sent: checked, encoded, divided into parts that are accepted whole."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import count
+from math import ceil
+from typing import TypeVar
+
+import msgspec
+
+from ingest.domain.announcement import Announcement
+from ingest.domain.order import parse_order_id
+from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
+
+# The most orders that one script adds, and the most bytes unless a single order has more: about 1 ms of Redis' time.
+BATCH = 500
+BATCH_BYTES = 1024 * 1024
+_KEY_LENGTH = 200
+_LONGEST_COALESCING = 86_400.0
+# What an order costs beside its bytes, roughly.
+OVERHEAD = 100
+
+Orders = str | Announcement | Iterable[str | Announcement]
+_T = TypeVar("_T")
+
+
+class Submission(msgspec.Struct, frozen=True, gc=False):
+    """Orders that are accepted in one step: all, or none.
+
+    Attributes:
+        orders: the arguments of the script, one for each order.
+        size: bytes, roughly.
+        key: the idempotency key; None if there is none.
+        digest: of what the orders are, where there is a key.
+        coalesce: milliseconds for which an order that waits is not queued again; 0: not at all.
+        waiting: with `coalesce`, the IDs of the orders that have no document.
+        counts_repeats: whether the orders count as duplicates if they were sent before, under the key.
+    """
+
+    orders: Sequence[str | bytes]
+    size: int
+    key: str | None = None
+    digest: str = ""
+    coalesce: int = 0
+    waiting: Sequence[str] = ()
+    counts_repeats: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each of its orders is added, whatever was added before."""
+        return self.key is None and not self.coalesce
+
+
+def single(order_id: str) -> Submission:
+    """What a call announces that is no more than one order's ID.
+
+    Raises:
+        InvalidOrderId: if it is not valid.
+    """
+    parse_order_id(order_id)
+    return Submission((order_id,), OVERHEAD)
+
+
+def listed_orders(orders: Orders) -> list[str | Announcement]:
+    """What a call announces, as a list; an iterator runs here."""
+    return [orders] if isinstance(orders, str | Announcement) else list(orders)
+
+
+def submissions(
+    orders: Orders, key: str | None, most: int, coalesce: float = 0.0, *, counts_repeats: bool = False
+) -> list[Submission]:
+    """The parts, of at most `most` orders each, of what one call announces.
+
+    With an idempotency key, each part after the first has a key of its own: the caller's with a number.
+
+    Raises:
+        InvalidOrderId: if one of the IDs is not valid.
+        InvalidIdempotencyKey: if the key is not valid.
+    """
+    if key is not None and not (key.isprintable() and 0 < len(key) <= _KEY_LENGTH):
+        raise InvalidIdempotencyKey(f"an idempotency key is 1 to {_KEY_LENGTH} printable characters")
+    milliseconds = _milliseconds(coalesce) if coalesce else 0
+    listed = listed_orders(orders)
+    for order in listed:
+        if isinstance(order, str):
+            parse_order_id(order)
+    return [
+        Submission(
+            [_argument(order) for order in part],
+            sum(map(_size, part)),
+            _numbered(key, number),
+            "" if key is None else _digest(part),
+            milliseconds,
+            _waiting(part) if milliseconds else (),
+            counts_repeats,
+        )
+        for number, part in zip(count(), parts_of(listed, most, _size), strict=False)
+    ]
+
+
+def _milliseconds(coalesce: float) -> int:
+    if not 0 <= coalesce <= _LONGEST_COALESCING:
+        raise ValueError(f"coalesce must be 0 to {_LONGEST_COALESCING:.0f} seconds")
+    return ceil(coalesce * 1000)
+
+
+def _waiting(orders: Sequence[str | Announcement]) -> list[str]:
+    # A document is content of its own: what waits may be another.
+    return [
+        order if isinstance(order, str) else order.order_id
+        for order in orders
+        if isinstance(order, str) or order.document is None
+    ]
+
+
+def _numbered(key: str | None, number: int) -> str | None:
+    # The separator cannot be printed, so no caller's key is the key of another's part.
+    return f"{key}\x1f{number}" if key is not None and number else key
+
+
+def most_in_a_step(backlog_limit: int) -> int:
+    """The most orders that are accepted in one step: more than the limit would never fit."""
+    return min(BATCH, backlog_limit) if backlog_limit else BATCH
+
+
+def parts_of(items: Sequence[_T], most: int, size_of: Callable[[_T], int]) -> Iterator[Sequence[_T]]:
+    """The items, divided so that each part is accepted in one step."""
+    start = size = 0
+    for at, item in enumerate(items):
+        size += size_of(item)
+        if at > start and (at - start == most or size > BATCH_BYTES):
+            yield items[start:at]
+            start, size = at, size_of(item)
+    if items:
+        yield items[start:]
+
+
+def _size(order: str | Announcement) -> int:
+    document = None if isinstance(order, str) else order.document
+    return OVERHEAD + (len(document) if isinstance(document, bytes) else 0)
+
+
+def _argument(order: str | Announcement) -> str | bytes:
+    if isinstance(order, str):
+        return order
+    fields = order.fields()
+    parts = [part for field in fields.items() for part in field]
+    if len(parts) == 2:
+        return order.order_id
+    # A MessagePack array of up to 15 texts of 32-bit length: Redis' own decoder knows no type for bytes.
+    return bytes([0x90 | len(parts)]) + b"".join(b"\xdb" + len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _digest(orders: Sequence[str | Announcement]) -> str:
+    """Tells other orders from the same ones sent again, whose trace context may be another."""
+    digest = blake2b(digest_size=12)
+    for order in orders:
+        name, document = (order, None) if isinstance(order, str) else (order.order_id, order.document)
+        content = document if isinstance(document, bytes) else b""
+        digest.update(f"{name} {len(content)} ".encode() + content)
+    return digest.hexdigest()

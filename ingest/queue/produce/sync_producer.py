@@ -1,0 +1,113 @@
+"""The producer for programs without asyncio: Django, Flask, scripts, threads, processes that fork.
+
+A thread of each process runs an event loop with a `Producer`, so that calls of all threads share round trips. The first
+call starts it. A process that was forked starts its own, with a connection of its own.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+from ingest.domain.accepted import Accepted, Durability
+from ingest.domain.errors import QueueUnavailable
+from ingest.loop_thread import Background
+from ingest.queue.produce.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime
+from ingest.queue.produce.submission import Orders, listed_orders
+from ingest.queue.redis.checked_connections import connection_options
+
+
+class SyncProducer:
+    """Announces orders to one queue, from any thread.
+
+    May be made at import time, and shared by all threads of a process and by the processes forked from it. Connects
+    when it is first used. Not for programs whose threads gevent or eventlet replaces.
+
+    Args:
+        url: of Redis.
+        queue: the queue's name.
+        backlog_limit: see `Producer`.
+        durability: see `Producer`.
+        replicas: see `Producer`.
+        idempotency_lifetime: see `Producer`.
+        on_wait: see `Producer`; called in the producer's own thread.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str = "orders",
+        *,
+        backlog_limit: int = 0,
+        durability: Durability = Durability.MEMORY,
+        replicas: int = 1,
+        idempotency_lifetime: float = IDEMPOTENCY_LIFETIME,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        lifetime = checked_lifetime(idempotency_lifetime)
+        # A URL that cannot be read is the caller's mistake here, not that of the first call.
+        connection_options(url)
+
+        def connect() -> AbstractAsyncContextManager[Producer]:
+            return Producer.connect(
+                url,
+                queue,
+                backlog_limit=backlog_limit,
+                durability=durability,
+                replicas=replicas,
+                idempotency_lifetime=lifetime,
+                on_wait=on_wait,
+            )
+
+        self._background = Background(connect, "ingest-producer", lambda why: QueueUnavailable(f"the producer {why}"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def enqueue(
+        self,
+        orders: Orders,
+        *,
+        idempotency_key: str | None = None,
+        express: bool = False,
+        timeout: float | None = None,
+    ) -> int:
+        """Announce orders; return how many, once Redis has them all: see `Producer.enqueue`.
+
+        An iterator runs in the calling thread, here and below: it may call this producer, or read what belongs to the thread.
+        """
+        listed = listed_orders(orders)
+        return self._background.run(
+            lambda producer: producer.enqueue(listed, idempotency_key=idempotency_key, express=express, timeout=timeout)
+        )
+
+    def try_enqueue(self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False) -> int:
+        """As `enqueue`, but raise where that would wait: see `Producer.try_enqueue`."""
+        listed = listed_orders(orders)
+        return self._background.run(
+            lambda producer: producer.try_enqueue(listed, idempotency_key=idempotency_key, express=express)
+        )
+
+    def try_announce(
+        self, orders: Orders, *, idempotency_key: str | None = None, express: bool = False, coalesce: float = 0.0
+    ) -> Accepted:
+        """As `try_enqueue`; say how many entries the orders needed: see `Producer.try_announce`."""
+        listed = listed_orders(orders)
+        return self._background.run(
+            lambda producer: producer.try_announce(
+                listed, idempotency_key=idempotency_key, express=express, coalesce=coalesce
+            )
+        )
+
+    def check_durability(self) -> None:
+        """Return if this Redis can confirm what `durability` promises: see `Producer.check_durability`."""
+        self._background.run(lambda producer: producer.check_durability())
+
+    def close(self) -> None:
+        """Disconnect this process; calls that still wait raise `QueueUnavailable`. A later call connects again."""
+        self._background.close()

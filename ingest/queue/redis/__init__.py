@@ -1,0 +1,1 @@
+"""Connections to Redis, scripts, and what the server supports."""

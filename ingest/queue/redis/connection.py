@@ -1,0 +1,202 @@
+"""Clients of Redis, with its errors translated into ours.
+
+redis-py retries every command by itself unless told otherwise, also those that must not be repeated blindly;
+here nothing is retried below the caller, who knows what may be. What a connection does by itself is in `transport`.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+from redis import exceptions as redis_errors
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.client import Pipeline
+from redis.asyncio.connection import AbstractConnection
+
+from ingest.domain.errors import QueueUnavailable, UserError
+from ingest.domain.os_errors import plain
+from ingest.queue.redis.checked_connections import (
+    ELSEWHERE,
+    CheckedConnection,
+    NoQueueThere,
+    close_last_answered,
+    code_of,
+    connection_options,
+)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+COMMAND_TIMEOUT = 5.0
+CONTROL_CONNECTIONS = 4
+
+# Error replies of a server that is starting, failing over, out of memory or busy, or has forgotten a script as soon as it was sent it:
+# waiting helps.
+_PASSING = {"LOADING", "READONLY", "UNBLOCKED", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "NOSCRIPT"}  # fmt: skip
+# What Redis says to the first command, for which other advice is of no use here.
+_NO_PASSWORD = ("HELLO must be called", "Authentication required")
+
+
+class QueueFull(QueueUnavailable):
+    """Redis is at its memory limit; reads and acks still work."""
+
+
+class QueueRefused(UserError, QueueUnavailable):
+    """Redis refuses what we need: wrong credentials, an ACL, a key of another type."""
+
+
+class NoGroup(Exception):
+    """The stream or its group is gone: flushed, or lost in a failover."""
+
+
+class _ControlPool(BlockingConnectionPool):
+    """When a connection is lost, the idle ones are closed too: a network has often lost all, and each would cost a timeout."""
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        # redis-py sends by a connection that the server has closed while it was idle, unless its maintenance notifications are off.
+        if isinstance(connection, CheckedConnection) and connection.is_at_end:
+            await connection.disconnect(nowait=True)
+        await super().ensure_connection(connection)
+
+    async def release(self, connection: AbstractConnection) -> None:
+        if not connection.is_connected:
+            await self.close_idle()
+        await super().release(connection)
+
+    async def close_idle(self) -> None:
+        for connection in list(self._get_free_connections()):
+            await connection.disconnect(nowait=True)
+
+
+def control_client(url: str, connections: int = CONTROL_CONNECTIONS) -> Redis:
+    """A client for commands that answer at once, used by many tasks."""
+    pool = _ControlPool(
+        max_connections=connections,
+        timeout=COMMAND_TIMEOUT,
+        **connection_options(url, socket_timeout=COMMAND_TIMEOUT, socket_connect_timeout=COMMAND_TIMEOUT),
+    )
+    return Redis.from_pool(pool)
+
+
+async def close_idle(client: Redis) -> None:
+    """Close the connections of a control client that no command uses; the next commands open them again."""
+    await cast("_ControlPool", client.connection_pool).close_idle()
+
+
+async def replies(commands: Pipeline) -> list[Any]:
+    """Send them; the first error that Redis answers is raised as it is. redis-py would quote the command, and change the error's text."""
+    found: list[Any] = await commands.execute(raise_on_error=False)
+    for reply in found:
+        if isinstance(reply, Exception):
+            raise reply
+    return found
+
+
+def translated() -> AbstractContextManager[None]:
+    """Turn redis-py's exceptions into `QueueUnavailable`, `QueueFull`, `QueueRefused` or `NoGroup`.
+
+    So are those that a reply of the wrong shape raises in its reader: what answers is not the Redis that it should be, or
+    has given another command's reply. Its connection is closed.
+
+    Also makes sure that a cancellation gets through: redis-py sends by `asyncio.wait_for`, which on Python 3.11 swallows
+    one that arrives just as the sending completes (fixed in 3.12, https://github.com/python/cpython/issues/86296).
+    """
+    return _Translation()
+
+
+class _Translation(AbstractContextManager[None]):
+    # A generator would cost twice as much, around each command.
+
+    __slots__ = ("_cancelled_before", "_task")
+
+    def __enter__(self) -> None:
+        self._task = task = asyncio.current_task()
+        # One that has been asked for and not delivered yet comes at the next await: that is the one to watch.
+        self._cancelled_before = task.cancelling() - getattr(task, "_must_cancel", False) if task is not None else 0
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            if error is not None and (translation := _translation_of(error)) is not None:
+                raise translation from error
+        finally:
+            if self._task is not None and self._task.cancelling() > self._cancelled_before:
+                raise asyncio.CancelledError
+
+
+def _translation_of(error: BaseException) -> Exception | None:
+    """What to raise instead; None: the error itself."""
+    match error:
+        case redis_errors.AuthenticationError() if str(error).startswith(_NO_PASSWORD):
+            return QueueRefused("Redis refuses: it requires a password, and none is given")
+        case redis_errors.AuthenticationError() | redis_errors.NoPermissionError():
+            return QueueRefused(f"Redis refuses: {_with_advice(str(error)) if is_about_keys(error) else error}")
+        case NoQueueThere():
+            return QueueRefused(str(error))
+        case redis_errors.InvalidResponse():
+            return QueueRefused("what answers there is no Redis")
+        case redis_errors.ConnectionError() | redis_errors.TimeoutError() | OSError():
+            nameless = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+            return QueueUnavailable(plain(str(error)) or nameless)
+        case redis_errors.ResponseError():
+            return _translate_reply(error)
+        case RuntimeError() if "handler is closed" in str(error):
+            # What uvloop raises, instead of an OSError, for a connection that was closed a moment ago.
+            return QueueUnavailable("the connection was closed")
+        case TypeError() | ValueError() | AttributeError() | LookupError():
+            # What a reply of another shape than the command's raises where it is read.
+            close_last_answered()
+            return QueueRefused(f"Redis has sent a reply that does not fit the command ({type(error).__name__})")
+        case _:
+            return None
+
+
+def all_translated(kind: type[_T]) -> type[_T]:
+    """A class whose public coroutine methods, in whole, are `translated`: also where they read what a reply says."""
+    for name, method in list(vars(kind).items()):
+        if not name.startswith("_") and inspect.iscoroutinefunction(method):
+            setattr(kind, name, _translated(method))
+    return kind
+
+
+def _translated(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+    @wraps(method)
+    async def in_whole(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        with translated():
+            return await method(*arguments, **options)
+
+    return in_whole
+
+
+def is_out_of_memory(error: redis_errors.ResponseError) -> bool:
+    """Whether Redis refuses a write because it is at its memory limit."""
+    return isinstance(error, redis_errors.OutOfMemoryError) or "OOM command" in str(error)
+
+
+def is_about_keys(error: redis_errors.RedisError) -> bool:
+    """Whether a user lacks the right to a key, rather than to a command."""
+    return isinstance(error, redis_errors.NoPermissionError) and "permissions to run" not in str(error)
+
+
+def _with_advice(text: str) -> str:
+    """An error about a key, which Redis does not name."""
+    return f"{text.rstrip('.')}; `ingest doctor` tells which key"
+
+
+def _translate_reply(error: redis_errors.ResponseError) -> Exception:
+    text = str(error)
+    # A script's error carries the inner one: "NOGROUP ... script: ...", or "... OOM command not allowed ...".
+    if "NOGROUP" in text or "no such key" in text:
+        return NoGroup(text)
+    if is_out_of_memory(error):
+        return QueueFull(text)
+    code = code_of(error)
+    if code in _PASSING:
+        return QueueUnavailable(text)
+    if code in ELSEWHERE:
+        return QueueRefused(
+            "this Redis is one of a cluster and has not our keys; give the URL of a Redis without cluster mode"
+        )
+    return QueueRefused(f"Redis refuses: {_with_advice(text) if code == 'WRONGTYPE' else text}")

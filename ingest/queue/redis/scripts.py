@@ -1,0 +1,119 @@
+"""The Lua scripts, each one atomic step, loaded from the files beside this one."""
+
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from ingest.queue.layout.shared_numbers import PRELUDE
+from ingest.queue.redis.capabilities import Capabilities
+
+# Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
+_PARTS = {
+    "enqueue": ("now", "padded", "still_waits", "added_once"),
+    "ack": ("released", "held", "padded", "finish_alone", "finish"),
+    "reschedule": ("now", "released", "padded", "order_of", "owned", "gone", "erased", "finish_alone", "finish"),
+    "ack_results": ("released", "held", "padded", "results", "finish_alone", "finish"),
+    "dead_letter": (
+        "now",
+        "released",
+        "padded",
+        "order_of",
+        "owned",
+        "gone",
+        "erased",
+        "results",
+        "finish_alone",
+        "finish",
+    ),
+    "move_due": ("now", "others", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
+    "heartbeat": ("now",),
+    "state": ("now",),
+    "claim_abandoned": ("now", "released", "standing"),
+    "claim_own": ("released", "held"),
+    "sweep": ("now", "released", "padded", "standing", "release_counted"),
+    "renew": ("released", "held"),
+    "release": ("released", "held", "order_of", "gone", "release_uncounted"),
+    "leave": ("released",),
+    "trim": ("padded",),
+    "find_orders": ("released", "padded", "waiting_fields"),
+    "remove_retries": ("order_of", "erased", "waiting_fields"),
+    "list_retries": ("waiting_fields",),
+    "scan_retries": ("order_of", "waiting_fields"),
+    "list_dead": ("dead_summary",),
+    "look_up_dead": ("dead_summary",),
+    "run_retries": ("now",),
+    "dead_letter_retries": ("now", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
+    "replay": ("others", "wide", "order_of", "erased"),
+    "quota_lease": ("now", "quota"),
+    "quota_end": ("now", "quota"),
+    "quota_pause": ("now",),
+}
+# Some scripts have to run in a server that is out of memory, so that workers, and people, can make room; they take next to none.
+_FLAGS = {
+    "heartbeat": "allow-oom",
+    "move_due": "allow-oom",
+    "sweep": "allow-oom",
+    "state": "no-writes",
+    "drained": "no-writes",
+    "find_orders": "no-writes",
+    "list_retries": "no-writes",
+    "scan_retries": "no-writes",
+    "list_dead": "no-writes",
+    "look_up_dead": "no-writes",
+    "run_retries": "allow-oom",
+    "dead_letter_retries": "allow-oom",
+    "quota_lease": "allow-oom",
+    "quota_end": "allow-oom",
+    "quota_pause": "allow-oom",
+}
+
+
+class Scripts(msgspec.Struct, frozen=True):
+    """All scripts of a consumer, bound to one client; Redis is sent a script's text only when it does not know it yet."""
+
+    ack: AsyncScript
+    ack_results: AsyncScript
+    reschedule: AsyncScript
+    dead_letter: AsyncScript
+    move_due: AsyncScript
+    heartbeat: AsyncScript
+    claim_abandoned: AsyncScript
+    claim_own: AsyncScript
+    read_lanes: AsyncScript
+    sweep: AsyncScript
+    renew: AsyncScript
+    release: AsyncScript
+    leave: AsyncScript
+    remove_consumers: AsyncScript
+    trim: AsyncScript
+
+    @classmethod
+    def on(cls, client: Redis, capabilities: Capabilities) -> "Scripts":
+        """The scripts on `client`."""
+        return cls(**{name: load(client, name, capabilities) for name in cls.__struct_fields__})
+
+
+def load(client: Redis, name: str, capabilities: Capabilities = Capabilities()) -> AsyncScript:  # noqa: B008  immutable
+    """One script on `client`, with the parts that it uses before it."""
+    script: AsyncScript = client.register_script(_text(name, capabilities))
+    return script
+
+
+@cache
+def _text(name: str, capabilities: Capabilities) -> str:
+    role = {
+        "finish_alone": "finish_alone_xackdel" if capabilities.acks_and_deletes else "finish_alone",
+        "added_once": "added_once_idmp" if capabilities.adds_idempotently else "added_once",
+        "release_uncounted": "release_uncounted_xnack" if capabilities.releases else "release_uncounted",
+        "release_counted": "release_counted_xnack" if capabilities.releases else "release_counted",
+    }
+    folder = files("ingest.queue") / "lua"
+    parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))
+    text = PRELUDE + "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
+    if name in _FLAGS:
+        # Redis reads flags in the first line only, so they stand before the parts.
+        text = f"#!lua flags={_FLAGS[name]}\n{text}"
+    return text

@@ -1,0 +1,1 @@
+"""Composition roots: a module for each process, and the parts of a worker."""

@@ -1,0 +1,222 @@
+"""The composition root of `ingest api`: builds the server from the settings, and owns the order of start and stop."""
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from ingest.api.access import open_access
+from ingest.api.body_memory import BodyMemory
+from ingest.api.connection import ConnectionLimits
+from ingest.api.http_server import HttpServer, listening
+from ingest.api.loopback import LoopbackAccess, is_loopback
+from ingest.api.rate_limit import SharedBuckets
+from ingest.api.server import Admission, OpenAccess, Server, all_routes
+from ingest.api.tls import checked_tls
+from ingest.api.webhooks.sources import Source
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
+from ingest.files.watch import WatchedFiles, watching
+from ingest.flow.shutdown import Shutdown
+from ingest.operations.keys_file import read_keys
+from ingest.process.lifecycle import (
+    OTHER_FILES,
+    allow_connections,
+    done_unless_stopped,
+    listen,
+    reserve_connections,
+    run_to_the_end,
+    stop_on,
+)
+from ingest.process.supervisor import Child, Supervisor
+from ingest.services.api_routes import (
+    SOURCES,
+    Connections,
+    ReceivedWebhooks,
+    groups,
+    open_connections,
+    open_producer,
+    webhook_sources,
+)
+from ingest.settings import Settings
+from ingest.telemetry.api_metrics import ApiMetrics, ApiSeries
+from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.shared_metrics import Counter
+
+_log = get_logger("app")
+
+
+def run_api(settings: Settings) -> int:
+    """`ingest api`: run the processes of the HTTP API until SIGTERM; returns the exit code."""
+    check_access(settings)
+    webhooks = webhook_sources(settings)
+    buckets = SharedBuckets()
+    tls = checked_tls(settings.api_cert_file, settings.api_key_file)
+    # From here on, a stop that is requested waits for the supervisor.
+    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), check_durability(settings))):
+        return 0
+    # One socket for all: a process that has died, or cannot start, keeps nobody waiting. Sockets of their own (SO_REUSEPORT)
+    # would divide connections more evenly (of 200, four processes have 110, 56, 21 and 13 this way), but those that the
+    # system gives to a dead process would wait for it.
+    listener = listen("the HTTP API", settings.api_host, settings.api_port, "set INGEST_API_HOST or INGEST_API_PORT")
+    metrics_listener = None
+    if settings.api_metrics_port:
+        advice = "set INGEST_METRICS_HOST or INGEST_API_METRICS_PORT (0: none)"
+        metrics_listener = listen("/metrics", settings.metrics_host, settings.api_metrics_port, advice)
+    allow_connections(settings.api_connections, "INGEST_API_CONNECTIONS")
+    series = series_of(settings, webhooks)
+    children = [
+        Child(
+            f"api-{slot}",
+            partial(_api_process, settings, series, buckets, slot, listener, webhooks),
+            on_death=series.of(slot).restarts.inc,
+            listener=listener,
+        )
+        for slot in range(settings.api_processes)
+    ]
+    if metrics_listener is not None:
+        serve = partial(_metrics_process, settings, series, metrics_listener)
+        children.append(Child("metrics", serve, listener=metrics_listener))
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", url=f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}")
+    return Supervisor(children, settings.shutdown_grace).run()
+
+
+def check_access(settings: Settings) -> None:
+    """See that the API is not open to a network by mistake.
+
+    Raises:
+        ConfigError: if it would be, or if the API keys cannot be read.
+    """
+    if settings.api_keys_file is not None:
+        read_keys(Path(settings.api_keys_file))
+        return
+    if not is_loopback(settings.api_host) and settings.api_open != "on":
+        raise ConfigError(
+            f"INGEST_API_HOST: {settings.api_host} is not a loopback address, and there are no API keys: set "
+            "INGEST_API_KEYS_FILE (`ingest api-key create` makes keys), or INGEST_API_OPEN=on for an API open to everybody"
+        )
+    _log.warning(
+        "api_open", problem="there are no API keys: everybody who can connect may do everything", host=settings.api_host
+    )
+
+
+async def check_durability(settings: Settings) -> None:
+    """See that Redis can confirm what the settings promise; while it is unavailable, that is left to the processes.
+
+    Raises:
+        CannotConfirm: if it cannot.
+    """
+    if settings.durability is Durability.MEMORY:
+        return
+    async with open_producer(settings) as producer:
+        try:
+            await producer.check_durability()
+        except QueueUnavailable as error:
+            if isinstance(error, UserError):
+                raise
+            _log.warning("unavailable", server="redis", error=str(error))
+
+
+def series_of(settings: Settings, webhooks: Sequence[Source] = ()) -> ApiSeries:
+    """The metrics of all processes."""
+    accepted = cast("Any", dict.fromkeys(SOURCES))
+    described = groups(settings, Connections.none(), accepted, BodyMemory(0), ReceivedWebhooks(webhooks))
+    named = [(route.path, route.method) for route in all_routes(described)]
+    return ApiSeries(named, SOURCES, settings.api_processes, [source.name for source in webhooks])
+
+
+@asynccontextmanager
+async def open_admission(
+    settings: Settings, buckets: SharedBuckets, denied: Mapping[str, Counter]
+) -> AsyncIterator[Admission]:
+    """Who is admitted: those with a key, or everybody if the settings name no keys."""
+    if settings.api_keys_file is None:
+        # With INGEST_API_OPEN=on, the names of the host are not known.
+        yield LoopbackAccess() if is_loopback(settings.api_host) else OpenAccess()
+        return
+    async with open_access(Path(settings.api_keys_file), buckets, denied) as access:
+        yield access
+
+
+@asynccontextmanager
+async def serving_api(
+    settings: Settings,
+    metrics: ApiMetrics,
+    listener: socket.socket,
+    shutdown: Shutdown,
+    access: Admission | None = None,
+    webhooks: Sequence[Source] = (),
+) -> AsyncIterator[None]:
+    """Serve the HTTP API on `listener` while the block runs; then finish what runs, until the shutdown is overdue.
+
+    Args:
+        settings: of the API.
+        metrics: of this process.
+        listener: is closed at the end.
+        shutdown: once it is requested, answers tell clients to close their connections.
+        access: admits callers; everybody, by default.
+        webhooks: the sources of webhooks.
+    """
+    memory = BodyMemory(max(settings.api_body_memory, 2 * settings.api_body_limit), metrics.bodies_rejected)
+    tls = checked_tls(settings.api_cert_file, settings.api_key_file)
+    files = [source.secrets.watched() for source in webhooks]
+    if tls is not None:
+        files.append(WatchedFiles(tls.settings, tls.paths, tls.load))
+    async with open_connections(settings) as connections, watching(files):
+        received = ReceivedWebhooks(webhooks, metrics.webhooks)
+        routes = groups(settings, connections, metrics.accepted, memory, received)
+        server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set)
+        limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
+        http = HttpServer(server.answer, limits, server.count_unreadable)
+        async with listening(http, listener, tls.context if tls is not None else None, shutdown.overdue):
+            yield
+
+
+def _connections(settings: Settings) -> int:
+    """How many connections a process may have: not more than files."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return settings.api_connections if files < 0 else max(1, min(settings.api_connections, files - OTHER_FILES))
+
+
+def _api_process(
+    settings: Settings,
+    series: ApiSeries,
+    buckets: SharedBuckets,
+    slot: int,
+    listener: socket.socket,
+    webhooks: Sequence[Source],
+    lifeline: int,
+) -> int:
+    async def main() -> None:
+        shutdown = Shutdown(settings.shutdown_grace)
+        stop_on(lifeline, shutdown.request)
+        metrics = series.of(slot)
+        with watching_loop(metrics.loop_lag, settings.loop_block_warning):
+            async with (
+                open_admission(settings, buckets, metrics.denied) as access,
+                serving_api(settings, metrics, listener, shutdown, access, webhooks),
+            ):
+                await shutdown.requested.wait()
+
+    reserve_connections(_connections(settings))
+    return run_to_the_end(main)
+
+
+def _metrics_process(settings: Settings, series: ApiSeries, listener: socket.socket, lifeline: int) -> int:
+    from ingest.probes.metrics_page import serving  # noqa: PLC0415  the other processes need none of it
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        stop_on(lifeline, lambda _: stopped.set())
+        liveness = Liveness(series.shared_metrics, settings.heartbeat_ttl)
+        async with serving(series.shared_metrics, listener, "api", liveness):
+            await stopped.wait()
+
+    return run_to_the_end(main)

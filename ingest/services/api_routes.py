@@ -1,0 +1,151 @@
+"""Which groups of routes the HTTP API has, and the connections that they need.
+
+A new group is built in `groups`; what it needs besides is opened in `open_connections`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+from redis.asyncio import Redis
+
+from ingest.api.announcing import Announcing
+from ingest.api.body_memory import BodyMemory
+from ingest.api.health import Health
+from ingest.api.idempotency import Idempotency
+from ingest.api.openapi import OpenApi, document_of
+from ingest.api.pushing import Pushing
+from ingest.api.queueing import Queueing
+from ingest.api.requests import BodyLimits, read_body
+from ingest.api.server import Group, all_routes
+from ingest.api.webhooks.load import load_sources
+from ingest.api.webhooks.routes import WebhookRoutes
+from ingest.api.webhooks.sources import Source
+from ingest.api_operations import Operated, open_operated, operation_groups
+from ingest.queue.produce.idempotent_calls import IdempotentCalls
+from ingest.queue.produce.producer import Producer
+from ingest.queue.redis.connection import control_client, translated
+from ingest.services.worker_parts import decode_of
+from ingest.settings import Settings, load_settings
+from ingest.telemetry.shared_metrics import Counter
+
+# From where orders are announced, as metrics name it.
+SOURCES = ("api", "webhook")
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """What routes work with; it connects when it is first used.
+
+    Attributes:
+        producer: takes orders into the queue.
+        calls: remember requests with an idempotency key.
+        redis: for everything else.
+        operated: orders and operations.
+    """
+
+    producer: Producer
+    calls: IdempotentCalls
+    redis: Redis
+    operated: Operated
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nothing: for routes that are described, and not called."""
+        return cls(*(cast("Any", None),) * 3, Operated.none())
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedWebhooks:
+    """What is known of webhooks.
+
+    Attributes:
+        sources: that may send them; without one, there is no route.
+        counters: by source and result.
+    """
+
+    sources: Sequence[Source] = ()
+    counters: Mapping[tuple[str, str], Counter] = field(default_factory=dict)
+
+
+def open_producer(settings: Settings) -> AbstractAsyncContextManager[Producer]:
+    """What takes orders into the queue, as durably as the settings say."""
+    return Producer.connect(
+        settings.redis_url.get_secret_value(),
+        settings.stream,
+        backlog_limit=settings.backlog_limit,
+        durability=settings.durability,
+        replicas=settings.durability_replicas,
+    )
+
+
+@asynccontextmanager
+async def open_connections(settings: Settings) -> AsyncIterator[Connections]:
+    """The connections of one process."""
+    url = settings.redis_url.get_secret_value()
+    async with (
+        control_client(url) as redis,
+        open_producer(settings) as producer,
+        open_operated(settings, redis) as operated,
+    ):
+        yield Connections(producer, IdempotentCalls(redis, settings.stream), redis, operated)
+
+
+def webhook_sources(settings: Settings) -> Sequence[Source]:
+    """The sources of webhooks, with their secrets; reads files.
+
+    Raises:
+        ConfigError: if one cannot be used.
+    """
+    return load_sources(settings.webhooks) if settings.webhooks is not None else []
+
+
+def groups(
+    settings: Settings,
+    connections: Connections,
+    accepted: Mapping[str, Counter],
+    memory: BodyMemory,
+    webhooks: ReceivedWebhooks,
+) -> list[Group]:
+    """All groups of routes; building one uses no connection.
+
+    Args:
+        settings: of the API.
+        connections: what the routes work with.
+        accepted: count orders, by source.
+        memory: of bodies.
+        webhooks: their sources and counters.
+    """
+    limits = BodyLimits(settings.api_body_limit, settings.api_body_timeout, memory)
+    queueing = Queueing(connections.producer, accepted["api"])
+
+    async def redis_answers() -> None:
+        with translated():
+            await connections.redis.ping()
+
+    of_webhooks = WebhookRoutes(
+        webhooks.sources,
+        connections.producer,
+        lambda request: read_body(request, limits),
+        webhooks.counters,
+        accepted=accepted["webhook"],
+        coalesce=settings.coalesce,
+    )
+    described: list[Group] = [
+        Health({"redis": redis_answers}),
+        Announcing(queueing, Idempotency(connections.calls), limits),
+        Pushing(queueing, decode_of(settings), limits),
+        *operation_groups(connections.operated, limits),
+        *([of_webhooks] if webhooks.sources else []),
+    ]
+    return [*described, OpenApi(all_routes(described))]
+
+
+def all_described() -> dict[str, Any]:
+    """The OpenAPI document with every route that there can be, whatever the settings."""
+    webhooks = ReceivedWebhooks(cast("Any", [SimpleNamespace(name="any")]))
+    counters = cast("Any", dict.fromkeys(SOURCES))
+    every = groups(load_settings(), Connections.none(), counters, BodyMemory(0), webhooks)
+    return document_of(all_routes(every))

@@ -1,0 +1,110 @@
+"""The composition root of `ingest relay`: one process, put together from the settings."""
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+
+from ingest.domain.accepted import Durability
+from ingest.domain.errors import ConfigError, QueueUnavailable
+from ingest.flow.shutdown import Shutdown
+from ingest.operations.relay import Relay
+from ingest.probes.metrics_page import serving
+from ingest.process.interrupt import run_interruptible
+from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals
+from ingest.queue.produce.producer import Producer
+from ingest.queue.produce.producer_errors import CannotConfirm
+from ingest.settings import Settings
+from ingest.store.outbox import Outbox
+from ingest.telemetry.liveness import Liveness
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
+
+_log = get_logger("relay")
+
+
+def outbox_dsn(settings: Settings) -> str:
+    """Where the outbox is.
+
+    Raises:
+        ConfigError: if the settings do not say.
+    """
+    if settings.outbox_dsn is None:
+        raise ConfigError("INGEST_OUTBOX_DSN: must be set to the PostgreSQL that has the outbox")
+    return settings.outbox_dsn.get_secret_value()
+
+
+def run_relay(settings: Settings) -> int:
+    """`ingest relay`: relay until SIGTERM or Ctrl-C; returns the exit code."""
+    dsn = outbox_dsn(settings)
+    listener = None
+    if settings.relay_metrics_port:
+        advice = "set INGEST_METRICS_HOST or INGEST_RELAY_METRICS_PORT (0: none)"
+        listener = listen("/metrics", settings.metrics_host, settings.relay_metrics_port, advice)
+    if settings.durability is not Durability.MEMORY:
+        run_interruptible(_check_durability(settings))
+    return run_to_the_end(partial(_relay, settings, dsn, listener))
+
+
+async def _check_durability(settings: Settings) -> None:
+    """See that Redis can confirm what the settings ask for, if it can be asked now; later it would say so with each row.
+
+    Raises:
+        CannotConfirm: if it cannot.
+    """
+    url = settings.redis_url.get_secret_value()
+    durability, replicas = settings.durability, settings.durability_replicas
+    async with Producer.connect(url, settings.stream, durability=durability, replicas=replicas) as producer:
+        try:
+            await producer.check_durability()
+        except CannotConfirm:
+            raise
+        except QueueUnavailable as error:
+            _log.warning("unavailable", server="redis", error=str(error))
+
+
+async def _relay(settings: Settings, dsn: str, listener: socket.socket | None) -> None:
+    shutdown = Shutdown(settings.shutdown_grace)
+    stop_on_signals(shutdown.request)
+    shared_metrics = relay_shared_metrics()
+    metrics = RelayMetrics.on(shared_metrics)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(watching_loop(metrics.loop_lag, settings.loop_block_warning))
+        if listener is not None:
+            liveness = Liveness(shared_metrics, settings.heartbeat_ttl)
+            await stack.enter_async_context(serving(shared_metrics, listener, "relay", liveness))
+        producer = await stack.enter_async_context(
+            Producer.connect(
+                settings.redis_url.get_secret_value(),
+                settings.stream,
+                backlog_limit=settings.backlog_limit,
+                durability=settings.durability,
+                replicas=settings.durability_replicas,
+                idempotency_lifetime=settings.outbox_key_lifetime,
+            )
+        )
+        relay = Relay(
+            partial(Outbox.open, dsn, settings.outbox_table),
+            producer,
+            backlog_limit=settings.backlog_limit,
+            batch=settings.outbox_batch,
+            poll_interval=settings.outbox_poll_interval,
+            metrics=metrics,
+        )
+        _log.info("relaying", table=settings.outbox_table, queue=settings.stream)
+        await _until_stopped(relay, shutdown)
+
+
+async def _until_stopped(relay: Relay, shutdown: Shutdown) -> None:
+    """Relay; a batch that has not ended when the stop is overdue, as a server does not answer, is given up."""
+    running = asyncio.create_task(relay.run(shutdown.requested))
+    overdue = asyncio.create_task(shutdown.overdue.wait())
+    try:
+        await asyncio.wait([running, overdue], return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
+    finally:
+        overdue.cancel()
+        running.cancel()
+        await asyncio.wait([running, overdue])

@@ -1,0 +1,146 @@
+"""The composition root of `ingest worker`: builds the parts from the settings, and owns the order of start and stop."""
+
+import asyncio
+import os
+import secrets
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ingest.flow.availability import until_ready
+from ingest.flow.read.reader import BLOCK
+from ingest.flow.shutdown import Shutdown
+from ingest.mapping.process_pool import check_function
+from ingest.process.interrupt import run_interruptible
+from ingest.process.lifecycle import (
+    allow_connections,
+    done_unless_stopped,
+    listen,
+    reserve_connections,
+    run_to_the_end,
+    stop_on,
+    unless,
+)
+from ingest.process.supervisor import Child, Supervisor
+from ingest.queue.consume.consumer import Consumer
+from ingest.queue.operate.monitor import Monitor
+from ingest.queue.redis.connection import control_client
+from ingest.services.worker_parts import decode_of, open_worker
+from ingest.sources.endpoint import check_endpoint
+from ingest.starting import answering_while_waiting
+from ingest.store.schema import check_schema, migrations
+from ingest.telemetry.activity import count_activity_on
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.looplag import watching_loop
+from ingest.telemetry.metrics import IN_FLIGHT, WorkerMetrics, worker_shared_metrics
+from ingest.telemetry.shared_metrics import SharedMetrics
+from ingest.upstream.client import require
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+_log = get_logger("app")
+
+
+def run_worker(settings: "Settings") -> int:
+    """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
+    # Whatever is wrong with these is said now, by one line, and not by each process.
+    endpoint = check_endpoint(settings, os.environ)
+    require(endpoint.kind, has_proxy=endpoint.has_proxy)
+    decode_of(settings)
+    if settings.transform is not None:
+        # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
+        run_interruptible(check_function(settings.transform, settings.transform_memory))
+    listener = None
+    if settings.metrics_port:
+        advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"
+        listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
+        # Before the fork: an import changes megabytes that the processes share until then.
+        import ingest.probes.metrics_page  # noqa: F401, PLC0415  without /metrics nobody needs it
+    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_answer(settings, listener))):
+        return 0
+    # An order in flight has a connection.
+    allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
+    shared_metrics = worker_shared_metrics(settings.processes)
+    # A name that no other command has, and that a restarted process of this one keeps: what is pending under it is its.
+    identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    children = [
+        Child(
+            f"worker-{slot}",
+            partial(_worker_process, settings, shared_metrics, slot, f"{identity}-{slot}"),
+            on_death=partial(note_death, shared_metrics, slot),
+        )
+        for slot in range(settings.processes)
+    ]
+    if listener is not None:
+        serve = partial(_metrics_process, settings, shared_metrics, listener)
+        children.append(Child("metrics", serve, listener=listener))
+    code = Supervisor(children, settings.shutdown_grace).run()
+    # A process that stops by itself reports its own; one that had to be killed has left its gauge as it was.
+    if orphans := int(shared_metrics.total(IN_FLIGHT.name, 0)[0]):
+        _log.error("orphans", entries=orphans)
+    return code
+
+
+async def _prepare_and_answer(settings: "Settings", listener: socket.socket | None) -> None:
+    async with answering_while_waiting(listener):
+        await prepare(settings)
+
+
+async def prepare(settings: "Settings") -> None:
+    """Wait until Redis and PostgreSQL answer, and see that both are ready for the workers.
+
+    Raises:
+        UserError: if one refuses us, or the schema is not this release's.
+    """
+    await until_ready("postgres", check_schema, settings.postgres_dsn.get_secret_value(), migrations())
+
+    async def make_group() -> bool:
+        url = settings.redis_url.get_secret_value()
+        async with Consumer.open(url, settings.stream, settings.group, "prepare", BLOCK) as consumer:
+            return await consumer.ensure_group()
+
+    await until_ready("redis", make_group)
+    async with control_client(settings.redis_url.get_secret_value()) as client:
+        for trap in await until_ready("redis", Monitor(client, settings.stream, settings.group).traps):
+            _log.warning("redis_configuration", problem=trap)
+
+
+def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
+    async def main() -> None:
+        shutdown = Shutdown(settings.shutdown_grace)
+        stop_on(lifeline, shutdown.request)
+        metrics = WorkerMetrics.on(shared_metrics, slot)
+        count_activity_on(metrics.activity)
+        # From the start: the loop's turns also say that this process lives while it waits for a server.
+        with watching_loop(metrics.loop_lag, settings.loop_block_warning):
+            async with AsyncExitStack() as stack:
+                opening = stack.enter_async_context(open_worker(settings, metrics, name))
+                worker = await unless(shutdown.requested, opening)
+                if worker is not None:
+                    metrics.ready.set(1.0)
+                    await worker.run(shutdown)
+
+    reserve_connections(settings.concurrency)
+    return run_to_the_end(main)
+
+
+def _metrics_process(
+    settings: "Settings", shared_metrics: SharedMetrics, listener: socket.socket, lifeline: int
+) -> int:
+    from ingest.probes.metrics_page import serving_workers  # noqa: PLC0415  imported before the fork
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        stop_on(lifeline, lambda _: stopped.set())
+        async with serving_workers(settings, shared_metrics, listener):
+            await stopped.wait()
+
+    return run_to_the_end(main)
+
+
+def note_death(shared_metrics: SharedMetrics, slot: int) -> None:
+    """A worker process has died: clear its gauges, and count its restart."""
+    shared_metrics.clear_gauges(slot)
+    WorkerMetrics.on(shared_metrics, slot).restarts.inc()

@@ -1,0 +1,1 @@
+"""A source as configured: its endpoint, quota, mapping and transform."""

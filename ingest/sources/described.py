@@ -1,0 +1,94 @@
+"""The set-up that `ingest doctor` examines, as the settings describe it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields, replace
+
+from ingest.domain.fetching import FetchRequest
+from ingest.domain.order import Order
+from ingest.flow.deliver.decoding import OrderDecoder
+from ingest.flow.ports import Upstream
+from ingest.operations.backends import Backends
+from ingest.operations.doctor import (
+    CONNECTIONS_OF_A_PROCESS,
+    Configured,
+    Host,
+    OutboxSubject,
+    RedisNeeds,
+    Subject,
+    UpstreamSubject,
+)
+from ingest.services.worker_parts import decode_of, mapping_of, with_parts
+from ingest.settings import Settings, names_in_dot_env, unknown_settings
+from ingest.sources.bulk_requests import bulk_options
+from ingest.sources.endpoint import check_endpoint, endpoint_of, limits_of
+from ingest.sources.quota_of import quota_name
+from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
+from ingest.upstream.bulk.bulk import BulkUpstream
+from ingest.upstream.client import UpstreamClient, require
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredApi:
+    """Keeps the port `ingest.operations.doctor.Api` with what a worker would use."""
+
+    client: UpstreamClient
+    upstream: Upstream
+    decoder: OrderDecoder[Order]
+
+    async def authenticate(self) -> None:
+        """See `Api`."""
+        await self.client.authenticate()
+
+    async def fetch(self, request: FetchRequest) -> bytes:
+        """See `Api`."""
+        return (await self.upstream.fetch(request)).body
+
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+        """See `Api`."""
+        return await self.decoder.decode(body, request)
+
+
+def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, str]) -> Subject:
+    """What to examine.
+
+    Raises:
+        ConfigError: settings do not fit together, or a file that they name cannot be used.
+    """
+    require(settings.upstream_client)
+    check_endpoint(settings, environ)
+    decoder = decode_of(settings)
+
+    @asynccontextmanager
+    async def open_api() -> AsyncIterator[ConfiguredApi]:
+        seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
+        limits = replace(limits_of(settings), tries=1)
+        async with UpstreamClient.open(endpoint_of(settings, environ), limits, seconds) as client:
+            if not settings.upstream_bulk_url:
+                yield ConfiguredApi(client, with_parts(client, client, settings), decoder)
+                return
+            async with BulkUpstream.open(client, bulk_options(settings)) as bulk:
+                yield ConfiguredApi(client, with_parts(bulk, client, settings), decoder)
+
+    configured = Configured(**{field.name: getattr(settings, field.name) for field in fields(Configured)})
+    has_mapping = mapping_of(settings) is not None
+    return Subject(
+        backends=Backends.of(settings),
+        quota=quota_name(settings),
+        outbox=OutboxSubject(
+            None if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value(), settings.outbox_table
+        ),
+        redis=RedisNeeds(
+            connections=settings.processes * CONNECTIONS_OF_A_PROCESS,
+            durability=settings.durability,
+            replicas=settings.durability_replicas,
+            stream=settings.stream,
+            has_quota=bool(settings.upstream_rate or settings.upstream_concurrency),
+        ),
+        upstream=UpstreamSubject(
+            endpoint_of(settings, environ), open_api, order_id, has_mapping, settings.upstream_timeout
+        ),
+        configured=configured,
+        unknown=unknown_settings(environ, names_in_dot_env()),
+        host=Host.here(),
+    )

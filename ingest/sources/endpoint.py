@@ -1,0 +1,165 @@
+"""The external API as the settings describe it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ingest.domain.errors import ConfigError
+from ingest.domain.masking import PLACEHOLDER
+from ingest.domain.request_headers import check_secret, check_token, parse_headers
+from ingest.domain.status_overrides import parse_status_overrides
+from ingest.settings.prefix import PREFIX
+from ingest.sources.bulk_requests import answer_limit, requested_url
+from ingest.upstream.access.credential import AuthKind
+from ingest.upstream.access.endpoint import Access, Endpoint, OAuth2, Secret
+from ingest.upstream.http.proxy import proxy_for
+from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
+from ingest.upstream.http.transport import UpstreamLimits
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+# The settings that each kind of credential needs, by role.
+_NEEDED: Mapping[AuthKind, Mapping[str, str]] = {
+    "none": {},
+    "bearer": {"token": "upstream_token"},
+    "header": {"token": "upstream_token"},
+    "basic": {"user": "upstream_user", "password": "upstream_password"},
+    "oauth2": {"client_id": "upstream_oauth2_client_id", "client_secret": "upstream_oauth2_client_secret"},
+}
+# Settings of one kind, which would have no effect with another.
+_ONLY_FOR: Mapping[str, tuple[AuthKind, ...]] = {
+    "upstream_token": ("bearer", "header"),
+    "upstream_user": ("basic",),
+    "upstream_password": ("basic",),
+    "upstream_oauth2_url": ("oauth2",),
+    "upstream_oauth2_client_id": ("oauth2",),
+    "upstream_oauth2_client_secret": ("oauth2",),
+    "upstream_oauth2_scope": ("oauth2",),
+    "upstream_oauth2_parameters": ("oauth2",),
+}
+
+
+def _check_headers(text: str) -> str:
+    parse_headers(text)
+    return text
+
+
+_CHECKS: Mapping[str, Callable[[str], str]] = {"token": check_token, "headers": _check_headers}
+
+
+def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
+    """Return the external API with the proxies that the environment names.
+
+    Raises:
+        ConfigError: settings do not fit together, or a file or a proxy cannot be used.
+    """
+    body = settings.upstream_body.get_secret_value() if settings.upstream_body is not None else None
+    if body is not None and settings.upstream_method != "POST":
+        raise ConfigError(f"{PREFIX}UPSTREAM_BODY has no effect: set {PREFIX}UPSTREAM_METHOD=POST, or remove it")
+    if settings.upstream_bulk_url and PLACEHOLDER in (body or ""):
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_BODY contains {PLACEHOLDER}, and a bulk request has its IDs in {PREFIX}UPSTREAM_BULK_URL:"
+            " remove one of the two"
+        )
+    return Endpoint(
+        url=requested_url(settings),
+        method=settings.upstream_method,
+        body=body,
+        access=_access(settings, environ),
+        statuses=parse_status_overrides(settings.upstream_status or ""),
+        kind=settings.upstream_client,
+        proxy=proxy_for(requested_url(settings), environ),
+    )
+
+
+def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
+    """Check what can be checked without a request, before processes are started; returns the external API.
+
+    Raises:
+        ConfigError: as `endpoint_of`, or a certificate cannot be used.
+    """
+    endpoint = endpoint_of(settings, environ)
+    try:
+        endpoint.access.tls.read()
+    except UnusableFile as error:
+        raise ConfigError(str(error)) from None
+    return endpoint
+
+
+def limits_of(settings: "Settings") -> UpstreamLimits:
+    """Return the limits of one request."""
+    return UpstreamLimits(
+        connect=settings.upstream_connect_timeout,
+        read=settings.upstream_read_timeout,
+        total=settings.upstream_timeout,
+        body=answer_limit(settings),
+        tries=settings.upstream_tries,
+    )
+
+
+def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:
+    kind = _kind(settings)
+    needed = _NEEDED[kind]
+    for name in [*needed.values(), *(["upstream_oauth2_url"] if kind == "oauth2" else [])]:
+        if getattr(settings, name) is None:
+            raise ConfigError(f"{PREFIX}{name.upper()} is missing: {PREFIX}UPSTREAM_AUTH={kind} needs it")
+    for name, kinds in _ONLY_FOR.items():
+        if kind not in kinds and getattr(settings, name):
+            raise ConfigError(
+                f"{PREFIX}{name.upper()} has no effect: set {PREFIX}UPSTREAM_AUTH={kinds[0]}, or remove it"
+            )
+    roles = {"headers": "upstream_headers", "parameters": "upstream_oauth2_parameters", **needed}
+    # A file that is empty now may have headers later.
+    given = {role: name for role, name in roles.items() if getattr(settings, name) or settings.file_of(name)}
+    secrets = {role: _secret(settings, role, name) for role, name in given.items()}
+    access = Access(kind, secrets, settings.upstream_auth_header, _oauth2(settings, kind, environ), _tls(settings))
+    _check_authorization(access, requested_url(settings))
+    return access
+
+
+def _kind(settings: "Settings") -> AuthKind:
+    # Before there was a choice, a token alone meant bearer.
+    is_bearer = settings.upstream_auth == "none" and settings.upstream_token is not None
+    return "bearer" if is_bearer else settings.upstream_auth
+
+
+def _secret(settings: "Settings", role: str, name: str) -> Secret:
+    value = getattr(settings, name).get_secret_value()
+    check = _CHECKS.get(role, check_secret)
+    return Secret(f"{PREFIX}{name.upper()}", value, settings.file_of(name), check)
+
+
+def _check_authorization(access: Access, url: str) -> None:
+    headers = access.secrets.get("headers")
+    own = {name.lower() for name in parse_headers(headers.value)} if headers is not None else set()
+    given = {"none": "", "header": access.header.lower()}.get(access.kind, "authorization")
+    if given in own:
+        raise ConfigError(f"{PREFIX}UPSTREAM_HEADERS: {given} is set by {PREFIX}UPSTREAM_AUTH={access.kind}")
+    if "@" in urlsplit(url).netloc and "authorization" in {given, *own}:
+        raise ConfigError(
+            f"{PREFIX}UPSTREAM_URL: contains a user, which is a credential of its own: remove one of them"
+        )
+
+
+def _oauth2(settings: "Settings", kind: AuthKind, environ: Mapping[str, str]) -> OAuth2 | None:
+    if kind != "oauth2" or settings.upstream_oauth2_url is None:
+        return None
+    return OAuth2(
+        settings.upstream_oauth2_url,
+        settings.upstream_oauth2_scope,
+        settings.upstream_oauth2_client_auth,
+        proxy_for(settings.upstream_oauth2_url, environ),
+    )
+
+
+def _tls(settings: "Settings") -> TlsFiles:
+    ca, cert, key = settings.upstream_ca_file, settings.upstream_cert_file, settings.upstream_key_file
+    if key and not cert:
+        raise ConfigError(f"{PREFIX}UPSTREAM_KEY_FILE is set without {PREFIX}UPSTREAM_CERT_FILE")
+    urls = (requested_url(settings), settings.upstream_oauth2_url or "")
+    if (ca or cert) and not any(url.lower().startswith("https://") for url in urls):
+        name = "CA" if ca else "CERT"
+        raise ConfigError(f"{PREFIX}UPSTREAM_{name}_FILE is set, but {PREFIX}UPSTREAM_URL does not start with https://")
+    return TlsFiles(*(Path(path) if path else None for path in (ca, cert, key)))

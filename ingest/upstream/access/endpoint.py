@@ -1,0 +1,113 @@
+"""The external API as a user describes it: which requests are sent, and what identifies us."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ingest.domain.request_headers import parse_headers
+from ingest.domain.status_overrides import StatusOverride
+from ingest.upstream.access.credential import AuthKind, basic, bearer, headers_with
+from ingest.upstream.http.tls_context import TlsFiles
+from ingest.upstream.http.transport import Kind, Method
+from ingest.upstream.responses import NO_OVERRIDES
+
+ClientAuth = Literal["basic", "body"]
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A value that must not be shown.
+
+    Attributes:
+        setting: its name, for messages.
+        value: as it was when the settings were read.
+        file: where it came from, if it is to be read again when that changes.
+        check: returns the value to use; raises `ValueError` without quoting it.
+    """
+
+    setting: str
+    value: str = field(repr=False)
+    file: Path | None
+    check: Callable[[str], str]
+
+
+class OAuth2(msgspec.Struct, frozen=True):
+    """OAuth 2.0 client credentials (RFC 6749, section 4.4).
+
+    Attributes:
+        url: token endpoint of the authorization server.
+        scope: asked for, if any.
+        client_auth: where the client's ID and secret go: HTTP Basic, or the body.
+        proxy: URL of the proxy to the authorization server.
+    """
+
+    url: str
+    scope: str | None = None
+    client_auth: ClientAuth = "basic"
+    proxy: str | None = None
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What identifies us.
+
+    Attributes:
+        kind: how.
+        secrets: by role: `headers`, `token`, `user`, `password`, `client_id`, `client_secret`, and `parameters`, further ones of
+            the request for a token, as in a query.
+        header: the name of the header for the kind `header`.
+        oauth2: for the kind `oauth2`.
+        tls: files of certificates.
+    """
+
+    kind: AuthKind = "none"
+    secrets: Mapping[str, Secret] = msgspec.field(default_factory=dict)
+    header: str = "Authorization"
+    oauth2: OAuth2 | None = None
+    tls: TlsFiles = msgspec.field(default_factory=TlsFiles)
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """The external API.
+
+    Attributes:
+        url: template with `{order_id}`, unless the body has it.
+        method: of requests for orders.
+        body: template with `{order_id}`, for POST.
+        access: what identifies us.
+        statuses: what statuses mean, where that differs from the usual.
+        kind: the transport.
+        proxy: URL of the proxy for all requests.
+    """
+
+    url: str
+    method: Method = "GET"
+    body: str | None = None
+    access: Access = msgspec.field(default_factory=Access)
+    statuses: Mapping[int, StatusOverride] = msgspec.field(default_factory=lambda: NO_OVERRIDES)
+    kind: Kind = "native"
+    proxy: str | None = None
+
+    @property
+    def has_proxy(self) -> bool:
+        """Whether any request goes through a proxy."""
+        return self.proxy is not None or (self.access.oauth2 is not None and self.access.oauth2.proxy is not None)
+
+
+def fixed_headers(endpoint: Endpoint, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers of requests as far as they follow from the secrets, by role; an OAuth 2.0 token comes on top."""
+    own = parse_headers(values.get("headers", ""))
+    if endpoint.body is not None and "content-type" not in {name.lower() for name in own}:
+        own = {"Content-Type": "application/json", **own}
+    access = endpoint.access
+    match access.kind:
+        case "bearer":
+            return headers_with(own, bearer(values["token"]))
+        case "basic":
+            return headers_with(own, basic(values["user"], values["password"]))
+        case "header":
+            return headers_with(own, {access.header: values["token"]})
+        case "none" | "oauth2":
+            return headers_with(own, {})

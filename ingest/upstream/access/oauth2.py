@@ -1,0 +1,191 @@
+"""A credential that expires: an OAuth 2.0 access token, requested when it is needed and renewed before it expires.
+
+A process has at most one request for a token at a time, which all orders share. In the last part of a token's life the next order
+starts a request for another one, and no order waits for it. For a token that the API refuses, another one is requested, and the order
+that it refused waits; the others use the token until then, as the API may refuse that one order. While the authorization server is
+unavailable, orders without a token fail with `TokenFault`, which uses up no attempt, and requests for a token are paused.
+
+Everything is in memory: a process that restarts requests a token of its own.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+
+from ingest.domain.errors import Fault, TokenFault
+from ingest.telemetry.logs import get_logger
+from ingest.upstream.access.credential import bearer
+from ingest.upstream.access.token import Token
+from ingest.upstream.access.token_request import NoToken
+
+_log = get_logger("upstream")
+
+# How much of its life a token has left when it is renewed: this share, at most these seconds; half of it is jitter, so that processes
+# that started together do not renew together.
+_RENEW_SHARE = 0.4
+_RENEW_SECONDS = 120.0
+# A token is not used in the last part of its life, at most this share and these seconds: it would expire on the way.
+_UNUSED_SHARE = 0.05
+_UNUSED_SECONDS = 5.0
+# A token that is refused although it is younger than this is not replaced: another one would be refused as well. Each one that is
+# refused not much later doubles the time, as where the API refuses some orders whatever the token is.
+_YOUNG = 1.0
+_LONGEST_YOUNG = 30.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 2.0
+_LONGEST_AS_TOLD = 60.0
+_LATER_THAN_TOLD = 1.25
+
+
+class OAuth2Credential:
+    """The headers of requests, with an access token.
+
+    Attributes:
+        headers: see `Credential`; None when a token has to be requested, or renewed soon.
+
+    Args:
+        request: requests a token; raises `NoToken`.
+        fixed: returns the other headers.
+        clock: monotonic seconds.
+        draw: a uniform random number between its arguments.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[], Awaitable[Token]],
+        fixed: Callable[[], Mapping[str, str]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._request = request
+        self._fixed = fixed
+        self._clock = clock
+        self._draw = draw
+        self._token: Token | None = None
+        self._with_token: Mapping[str, str] | None = None
+        self._requested_at = 0.0
+        self._expires_at = 0.0
+        self._young = _YOUNG
+        self._requesting: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
+        self._paused_until = 0.0
+        self._failures = 0
+        self._failure: Callable[[], Fault] | None = None
+        self.headers: Mapping[str, str] | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Self]:
+        """The credential in use; at the end, a request for a token is cancelled."""
+        try:
+            yield self
+        finally:
+            if self._due is not None:
+                self._due.cancel()
+            if self._requesting is not None:
+                self._requesting.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._requesting
+
+    async def obtain(self) -> Mapping[str, str]:
+        """See `Credential`."""
+        if self.headers is None:
+            self._start()
+        if (usable := self._usable()) is not None:
+            return usable
+        await self._response()
+        if (usable := self._usable()) is not None:
+            return usable
+        raise self._fault()
+
+    async def renew(self, refused: Mapping[str, str]) -> bool:
+        """See `Credential`."""
+        if self._with_token is not refused:
+            return await self.obtain() is not refused
+        if self._requesting is None:
+            age = self._clock() - self._requested_at
+            if age < self._young:
+                return False
+            if self._start():
+                is_soon = age < 2 * self._young
+                self._young = min(2 * self._young, _LONGEST_YOUNG) if is_soon else max(self._young / 2, _YOUNG)
+        await self._response()
+        if self._with_token is refused:
+            raise self._fault()
+        return True
+
+    def update(self) -> None:
+        """The other headers have changed."""
+        if self._token is not None:
+            is_due = self.headers is None
+            self._with_token = {**self._fixed(), **bearer(self._token.value)}
+            self.headers = None if is_due else self._with_token
+
+    def _usable(self) -> Mapping[str, str] | None:
+        return self._with_token if self._clock() < self._expires_at else None
+
+    async def _response(self) -> None:
+        """Wait for the request for a token, if there is one. Cancelling one order does not cancel it: others wait for it, too."""
+        if self._requesting is not None:
+            await asyncio.shield(self._requesting)
+
+    def _fault(self) -> Fault:
+        return self._failure() if self._failure is not None else TokenFault("no token from the authorization server")
+
+    def _start(self) -> bool:
+        """Request a token, unless a request is running, or the last one has just failed; returns whether one was begun."""
+        if self._requesting is not None or self._clock() < self._paused_until:
+            return False
+        self._requesting = asyncio.create_task(self._replace())
+        return True
+
+    async def _replace(self) -> None:
+        requested_at = self._clock()
+        try:
+            token = await self._request()
+        except NoToken as error:
+            self._fail(error)
+        else:
+            self._use(token, requested_at)
+        finally:
+            self._requesting = None
+
+    def _use(self, token: Token, requested_at: float) -> None:
+        if self._failures:
+            _log.info("token_available", failures=self._failures)
+        self._failures, self._failure, self._paused_until = 0, None, 0.0
+        self._token, self._requested_at = token, requested_at
+        self._with_token = self.headers = {**self._fixed(), **bearer(token.value)}
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+        if token.lifetime is None:
+            self._expires_at = float("inf")
+            return
+        used = token.lifetime - min(token.lifetime * _UNUSED_SHARE, _UNUSED_SECONDS)
+        # Counted from the request: the server has issued it since. If that took longer than the token lasts, from the response:
+        # it would never be used otherwise, and it is for the API to say whether it has expired.
+        now = self._clock()
+        since = requested_at if now < requested_at + used else now
+        self._expires_at = since + used
+        margin = min(token.lifetime * _RENEW_SHARE, _RENEW_SECONDS) * self._draw(0.5, 1.0)
+        due_in = since + token.lifetime - margin - now
+        self._due = asyncio.get_running_loop().call_later(max(0.0, due_in), self._ask_again)
+
+    def _ask_again(self) -> None:
+        """From now on, a request has to ask for its headers, and so renews the token."""
+        self._due = None
+        self.headers = None
+
+    def _fail(self, error: NoToken) -> None:
+        pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * self._draw(0.5, 1.0)
+        # As long as the server asks for and not to the moment, which it may have told all processes.
+        told = min(error.after or 0.0, _LONGEST_AS_TOLD) * self._draw(1.0, _LATER_THAN_TOLD)
+        self._paused_until = self._clock() + told + pause
+        if not self._failures:
+            _log.warning("token_unavailable", error=str(error))
+        self._failures += 1
+        self._failure = error.fault

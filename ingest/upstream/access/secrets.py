@@ -1,0 +1,88 @@
+"""The secrets in use: as the settings had them, and read again from their files when those change."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from ingest.domain.errors import ConfigError
+from ingest.files.regular import open_regular
+from ingest.files.watch import WatchedFiles
+from ingest.upstream.access.endpoint import Secret
+
+# A secret is small; a file of another kind is not read to its end.
+_LARGEST = 64 * 1024
+
+
+class Secrets:
+    """Values by role.
+
+    Attributes:
+        values: the current ones; the mapping is replaced when one of them changes.
+
+    Args:
+        secrets: as they were when the settings were read.
+    """
+
+    def __init__(self, secrets: Mapping[str, Secret]) -> None:
+        self._secrets = secrets
+        self._observers: list[Callable[[], None]] = []
+        self.values: Mapping[str, str] = {role: secret.value for role, secret in secrets.items()}
+
+    def observe(self, observer: Callable[[], None]) -> None:
+        """Call `observer` when a value has changed; a value that it refuses with a `ValueError` is not used."""
+        self._observers.append(observer)
+
+    async def start(self) -> None:
+        """Read the files before the first request: what the settings had may have been revoked since.
+
+        Raises:
+            ConfigError: a file cannot be used now.
+        """
+        try:
+            await self._load()
+        except (OSError, ValueError) as error:
+            files = [secret for secret in self._secrets.values() if secret.file is not None]
+            # A file of headers may be empty at first; then there is no earlier value either.
+            if any(secret.value for secret in files):
+                names = ", ".join(f"{secret.setting}_FILE" for secret in files)
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                raise ConfigError(f"{names}: cannot be used: {reason}") from None
+
+    def files(self) -> list[WatchedFiles]:
+        """Return the files to watch: all together, as a user and a password are changed together."""
+        from_files = [secret for secret in self._secrets.values() if secret.file is not None]
+        if not from_files:
+            return []
+        names = ", ".join(f"{secret.setting}_FILE" for secret in from_files)
+        return [WatchedFiles(names, [secret.file for secret in from_files if secret.file], self._load)]
+
+    async def _load(self) -> None:
+        values = await asyncio.to_thread(self._read)
+        if values == self.values:
+            return
+        before, self.values = self.values, values
+        try:
+            for observer in self._observers:
+                observer()
+        except ValueError:
+            self.values = before
+            raise
+
+    def _read(self) -> Mapping[str, str]:
+        return {role: _current(secret) for role, secret in self._secrets.items()}
+
+
+def _current(secret: Secret) -> str:
+    if secret.file is None:
+        return secret.value
+    with open_regular(secret.file) as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"{secret.setting}_FILE: is larger than {_LARGEST} bytes")
+    if not content.strip():
+        raise ValueError(f"{secret.setting}_FILE: is empty")
+    try:
+        return secret.check(content.decode().strip())
+    except UnicodeDecodeError:
+        raise ValueError(f"{secret.setting}_FILE: is not UTF-8 text") from None
+    except ValueError as error:
+        raise ValueError(f"{secret.setting}_FILE: {error}") from None

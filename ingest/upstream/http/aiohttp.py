@@ -1,0 +1,184 @@
+"""The transport on aiohttp, which can use a proxy."""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Self
+
+import aiohttp
+from aiohttp.connector import Connection
+from multidict import CIMultiDict
+from yarl import URL
+
+from ingest.domain.os_errors import is_exhaustion, reason_of
+from ingest.upstream.http.tls_context import context_of, is_alert, reason_of_tls
+from ingest.upstream.http.transport import (
+    DNS_CACHE,
+    KEEP_ALIVE,
+    Method,
+    NoDocument,
+    NoResources,
+    NoResponse,
+    OnHeaders,
+    Options,
+    TooLarge,
+    has_document,
+    keeps_connection,
+)
+
+_CHUNK = 64 * 1024
+
+
+class _Response(aiohttp.ClientResponse):
+    """Closes its connection where the next request should not use it: a short response is in the pool again before we see it."""
+
+    async def start(self, connection: Connection) -> Self:
+        protocol = connection.protocol
+        await super().start(connection)
+        if protocol is not None and not keeps_connection(self.status):
+            protocol.close()
+        return self
+
+
+class AiohttpTransport:
+    """One session for the whole process, with its connection pool and DNS cache."""
+
+    def __init__(self, session: aiohttp.ClientSession, options: Options) -> None:
+        self._session = session
+        # Those given last, and what aiohttp is given for them: requests share a mapping.
+        self._given: Mapping[str, str] | None = None
+        self._headers: CIMultiDict[str] = CIMultiDict()
+        self._body_limit = options.limits.body
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, options: Options) -> AsyncIterator[Self]:
+        """Open a transport with its session. The session does not limit connections, as the slots of the worker do."""
+        limits = options.limits
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                ttl_dns_cache=DNS_CACHE,
+                keepalive_timeout=KEEP_ALIVE,
+                # aiohttp's own trust settings are loaded at import, which for a worker is before the fork.
+                ssl=context_of(options.tls) if options.is_tls else True,
+            ),
+            timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect, sock_read=limits.read),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=options.proxy,
+            response_class=_Response,
+        ) as session:
+            yield cls(session, options)
+
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
+        """See `Transport`."""
+        if headers is not self._given:
+            self._given, self._headers = headers, CIMultiDict(headers)
+        try:
+            # Headers per request, not per session: aiohttp 3.14 sends those of the session, and with them the token, to a tunnelling
+            # proxy.
+            async with self._session.request(
+                method, _parsed(url), headers=self._headers, data=body, allow_redirects=False
+            ) as response:
+                if not has_document(response.status):
+                    raise NoDocument(response.status, response.headers)
+                return await self._body(response, on_headers)
+        except aiohttp.ClientHttpProxyError as error:
+            if error.status == 407:
+                raise NoDocument(407, error.headers or {}) from error
+            raise NoResponse(f"the proxy refuses the connection with HTTP {error.status}", reached=False) from error
+        except aiohttp.ClientConnectorError as error:
+            raise _not_connected(error) from error
+        except TimeoutError as error:
+            not_connected = isinstance(error, aiohttp.ConnectionTimeoutError)
+            text = "while connecting" if not_connected else "while waiting for the response"
+            raise NoResponse(text, timed_out=True, reached=not not_connected) from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise NoResponse(_describe(error), reached=not is_alert(error.__cause__)) from error
+        except RuntimeError as error:
+            # uvloop raises this, instead of an OSError, for a connection that has just been closed.
+            if "handler is closed" not in str(error):
+                raise
+            raise NoResponse("the connection was closed") from error
+
+    async def _body(self, response: aiohttp.ClientResponse, on_headers: OnHeaders | None) -> bytes:
+        if on_headers is not None:
+            on_headers(response.headers)
+        length = response.content_length
+        if length is not None and length > self._body_limit:
+            raise TooLarge
+        if length is not None and "Content-Encoding" not in response.headers:
+            return await response.read()
+        body = bytearray()
+        async for chunk in response.content.iter_chunked(_CHUNK):
+            body += chunk
+            if len(body) > self._body_limit:
+                raise TooLarge
+        return bytes(body)
+
+
+def _parsed(url: str) -> URL:
+    """Return a URL that is percent-encoded, but for a host that is not ASCII, which would be sent as it is."""
+    parsed = URL(url, encoded=True)
+    return parsed if url.isascii() or not parsed.raw_host else parsed.with_host(parsed.raw_host)
+
+
+def _not_connected(error: aiohttp.ClientConnectorError) -> NoResponse:
+    text = _connect_error(error)
+    return NoResources(text) if is_exhaustion(error.os_error) else NoResponse(text, reached=False)
+
+
+def _connect_error(error: aiohttp.ClientConnectorError) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            why = error.certificate_error
+            reason = why.verify_message if isinstance(why, ssl.SSLCertVerificationError) else type(why).__name__
+            return f"the certificate is not accepted: {reason}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the host name cannot be resolved: {_reason(error.os_error)}"
+        case aiohttp.ClientConnectorError(os_error=ssl.SSLError() as tls):
+            return f"cannot connect: {reason_of_tls(tls)}"
+        case _:
+            return f"cannot connect: {reason_of(error.os_error)}"
+
+
+def _describe(error: Exception) -> str:
+    """Describe an error, without the URL and without data from the server: either may contain a secret."""
+    match error:
+        case aiohttp.ServerDisconnectedError():
+            return "the connection was closed before the response"
+        case aiohttp.ClientPayloadError():
+            # Its message is the repr of its cause.
+            return f"the response body cannot be read: {_reason(error.__cause__)}"
+        case aiohttp.ClientResponseError():
+            return "the response is not valid HTTP"
+        case aiohttp.InvalidURL():
+            return "the address is not an HTTP URL"
+        case OSError():
+            tls = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else None
+            return f"the connection failed: {_reason(tls or error)}"
+        case _:
+            return f"the request failed: {type(error).__name__}"
+
+
+def _reason(error: BaseException | None) -> str:
+    match error:
+        case aiohttp.http_exceptions.ContentLengthError():
+            return "it is shorter than its Content-Length"
+        case aiohttp.http_exceptions.TransferEncodingError():
+            return "its chunked encoding is incomplete or malformed"
+        case aiohttp.http_exceptions.ContentEncodingError():
+            return "it is not compressed as its Content-Encoding says"
+        case ssl.SSLError():
+            return reason_of_tls(error)
+        case OSError(strerror=str(text)) if text:
+            return reason_of(error)
+        case _:
+            return "it ended early" if error is None else type(error).__name__

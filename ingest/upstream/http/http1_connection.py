@@ -1,0 +1,230 @@
+"""One connection to the external API: a request, its response, the next request.
+
+The connection is used again only after a response that ended as HTTP says, with nothing after it. A request that is cancelled
+ends its connection.
+"""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+from ingest.upstream.http.http1_response import Malformed, ResponseParser
+from ingest.upstream.http.tls_context import is_alert, reason_of_tls
+from ingest.upstream.http.transport import NoDocument, NoResponse, OnHeaders, TooLarge
+
+# An error's body is received up to here, so that the connection can be used again.
+_LONGEST_UNREAD = 64 * 1024
+_CLOSED_EARLY = "the connection was closed before the response"
+
+
+class ClosedEarly(NoResponse):
+    """A connection that was used before has been closed without a byte of a response: the server did not want to keep it."""
+
+
+class Http1Connection(asyncio.Protocol):
+    """A connection; made by `loop.create_connection`.
+
+    Args:
+        body_limit: most bytes of a decompressed body.
+        idle: where the connection puts itself when the next request may be sent.
+        waiting: where it puts itself while it waits for the rest of an error's body.
+        on_end: called when the connection has been closed.
+
+    Attributes:
+        heard_at: when something was last sent or received, by the loop's clock.
+        deadline: until when the request has to be answered.
+        retires_at: from when on it is not used again.
+        is_open: whether requests may be sent.
+        on_answered: called when its first request has been answered.
+        on_dropped: called if the server closes the connection instead.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_idle",
+        "_is_reused",
+        "_loop",
+        "_on_end",
+        "_on_headers",
+        "_parser",
+        "_transport",
+        "_unread",
+        "_waiting",
+        "deadline",
+        "heard_at",
+        "is_open",
+        "on_answered",
+        "on_dropped",
+        "retires_at",
+    )
+
+    def __init__(
+        self,
+        body_limit: int,
+        idle: list["Http1Connection"],
+        waiting: dict["Http1Connection", None],
+        on_end: Callable[["Http1Connection"], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.retires_at = math.inf
+        self._parser = ResponseParser(body_limit)
+        self._idle = idle
+        self._waiting = waiting
+        self._on_end = on_end
+        self._on_headers: OnHeaders | None = None
+        self._transport: Any = None
+        self._answered: asyncio.Future[bytes] | None = None
+        # Bytes of an error's body that may still arrive; 0: none is waited for.
+        self._unread = 0
+        self.heard_at = self.deadline = 0.0
+        self.is_open = self._is_reused = False
+        self.on_answered: Callable[[], object] | None = None
+        self.on_dropped: Callable[[], object] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def request(
+        self, sent: bytes, now: float, deadline: float, on_headers: OnHeaders | None
+    ) -> "asyncio.Future[bytes]":
+        """Send a request; returns the future of its document."""
+        self.heard_at, self.deadline, self._on_headers = now, deadline, on_headers
+        answered = self._answered = self._loop.create_future()
+        self._transport.write(sent)
+        return answered
+
+    def cancel(self, answered: "asyncio.Future[bytes]") -> None:
+        """Close at once if this request is running; by now the connection may have another one."""
+        if self._answered is answered:
+            self.abort()
+
+    def is_late(self, now: float, read_timeout: float) -> bool:
+        """Whether a response is overdue."""
+        is_busy = self._answered is not None or self._unread
+        return bool(is_busy) and now > min(self.deadline, self.heard_at + read_timeout)
+
+    def abort(self) -> None:
+        """Close at once; a request that waits is left to its caller."""
+        self._answered = None
+        self._close()
+
+    def fail(self, error: Exception) -> None:
+        """Close at once, and end the request that waits with this error."""
+        answered, self._answered = self._answered, None
+        self._close()
+        if answered is not None and not answered.done():
+            answered.set_exception(error)
+
+    # ---- called by the event loop ----
+
+    def data_received(self, data: bytes) -> None:
+        """A part of the response; with nothing asked for, the connection is of no use."""
+        parser = self._parser
+        if self._answered is None and not self._unread:
+            self._close()
+            return
+        self.heard_at = self._loop.time()
+        try:
+            parser.feed(data)
+        except Malformed as error:
+            self.fail(NoResponse(str(error)))
+            return
+        except TooLarge:
+            self.fail(TooLarge())  # that one refers to what has arrived, see `_answer`
+            return
+        if parser.is_complete:
+            if self._answered is not None:
+                self._answer()
+            self._continue()
+        elif parser.is_declined:
+            self._leave_unread(len(data))
+
+    def eof_received(self) -> bool:
+        """The server has sent everything: the connection is closed."""
+        self.is_open = False
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed, by either side; without an error if the server has ended the connection."""
+        self.is_open = False
+        if self._answered is not None:
+            if exc is None and self._parser.end_of_file():
+                self._answer()
+            else:
+                if self.on_dropped is not None and not (self._is_reused or self._parser.has_begun):
+                    self.on_dropped()
+                self.fail(self._lost(exc))
+        self._parser.forget()
+        self._waiting.pop(self, None)
+        self._on_end(self)
+        # Below it TLS has buffers of half a megabyte, and this connection is freed late, as its parser.
+        self._transport = self.on_answered = self.on_dropped = None
+
+    # ----
+
+    def _answer(self) -> None:
+        """End the request with what the response says."""
+        answered = self._answered
+        assert answered is not None  # noqa: S101  its callers have asked
+        parser = self._parser
+        if not answered.done():
+            try:
+                document = parser.document()
+                if self._on_headers is not None:
+                    self._on_headers(parser.named_headers())
+            except (NoDocument, TooLarge, NoResponse) as error:
+                # The task that waits for it is part of a reference cycle with it. Its traceback would keep the body in there.
+                answered.set_exception(error.with_traceback(None))
+            else:
+                answered.set_result(document)
+        self._answered = None
+        if self.on_answered is not None:
+            self.on_answered()
+            self.on_answered = None
+
+    def _continue(self) -> None:
+        """Wait for the next request, if there may be one."""
+        # With something unsent, it was answered before the whole request had been sent.
+        if self.is_open and self._parser.can_continue and not self._transport.get_write_buffer_size():
+            if self._unread:
+                self._unread = 0
+                self._waiting.pop(self, None)
+            self._is_reused = True
+            self._parser.expect()
+            self._idle.append(self)
+        else:
+            self._close()
+
+    def _leave_unread(self, size: int) -> None:
+        """End the request at an error's head; its body is received, and forgotten, for the sake of the connection."""
+        if self._answered is not None:
+            self._answer()
+            self._unread = _LONGEST_UNREAD
+            self._waiting[self] = None
+        self._unread -= size
+        if self._unread <= 0:
+            self._unread = 0
+            self._close()
+
+    def _close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _lost(self, error: Exception | None) -> NoResponse:
+        has_begun = self._parser.has_begun
+        if self._is_reused and not has_begun:
+            return ClosedEarly(_CLOSED_EARLY)
+        if isinstance(error, ssl.SSLError):
+            return NoResponse(
+                f"the connection failed: {reason_of_tls(error)}", reached=has_begun or not is_alert(error)
+            )
+        if not has_begun:
+            return NoResponse(_CLOSED_EARLY)
+        if isinstance(error, OSError) and error.strerror:
+            return NoResponse(f"the connection failed: {error.strerror}")
+        return NoResponse("the response body cannot be read: it ended early")

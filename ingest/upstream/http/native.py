@@ -1,0 +1,265 @@
+"""The transport on asyncio protocols, parsed by llhttp: HTTP/1.1 kept alive, for a fraction of aiohttp's processor time.
+
+It does what an API needs: any method with headers and a body, HTTPS, gzip and deflate. Where a proxy is set, aiohttp sends the
+requests.
+"""
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import aiohappyeyeballs
+
+from ingest.domain.os_errors import is_exhaustion, reason_of
+from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
+from ingest.upstream.http.http1_origin import Origin
+from ingest.upstream.http.tls_connection import TlsConnection
+from ingest.upstream.http.tls_context import context_of, reason_of_tls
+from ingest.upstream.http.tls_sessions import HostSession, TlsSessions
+from ingest.upstream.http.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
+from ingest.upstream.http.turns import Turns
+
+_HAPPY_EYEBALLS_DELAY = 0.25
+_CLOSE_SECONDS = 1.0
+# Connections that are begun in one iteration of the event loop. With more, the first request waits for more handshakes.
+_OPENED_AT_ONCE = 4
+# Seconds that a connection is used, however busy it is: a server that was drained, or has another address now, is left then.
+_LIFETIME = (240.0, 360.0)
+# Seconds between two looks for requests whose time is over.
+_CHECK_EVERY = 0.05
+_CLOSED = "the transport was closed"
+
+
+@asynccontextmanager
+async def opened(options: Options) -> AsyncIterator[Transport]:
+    """Open a transport; on exit its connections are closed."""
+    if options.proxy is not None:
+        from ingest.upstream.http.aiohttp import AiohttpTransport  # noqa: PLC0415  only for a proxy
+
+        async with AiohttpTransport.open(options) as other:
+            yield other
+        return
+    transport = NativeTransport(options)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+class NativeTransport:
+    """Connections of our own, one for each concurrent request, kept for `KEEP_ALIVE` seconds."""
+
+    def __init__(self, options: Options) -> None:
+        self._loop = asyncio.get_running_loop()
+        limits = self._limits = options.limits
+        self._total = limits.total
+        self._tls = context_of(options.tls) if options.is_tls else None
+        self._sessions = TlsSessions()
+        # By the prefix of their URLs; the one that was used last.
+        self._origins: dict[str, Origin] = {}
+        self._origin: Origin | None = None
+        self._connections: set[Http1Connection] = set()
+        self._turns = Turns(_OPENED_AT_ONCE)
+        self._check_every = min(_CHECK_EVERY, max(0.02, min(limits.read, limits.total) / 8))
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed: asyncio.Event | None = None
+
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
+        """See `Transport`."""
+        origin = self._origin
+        if origin is None or not url.startswith(origin.root):
+            origin = self._origin = self._origin_of(url)
+        request = origin.request(url, headers, method, body)
+        now = self._loop.time()
+        deadline = now + self._total
+        connection = self._kept(origin.idle, now)
+        if connection is None:
+            connection = await self._connected(origin, deadline, origin.idle)
+            now = self._loop.time()
+        answered = connection.request(request, now, deadline, on_headers)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            connection.cancel(answered)
+            raise
+        except ClosedEarly:
+            # The server closed a kept connection as we used it, which is its right. A GET may be sent again.
+            if method != "GET":
+                raise
+        return await self._send_on_new(origin, request, deadline, on_headers)
+
+    async def close(self) -> None:
+        """Close all connections; requests that run end."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._closed = asyncio.Event()
+        for connection in list(self._connections):
+            connection.fail(NoResponse(_CLOSED))
+        if self._connections:
+            # The loop closes a socket in one of its next turns.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._closed.wait()
+
+    async def _send_on_new(
+        self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
+    ) -> bytes:
+        """Send a request on a new connection, which cannot have been closed since its last request."""
+        connection = await self._connected(origin, deadline, [])
+        answered = connection.request(request, self._loop.time(), deadline, on_headers)
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            connection.cancel(answered)
+            raise
+
+    def _kept(self, idle: list[Http1Connection], now: float) -> Http1Connection | None:
+        """Return the connection that was used last, if one can be used again."""
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and now < connection.heard_at + KEEP_ALIVE and now < connection.retires_at:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connected(self, origin: Origin, deadline: float, idle: list[Http1Connection]) -> Http1Connection:
+        """Return a new connection, or one of `idle` that has become free before it is this one's turn to be opened."""
+        time = self._loop.time
+        session: HostSession | None = None
+        offered: ssl.SSLSession | None = None
+        try:
+            addresses, left = origin.known_addresses(), self._limits.connect
+            if addresses is None:
+                addresses, left = await self._resolved(origin, deadline)
+            origin.next_first()
+            session = self._session_of(origin)
+            # Waiting for its turn is not connecting: it may take longer than a short limit for that.
+            await self._turn(session, deadline)
+            if (kept := self._kept(idle, time())) is not None:
+                return kept
+            origin.close_waiting()
+            async with asyncio.timeout_at(min(deadline, time() + left)):
+                offered = session.offered if session is not None else None
+                connected = await self._connect(origin, addresses, session)
+        except (OSError, RuntimeError) as error:
+            # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
+            if isinstance(error, RuntimeError) and "closed" not in str(error):
+                raise
+            if session is not None:
+                session.connection_failed(offered)
+            raise _not_connected(error) from error
+        if self._closed is not None:  # nobody would close this connection, or end its request
+            connected.abort()
+            raise NoResponse(_CLOSED, reached=False)
+        if not connected.is_open:  # by what it has sent unasked, or by its end
+            raise NoResponse("the connection was closed", reached=False)
+        connected.retires_at = time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
+        self._connections.add(connected)
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._check_every, self._check)
+        return connected
+
+    async def _resolved(self, origin: Origin, deadline: float) -> tuple[list[aiohappyeyeballs.AddrInfoType], float]:
+        """Return the addresses of the host, and for how many seconds connecting may take after that."""
+        until = self._loop.time() + self._limits.connect
+        async with asyncio.timeout_at(min(deadline, until)):
+            addresses = await origin.addresses()
+        return addresses, until - self._loop.time()
+
+    async def _turn(self, session: HostSession | None, deadline: float) -> None:
+        """Return when a connection should be opened."""
+        if session is None:
+            await self._turns.take()  # milliseconds: a timer would take longer than anything else here
+        else:
+            async with asyncio.timeout_at(deadline):
+                await session.turn()
+                await self._turns.take()
+        if self._closed is not None:
+            raise NoResponse(_CLOSED, reached=False)
+
+    async def _connect(
+        self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType], session: HostSession | None
+    ) -> Http1Connection:
+        loop, new = self._loop, partial(self._new, origin, session)
+        try:
+            if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
+                # Nothing to choose from: the loop alone connects in a third of the time.
+                host, port = addresses[0][4][:2]
+                _, protocol = await loop.create_connection(new, host, port)
+            else:
+                connected = await aiohappyeyeballs.start_connection(
+                    addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
+                )
+                # From here on the loop closes the socket, also if it fails.
+                _, protocol = await loop.create_connection(new, sock=connected)
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
+                origin.forget_addresses()
+            raise
+        return await protocol.secured() if isinstance(protocol, TlsConnection) else protocol
+
+    def _new(self, origin: Origin, session: HostSession | None) -> Http1Connection | TlsConnection:
+        connection = Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
+        if session is None:
+            return connection
+        assert self._tls is not None  # noqa: S101  there is a session
+        return TlsConnection(connection, self._tls, _name_of(origin), session)
+
+    def _session_of(self, origin: Origin) -> HostSession | None:
+        return self._sessions.of(_name_of(origin)) if self._tls is not None and origin.is_tls else None
+
+    def _origin_of(self, url: str) -> Origin:
+        origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)
+        if origin is None:
+            origin = Origin.of(url)
+            origin = self._origins.setdefault(origin.root, origin)
+        return origin
+
+    def _ended(self, connection: Http1Connection) -> None:
+        self._connections.discard(connection)
+        if self._closed is not None and not self._connections:
+            self._closed.set()
+
+    def _check(self) -> None:
+        """End the requests whose time is over, and connections that nobody has used for long."""
+        now, read = self._loop.time(), self._limits.read
+        for origin in self._origins.values():
+            origin.close_unused(now - KEEP_ALIVE)
+        for connection in [connection for connection in self._connections if connection.is_late(now, read)]:
+            connection.fail(NoResponse("while waiting for the response", timed_out=True))
+        self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
+
+
+def _name_of(origin: Origin) -> str:
+    """Return the name that the origin's certificate has to be valid for."""
+    return origin.host.rstrip(".")
+
+
+def _not_connected(error: OSError | RuntimeError) -> NoResponse:
+    match error:
+        case TimeoutError():
+            return NoResponse("while connecting", timed_out=True, reached=False)
+        case ssl.SSLCertVerificationError(verify_message=reason):
+            return NoResponse(f"the certificate is not accepted: {reason}", reached=False)
+        case ssl.SSLError():
+            reason = reason_of_tls(error)
+        case OSError() if is_exhaustion(error):
+            return NoResources(f"cannot connect: {reason_of(error)}")
+        case OSError():
+            reason = reason_of(error)
+        case _:
+            return NoResponse("the connection was closed", reached=False)
+    return NoResponse(f"cannot connect: {reason}", reached=False)

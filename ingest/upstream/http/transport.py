@@ -1,0 +1,142 @@
+"""The port between the client and its HTTP transport: one request that returns a document or raises an exception.
+
+There are two implementations of the same contract, which `tests/contract/upstream` verifies for both: `native_transport`, the
+default, and `aiohttp_transport`, which can use a proxy.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import msgspec
+
+from ingest.domain.masking import mask_urls
+from ingest.upstream.http.tls_context import TlsMaterial
+
+Kind = Literal["native", "aiohttp"]
+Method = Literal["GET", "POST"]
+# Called with the headers of a response that has a document.
+OnHeaders = Callable[[Mapping[str, str]], None]
+
+KEEP_ALIVE = 30
+DNS_CACHE = 30
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLimits:
+    """Limits of one request: times in seconds, the body in bytes.
+
+    Attributes:
+        total: from the start of the request to the last byte of the response.
+        tries: immediate tries within one attempt.
+    """
+
+    connect: float
+    read: float
+    total: float
+    body: int
+    tries: int
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Options that all requests of a transport share.
+
+    Attributes:
+        is_tls: whether requests use TLS.
+        proxy: URL of the proxy for all requests, or None.
+        tls: certificates, where they are not the system's.
+    """
+
+    limits: UpstreamLimits
+    is_tls: bool
+    proxy: str | None
+    tls: TlsMaterial | None = None
+
+
+class NoDocument(Exception):
+    """A response without a document: its status is not 2xx, or is one without content.
+
+    Attributes:
+        headers: all of the response; names are case-insensitive, and the first of several with one name is found.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status = status
+        self.headers = headers
+
+
+class TooLarge(Exception):
+    """The document is larger than the limit, by its Content-Length or by what was received; the rest was not read."""
+
+
+class NoResponse(Exception):
+    """No complete response was received.
+
+    Attributes:
+        timed_out: whether a time limit ended the request.
+        reached: whether the external API may have received the request.
+    """
+
+    def __init__(self, error: str, *, timed_out: bool = False, reached: bool = True) -> None:
+        # Libraries quote data from the server, of any length, and URLs that contain credentials.
+        super().__init__(mask_urls(error)[:300])
+        self.timed_out = timed_out
+        self.reached = reached
+
+
+class NoResources(NoResponse):
+    """No connection could be opened, as we have no file descriptors or memory left. The transport may be used again."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__(error, reached=False)
+
+
+class TransportFailed(Exception):
+    """The transport itself has failed, not the external API or an order. It is not used again."""
+
+
+class Transport(Protocol):
+    """Requests over pooled connections. Cancelling a request ends it and leaves nothing behind."""
+
+    async def send(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        method: Method = "GET",
+        body: bytes | None = None,
+        on_headers: OnHeaders | None = None,
+    ) -> bytes:
+        """Return the decompressed body of a 2xx response; redirects are not followed.
+
+        The connection is used again only after a response whose status permits it, see `keeps_connection`.
+
+        Args:
+            url: already percent-encoded.
+            headers: sent with it. Requests may share a mapping, which then must not change: what a transport prepares from it is
+                kept as long as the same object is given again.
+            method: of the request.
+            body: sent with a POST.
+            on_headers: called with the response's headers before the document is returned; names are case-insensitive.
+
+        Raises:
+            NoDocument: the status is not 2xx, or is 204 or 205, which have no body.
+            TooLarge: the body is over the limit.
+            NoResponse: no complete response was received.
+            NoResources: there was nothing left to open a connection with.
+            TransportFailed: the transport has failed; any other exception means the same.
+        """
+
+
+def has_document(status: int) -> bool:
+    """Return whether the body of a response with this status is a document."""
+    return 200 <= status < 300 and status not in (204, 205)
+
+
+def keeps_connection(status: int) -> bool:
+    """Return whether the next request may go over the same connection after a response with this status.
+
+    Behind a load balancer a connection leads to one server, and that one may be what fails or refuses us: a retry over the same
+    connection would reach it again, and one over a new connection may reach another.
+    """
+    return status < 500 and status not in (401, 403, 408, 421)

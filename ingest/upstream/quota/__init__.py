@@ -1,0 +1,1 @@
+"""The quota of the external API, shared by all processes."""

@@ -1,0 +1,220 @@
+"""Keeps all requests of this process within the quota that it shares with others.
+
+`acquire` returns when a request may be sent, in the order of the calls; `release` says that it has ended. What this process may send is
+leased, several times a second while there is something to send, and from `QuotaLeases`; without requests, nothing is asked. Waiting
+is neither a timeout nor a fault.
+
+If the process dies here, its lease expires on the server.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Protocol
+
+from ingest.domain.errors import ASKED_TO_WAIT, NotSent, Unavailable, UserError
+from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.telemetry.activity import record_activity
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Gauge, Histogram
+from ingest.upstream.quota.quota_share import Share
+from ingest.upstream.rate_limit_headers import remaining_of
+from ingest.upstream.responses import api_time
+
+_log = get_logger("quota")
+# To say that the lease ends, when the process stops.
+_LAST_WAIT = 1.0
+
+
+class QuotaLeases(Protocol):
+    """Who leases the quota: `ingest.queue.consume.quota`. Its methods raise `Unavailable` while it cannot be used."""
+
+    async def lease(self, request: LeaseRequest) -> Lease:
+        """Renew this process's lease, and adapt it to what it wants now."""
+
+    async def end(self, unused: int) -> None:
+        """End the lease: what is left of it goes to the others now."""
+
+
+class FleetQuota:
+    """This process's part of the quota.
+
+    Args:
+        leases: where it is leased.
+        limits: of the fleet.
+        longest: seconds after which a request has ended.
+        waits: how long requests wait for the quota.
+        gauges: the granted rate and concurrency, by kind.
+        now: the clock, for an API that names times and does not tell its own.
+        clock: seconds that go on while the machine sleeps.
+    """
+
+    def __init__(
+        self,
+        leases: QuotaLeases,
+        limits: QuotaLimits,
+        longest: float,
+        waits: Histogram,
+        gauges: Mapping[str, Gauge],
+        now: Callable[[], datetime],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._leases = leases
+        self._limits = limits
+        self._share = Share(limits, longest)
+        self._waits = waits
+        self._gauges = gauges
+        self._now = now
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._changed = asyncio.Event()
+        self._asks_at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause: Callable[[float], None] = lambda _: None
+        self._is_unavailable = self._is_closed = False
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    async def acquire(self) -> None:
+        """Wait until a request may be sent.
+
+        Raises:
+            NotSent: the process stops, or the API has asked to wait meanwhile.
+        """
+        if self._is_closed:
+            raise NotSent
+        now = self._clock()
+        if not self._waiting and self._share.delay(now) <= 0:
+            self._share.begin()
+            self._waits.observe(0.0)
+            self._plan(now)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._send_due()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._leave(turn)
+            raise
+        self._waits.observe(self._clock() - now)
+
+    def release(self) -> None:
+        """A request has ended, whatever became of it."""
+        self._share.end()
+        if self._waiting:
+            self._send_due()
+
+    def read_ahead(self) -> int:
+        """How many orders this process should hold, at most."""
+        return self._share.read_ahead()
+
+    def on_exhausted(self, pause: Callable[[float], None]) -> None:
+        """Call `pause` with the seconds for which the API's quota is used up, by its headers."""
+        self._pause = pause
+
+    def observe(self, headers: Mapping[str, str]) -> None:
+        """Slow the fleet down so that what is left of the API's quota, by its headers, lasts until it is full again."""
+        left = remaining_of(headers, api_time(headers, self._now()).timestamp())
+        if left is None:
+            return
+        if not left.requests:
+            self._pause(left.seconds)
+        else:
+            self._share.told(left.rate, left.seconds, self._clock())
+
+    def turn_away(self) -> None:
+        """The API asks to wait: what waits for the quota is not sent, as it may be its turn before that is over."""
+        self._end_waiting(ASKED_TO_WAIT)
+
+    def close(self) -> None:
+        """The process stops: what waits is not sent any more."""
+        self._is_closed = True
+        self._end_waiting("the process stops")
+
+    def _end_waiting(self, reason: str) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_exception(NotSent(reason))
+
+    def _leave(self, turn: "asyncio.Future[None]") -> None:
+        if turn.cancelled():
+            with suppress(ValueError):
+                self._waiting.remove(turn)
+        elif turn.exception() is None:
+            # Cancelled between its turn and its start: the place is for the next.
+            self.release()
+
+    def _send_due(self) -> None:
+        """Let those that wait begin, as far as they may now, and look again when the next one may."""
+        now, delay = self._clock(), math.inf
+        while self._waiting and (delay := self._share.delay(now)) <= 0:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._share.begin()
+                turn.set_result(None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting and delay < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._send_due)
+        self._plan(now)
+
+    def _plan(self, now: float) -> None:
+        if self._share.due(now, len(self._waiting)) < self._asks_at:
+            self._changed.set()
+
+    # -- leases ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the lease until cancelled."""
+        try:
+            while True:
+                await self._until_due()
+                await self._ask()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    async def end(self) -> None:
+        """End the lease, once no request is in flight; if that fails, it expires."""
+        with suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(_LAST_WAIT):
+                await self._leases.end(self._share.take_unused())
+
+    async def _until_due(self) -> None:
+        while (due := self._share.due(now := self._clock(), len(self._waiting))) > now:
+            self._asks_at = due
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(due - now if due < math.inf else None):
+                    await self._changed.wait()
+        self._asks_at = -math.inf
+
+    async def _ask(self) -> None:
+        request = self._share.request(self._clock(), len(self._waiting))
+        # Orders that wait for the quota are not stuck, however long it takes.
+        record_activity()
+        try:
+            lease = await self._leases.lease(request)
+        except Unavailable as error:
+            self._share.failed(self._clock())
+            if not self._is_unavailable:
+                log = _log.error if isinstance(error, UserError) else _log.warning
+                log("quota_unavailable", error=str(error))
+            self._is_unavailable = True
+        else:
+            self._share.granted(request, lease, len(self._waiting), self._clock())
+            if self._is_unavailable:
+                _log.info("quota_available")
+            self._is_unavailable = False
+        self._gauges["rate"].set(self._share.granted_rate)
+        # Without a limit, all that is asked for is granted.
+        self._gauges["concurrency"].set(self._share.limit_at(self._clock()) if self._limits.concurrency else 0.0)
+        self._send_due()
