@@ -100,7 +100,7 @@ def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
     from ingest.cli.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
-    from ingest.services.worker_parts import identify_of, open_decode
+    from ingest.sources.documents import identify_of, open_decode
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform

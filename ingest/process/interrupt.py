@@ -127,3 +127,12 @@ def _stop(*_: object) -> None:
     # Nothing has started yet.
     os.write(2, b"stopped\n")
     os._exit(130)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """The signals that ask a command that runs until it is stopped to stop.
+
+    SIGTERM, Ctrl-C, and SIGHUP, which a terminal sends when it closes; not SIGHUP under `nohup`, where it is ignored.
+    """
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGTERM, signal.SIGINT, *(() if ignored else (signal.SIGHUP,)))

@@ -15,8 +15,8 @@ import uvloop
 
 from ingest.domain.errors import UserError
 from ingest.flow.shutdown import Shutdown
+from ingest.process.interrupt import stop_signals
 from ingest.process.standard_streams import LOG_WAIT, wait_for_errors
-from ingest.stop_signals import stop_signals
 from ingest.telemetry.logs import get_logger
 
 _T = TypeVar("_T")

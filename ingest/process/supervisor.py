@@ -22,8 +22,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ingest.process.interrupt import stop_signals
 from ingest.process.standard_streams import LOG_WAIT, wait_for_errors
-from ingest.stop_signals import stop_signals
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("supervisor")

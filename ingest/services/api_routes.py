@@ -23,12 +23,12 @@ from ingest.api.server import Group, all_routes
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import Source
-from ingest.api_operations import Operated, open_operated, operation_groups
 from ingest.queue.produce.idempotent_calls import IdempotentCalls
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
-from ingest.services.worker_parts import decode_of
+from ingest.services.api_operations import Operated, open_operated, operation_groups
 from ingest.settings import Settings, load_settings
+from ingest.sources.documents import decode_of
 from ingest.telemetry.shared_metrics import Counter
 
 # From where orders are announced, as metrics name it.

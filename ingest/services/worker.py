@@ -12,6 +12,7 @@ from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.mapping.process_pool import check_function
+from ingest.probes.startup import answering_while_waiting
 from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import (
     allow_connections,
@@ -26,9 +27,9 @@ from ingest.process.supervisor import Child, Supervisor
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
-from ingest.services.worker_parts import decode_of, open_worker
+from ingest.services.worker_parts import open_worker
+from ingest.sources.documents import decode_of
 from ingest.sources.endpoint import check_endpoint
-from ingest.starting import answering_while_waiting
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ingest.domain.order import Order, decode_order, document_id
 from ingest.domain.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
@@ -39,28 +38,22 @@ from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
-from ingest.mapping.functions import load_function
-from ingest.mapping.process_pool import ProcessPool
-from ingest.mapping.transform import InLoop, Runner, Transform
 from ingest.queue.consume.consumer import Consumer
 from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
+from ingest.sources.documents import open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.sources.quota_of import open_quota
 from ingest.store.orders import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
-from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.bulk.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.quota.quota import FleetQuota
 
 if TYPE_CHECKING:
-    from ingest.mapping.compiled import CompiledMapping
     from ingest.settings import Settings
 
 # Deliveries above which an entry that was never settled is isolated: its workers may have died of it.
 _ISOLATE_ABOVE = 3
-# Bytes from which on a document is mapped in a thread: it takes several times as long as decoding our own.
-_LARGE_TO_MAP = 256 * 1024
 # Documents for each transform process, one in it and the others waiting: for it, or for buffer space for what it has returned.
 _TURNS = 4
 
@@ -272,32 +265,6 @@ async def open_ports(
 
 
 @asynccontextmanager
-async def open_decode(settings: "Settings", transform_seconds: Histogram) -> AsyncIterator[Decode]:
-    """What makes orders of documents, by the settings.
-
-    Raises:
-        ConfigError: if the mapping or the transform cannot be used.
-    """
-    decode = decode_of(settings)
-    if settings.transform is None:
-        yield OrderDecoder(decode_plain) if settings.mapping is None else decode
-        return
-    async with _open_runner(settings, settings.transform) as runner:
-        yield Transform(decode, runner, transform_seconds)
-
-
-@asynccontextmanager
-async def _open_runner(settings: "Settings", function: str) -> AsyncIterator[Runner]:
-    if not settings.transform_processes:
-        yield InLoop(load_function(function), settings.transform_timeout)
-        return
-    async with ProcessPool.open(
-        function, settings.transform_processes, settings.transform_timeout, settings.transform_memory
-    ) as pool:
-        yield pool
-
-
-@asynccontextmanager
 async def open_worker(
     settings: "Settings",
     metrics: WorkerMetrics,
@@ -308,56 +275,3 @@ async def open_worker(
     """A worker with its connections; see `open_ports`."""
     async with open_ports(settings, metrics, name, classes, clock) as ports:
         yield build_worker(settings, ports, metrics)
-
-
-def identify_of(settings: "Settings") -> Callable[[bytes], str | None]:
-    """What tells of which announced order a document is; None if it does not say.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
-    """
-    mapping = mapping_of(settings)
-    return document_id if mapping is None else mapping.identify
-
-
-def decode_of(settings: "Settings") -> OrderDecoder[Order]:
-    """What makes orders of documents, by the settings.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
-    """
-    mapping = mapping_of(settings)
-    return OrderDecoder(decode_order) if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
-
-
-def with_parts(upstream: Upstream, client: UpstreamClient, settings: "Settings") -> Upstream:
-    """What fetches orders, and where the mapping says that they come in parts, puts them together.
-
-    Args:
-        upstream: fetches the orders.
-        client: fetches the other parts.
-        settings: name the mapping.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
-    """
-    mapping = mapping_of(settings)
-    if mapping is None or not mapping.parts:
-        return upstream
-    from ingest.mapping.parts import join  # noqa: PLC0415  only some need it
-    from ingest.upstream.parts import PartsClient  # noqa: PLC0415  as above
-
-    return PartsClient(upstream, client.fetch_at, mapping.parts, join, settings.upstream_body_limit)
-
-
-def mapping_of(settings: "Settings") -> "CompiledMapping | None":
-    """The mapping that the settings name; None for our own documents.
-
-    Raises:
-        ConfigError: if it cannot be used.
-    """
-    if settings.mapping is None:
-        return None
-    from ingest.mapping.load import load_mapping  # noqa: PLC0415  as above
-
-    return load_mapping(settings.mapping)

@@ -18,9 +18,9 @@ from ingest.operations.doctor import (
     Subject,
     UpstreamSubject,
 )
-from ingest.services.worker_parts import decode_of, mapping_of, with_parts
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
 from ingest.sources.bulk_requests import bulk_options
+from ingest.sources.documents import decode_of, mapping_of, with_parts
 from ingest.sources.endpoint import check_endpoint, endpoint_of, limits_of
 from ingest.sources.quota_of import quota_name
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

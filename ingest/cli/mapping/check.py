@@ -124,7 +124,7 @@ def _read(sample: Path, limit: int) -> bytes:
 
 async def _fetched(settings: "Settings", order_id: str) -> bytes:
     from ingest.domain.fetching import FetchRequest
-    from ingest.services.worker_parts import with_parts
+    from ingest.sources.documents import with_parts
     from ingest.sources.endpoint import endpoint_of, limits_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
     from ingest.upstream.client import UpstreamClient
