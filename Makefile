@@ -132,7 +132,7 @@ dashboards: .venv/ready  ## generate deploy/grafana/dashboards from its code
 
 .PHONY: reference
 reference: .venv/ready  ## generate docs/reference/http-api.md from the HTTP API's routes
-	@.venv/bin/python -c 'from ingest.services.api_routes import all_described; from ingest.api.reference import page_of; \
+	@.venv/bin/python -c 'from ingest.services.api_routes import all_described; from ingest.api.documentation.reference import page_of; \
 		print(page_of(all_described()), end="")' >docs/reference/http-api.md.new || { rm docs/reference/http-api.md.new; exit 1; }
 	@mv docs/reference/http-api.md.new docs/reference/http-api.md
 

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     )
     from ingest.client.found_order import FoundOrder
     from ingest.client.sync_client import SyncClient
-    from ingest.domain.accepted import Accepted, Durability
-    from ingest.domain.announcement import Announcement, InvalidAnnouncement
-    from ingest.domain.dead_letter import Selection
+    from ingest.domain.deliveries.accepted import Accepted, Durability
+    from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
+    from ingest.domain.deliveries.dead_letter import Selection
     from ingest.domain.errors import QueueUnavailable
-    from ingest.domain.order import InvalidOrderId, Order, OrderLine
+    from ingest.domain.orders.order import InvalidOrderId, Order, OrderLine
     from ingest.operations.backends import Backends
     from ingest.operations.dead_letters import replay
     from ingest.operations.reconcile import reconcile
@@ -81,32 +81,32 @@ __all__ = [
 
 # Imported when they are asked for: the commands start without what they do not use.
 _MODULES = {
-    "Accepted": "ingest.domain.accepted",
-    "Announcement": "ingest.domain.announcement",
+    "Accepted": "ingest.domain.deliveries.accepted",
+    "Announcement": "ingest.domain.deliveries.announcement",
     "ApiError": "ingest.client.errors",
     "ApiUnavailable": "ingest.client.errors",
     "Backends": "ingest.operations.backends",
     "BacklogFull": "ingest.queue.produce.producer_errors",
     "CannotConfirm": "ingest.queue.produce.producer_errors",
     "Client": "ingest.client.client",
-    "Durability": "ingest.domain.accepted",
+    "Durability": "ingest.domain.deliveries.accepted",
     "EnqueueTimeout": "ingest.queue.produce.producer_errors",
     "Forbidden": "ingest.client.errors",
     "FoundOrder": "ingest.client.found_order",
     "IdempotencyKeyReused": "ingest.queue.produce.producer_errors",
     "Invalid": "ingest.client.errors",
-    "InvalidAnnouncement": "ingest.domain.announcement",
+    "InvalidAnnouncement": "ingest.domain.deliveries.announcement",
     "InvalidIdempotencyKey": "ingest.queue.produce.producer_errors",
-    "InvalidOrderId": "ingest.domain.order",
+    "InvalidOrderId": "ingest.domain.orders.order",
     "NotFound": "ingest.client.errors",
-    "Order": "ingest.domain.order",
-    "OrderLine": "ingest.domain.order",
+    "Order": "ingest.domain.orders.order",
+    "OrderLine": "ingest.domain.orders.order",
     "Producer": "ingest.queue.produce.producer",
     "QueueRefused": "ingest.queue.redis.connection",
     "QueueUnavailable": "ingest.domain.errors",
     "RateLimited": "ingest.client.errors",
     "RequestInProgress": "ingest.client.errors",
-    "Selection": "ingest.domain.dead_letter",
+    "Selection": "ingest.domain.deliveries.dead_letter",
     "SyncClient": "ingest.client.sync_client",
     "SyncProducer": "ingest.queue.produce.sync_producer",
     "Unauthorized": "ingest.client.errors",

@@ -207,7 +207,7 @@ def prints(order: Order, document: bytes) -> Order:
 
 async def keeps_slots(order: Order, document: bytes) -> Order:
     """Stands for a bug of the worker that keeps slots: no later call ends."""
-    from ingest.mapping import transform  # noqa: PLC0415  not in processes
+    from ingest.mapping.transforms import transform  # noqa: PLC0415  not in processes
 
     del document
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from redis.asyncio import Redis
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 from aiohttp import web
 
-from ingest.api.documentation import Answer, Documentation
-from ingest.api.problems import Problem
-from ingest.api.routing import Caller, Route
+from ingest.api.documentation.documentation import Answer, Documentation
+from ingest.api.http.problems import Problem
+from ingest.api.http.routing import Caller, Route
 from ingest.domain.errors import Unavailable
 
 _SECONDS = 2.0

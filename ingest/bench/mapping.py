@@ -14,7 +14,7 @@ import jmespath
 import msgspec
 
 from ingest.bench.report import Column, Findings, Row, Table
-from ingest.domain.order import decode_order
+from ingest.domain.orders.order import decode_order
 from ingest.mapping.load import compile_mapping
 
 ORDER_ID = "450789469"

@@ -20,9 +20,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.main import get_command
 
-from ingest.cli.terminal import wrapped
-from ingest.cli.text import printable
-from ingest.cli.usage import Command, Group, quote_code
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.usage import Command, Group, quote_code
+from ingest.cli.terminal.width import wrapped
 from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.process.interrupt import ending_at_once

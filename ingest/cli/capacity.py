@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.documentation import DOCUMENTATION
+from ingest.cli.terminal.documentation import DOCUMENTATION
 
 if TYPE_CHECKING:
     from ingest.domain.capacity_plan import CapacityPlan, Demand
@@ -104,7 +104,7 @@ def capacity(  # noqa: PLR0913  each parameter is one option
 
 
 def _print(demand: "Demand", found: "CapacityPlan") -> None:
-    from ingest.cli.terminal import width_of
+    from ingest.cli.terminal.width import width_of
 
     width = width_of(sys.stdout)
     for label, value in (*_facts(demand, found), *_limits(demand, found)):
@@ -149,7 +149,7 @@ def _rate(rate: float) -> str:
 
 
 def _counted(count: int, noun: str) -> str:
-    from ingest.cli.text import counted
+    from ingest.cli.terminal.text import counted
 
     return counted(count, noun)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from ingest.cli.terminal import wrapped
+from ingest.cli.terminal.width import wrapped
 from ingest.settings import Settings, load_settings, names_in_dot_env, unknown_settings
 from ingest.telemetry.logs import begin_logs
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ingest.cli.documentation import DOCUMENTATION
+from ingest.cli.terminal.documentation import DOCUMENTATION
 
 EPILOG = f"""
 Examples:
@@ -30,7 +30,7 @@ def config(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     `ingest doctor`, and by the commands that use them.
     """
     from ingest.cli.common import start
-    from ingest.cli.terminal import width_of
+    from ingest.cli.terminal.width import width_of
     from ingest.settings import effective
 
     values = effective(start())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingest.cli.documentation import DOCUMENTATION
-from ingest.cli.output import standard_output
-from ingest.cli.text import counted, printable, printable_json
+from ingest.cli.terminal.documentation import DOCUMENTATION
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.text import counted, printable, printable_json
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def doctor(
     # What is wrong is a finding; the log of the parts that found it would say it again.
     setup_logs(settings.log_format, "error")
     if settings.transform is not None:
-        from ingest.mapping.process_pool import check_function
+        from ingest.mapping.transforms.process_pool import check_function
 
         run_interruptible(check_function(settings.transform, settings.transform_memory))
     subject = subject_of(settings, _checked(order_id), os.environ)
@@ -72,7 +72,7 @@ def doctor(
 
 
 def _checked(order_id: str | None) -> str | None:
-    from ingest.domain.order import InvalidOrderId, parse_order_id
+    from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
     try:
         return None if order_id is None else parse_order_id(order_id)
@@ -95,7 +95,7 @@ def _report(diagnosis: "Diagnosis") -> dict[str, object]:
 
 
 def _print(diagnosis: "Diagnosis", *, show_all: bool) -> None:
-    from ingest.cli.terminal import width_of
+    from ingest.cli.terminal.width import width_of
 
     # The one command that writes colours itself: only on a terminal that wants them.
     is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -52,10 +52,10 @@ def enqueue(
 
     Waits, and says so, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
     """
-    from ingest.cli.announce import announce
     from ingest.cli.common import start
-    from ingest.cli.found import UnreadableSource
-    from ingest.cli.sources import Source, pick_source
+    from ingest.cli.id_sources.announce import announce
+    from ingest.cli.id_sources.found import UnreadableSource
+    from ingest.cli.id_sources.sources import Source, pick_source
 
     settings = start()
     source: Source = pick_source(ids or [], file, sample, column, file_format, usage=_SOURCES)

@@ -54,8 +54,8 @@ def reconcile(
     are orders that are not on the list.
     """
     from ingest.cli.common import start
-    from ingest.cli.reconciling import check_options, print_report, reconcile_source
-    from ingest.cli.sources import pick_source
+    from ingest.cli.id_sources.reconciling import check_options, print_report, reconcile_source
+    from ingest.cli.id_sources.sources import pick_source
     from ingest.operations.backends import Backends
 
     check_options(missing, force=force, as_json=as_json)

@@ -44,7 +44,7 @@ def relay(
     """
     from ingest.cli.common import say, start
     from ingest.services.relay import outbox_dsn, run_relay
-    from ingest.store.outbox_schema import create_outbox, outbox_sql
+    from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
 
     if print_sql and create:
         raise typer.BadParameter("--print-sql and --create exclude each other")

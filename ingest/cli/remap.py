@@ -9,8 +9,8 @@ import typer
 
 from ingest.cli.common import say
 from ingest.cli.order.ids import parse_ids
-from ingest.cli.text import counted, printable
-from ingest.cli.times import InvalidTime, parse_time
+from ingest.cli.terminal.text import counted, printable
+from ingest.cli.terminal.times import InvalidTime, parse_time
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
@@ -98,7 +98,7 @@ def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
 
 
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
-    from ingest.cli.progress import ProgressDisplay
+    from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
     from ingest.sources.documents import identify_of, open_decode
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics

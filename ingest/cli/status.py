@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
-from ingest.cli.status_table import lines_of
-from ingest.cli.terminal import console_on, width_of
+from ingest.cli.terminal.status_table import lines_of
+from ingest.cli.terminal.width import console_on, width_of
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ingest.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from ingest.domain.accepted import Accepted
+from ingest.domain.deliveries.accepted import Accepted
 from ingest.upstream.responses import api_time, retry_after
 
 _LONGEST_TEXT = 300

@@ -10,8 +10,8 @@ from ingest.client.connection import Request
 from ingest.client.errors import ApiError, UnexpectedAnswer
 from ingest.client.pages import Filters, Page, page_of
 from ingest.client.retrying import Retrying
-from ingest.domain.accepted import Accepted
-from ingest.domain.order import parse_order_id
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.orders.order import parse_order_id
 
 _PATH = "/v1/orders"
 

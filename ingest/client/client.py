@@ -25,9 +25,9 @@ from ingest.client.parts import (
     part_key,
 )
 from ingest.client.retrying import Retrying
-from ingest.domain.accepted import Accepted
-from ingest.domain.announcement import Announcement
-from ingest.domain.order import Order, parse_order_id
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.orders.order import Order, parse_order_id
 
 TIMEOUT = 10.0
 DEADLINE = 60.0

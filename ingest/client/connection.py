@@ -14,7 +14,7 @@ from yarl import URL
 
 from ingest.client.answers import Answer
 from ingest.client.errors import ApiUnavailable, UnexpectedAnswer
-from ingest.domain.request_headers import check_token
+from ingest.domain.fetch.request_headers import check_token
 
 _BODY_LIMIT = 64 * 1024 * 1024
 _CHUNK = 64 * 1024

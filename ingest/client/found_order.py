@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ingest.client.errors import UnexpectedAnswer
-from ingest.domain.order import Order
+from ingest.domain.orders.order import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from itertools import islice
 
-from ingest.domain.order import parse_order_id
+from ingest.domain.orders.order import parse_order_id
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
 # As many as the API takes in one JSON body.

@@ -13,8 +13,8 @@ from ingest.client.errors import ApiUnavailable
 from ingest.client.found_order import FoundOrder
 from ingest.client.pages import Filters
 from ingest.client.parts import MOST_IDS, batched, checked_ids, checked_size, new_key, part_key
-from ingest.domain.accepted import Accepted
-from ingest.domain.order import Order
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.orders.order import Order
 from ingest.loop_thread import Background
 
 

@@ -10,8 +10,8 @@ One error is of two families: a server that refuses us. A worker with orders in 
 has none ends with one line.
 """
 
-from ingest.domain.delivery import DeadReason, RetryReason
-from ingest.domain.fetching import Exchange
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
+from ingest.domain.fetch.exchange import Exchange
 
 
 class UserError(Exception):

@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.clock import steady
 from ingest.flow.deliver.task_pool import Processing, TaskPool
 from ingest.flow.settle.rows import Item

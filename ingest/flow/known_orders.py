@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from ingest.domain.errors import Unavailable
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.ports import Decode, Upstream
 
 # Canary requests for one question. An order may have been deleted since the API delivered it, so one is not enough.

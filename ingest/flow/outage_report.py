@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ingest.domain.errors import Unavailable
+from ingest.domain.fetch.outage import Outage
 from ingest.domain.masking import mask_urls
-from ingest.domain.outage import Outage
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.ports import Liveness
 from ingest.telemetry.logs import get_logger

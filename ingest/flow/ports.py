@@ -7,12 +7,21 @@ A move of an entry is one atomic step, and is made at most once, however often i
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, RetryReason, Sweep
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order_row import OrderRow
-from ingest.domain.outage import Outage
-from ingest.domain.plain_order import StorableOrder
-from ingest.domain.result import Finished
+from ingest.domain.deliveries.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Heartbeat,
+    RetryReason,
+    Sweep,
+)
+from ingest.domain.deliveries.result import Finished
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.outage import Outage
+from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import StorableOrder
 
 
 class Source(Protocol):
@@ -162,7 +171,7 @@ class Decode(Protocol):
 
 
 class Store(Protocol):
-    """The orders table: `ingest.store.orders`."""
+    """The orders table: `ingest.store.orders.order_store`."""
 
     async def upsert(self, rows: Sequence[OrderRow]) -> list[Effect]:
         """Store rows, committed on return; returns what each did. All are stored or none, except those that a trigger suppresses.

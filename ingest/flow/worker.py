@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import Unavailable
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor

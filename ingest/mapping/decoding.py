@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.order import InvalidDocument, undecodable
+from ingest.domain.orders.order import InvalidDocument, undecodable
 
 
 def _number(text: str) -> Decimal | float:

@@ -13,8 +13,8 @@ from ingest.domain.errors import ConfigError
 from ingest.domain.toml_errors import explained, located
 from ingest.domain.toml_lines import Keys
 from ingest.files.regular import open_regular
-from ingest.mapping.compiled import CompiledMapping
-from ingest.mapping.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.compiled.declaration import Condition, Declared, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.compiled.mapping import CompiledMapping
 from ingest.mapping.errors import MappingError
 
 _READY_MADE = files("ingest.mapping") / "ready_made"

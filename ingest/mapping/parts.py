@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from ingest.domain.order import InvalidDocument
-from ingest.domain.pages import Page
-from ingest.mapping.conditions import single_path
-from ingest.mapping.declaration import Part
+from ingest.domain.fetch.pages import Page
+from ingest.domain.orders.order import InvalidDocument
+from ingest.mapping.compiled.conditions import single_path
+from ingest.mapping.compiled.declaration import Part
+from ingest.mapping.compiled.paths import text_of, walk
 from ingest.mapping.decoding import decode_json_strictly
 from ingest.mapping.errors import MappingError, Mismatch, type_name
-from ingest.mapping.paths import text_of, walk
 
 KEY = "parts"
 _PLACEHOLDER = "{order_id}"

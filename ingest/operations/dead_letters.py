@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations.backends import Backends
 from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters, Page, Survey
 

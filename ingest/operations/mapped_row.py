@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.order import Order
+from ingest.domain.orders.order import Order
 
 
 def row_of(order: Order) -> dict[str, Any]:

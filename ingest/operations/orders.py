@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.order_state import IngestionState, OrderState, QueueEntry
+from ingest.domain.orders.order_state import IngestionState, OrderState, QueueEntry
 from ingest.operations.audit import Operation, ending
 from ingest.operations.backends import Backends
 from ingest.operations.shared_calls import SharedCalls
@@ -19,8 +19,8 @@ from ingest.queue.operate.erasing import QueueEraser, Removed
 from ingest.queue.operate.order_search import MOST_ORDERS, OrderSearch, Searched
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
-from ingest.store.erasing import erase_rows
-from ingest.store.order_reading import OrderFilter, OrderReader, StoredState
+from ingest.store.orders.erasing import erase_rows
+from ingest.store.orders.order_reading import OrderFilter, OrderReader, StoredState
 from ingest.store.pool import Pool
 
 __all__ = ["Erased", "IngestionState", "OrderFilter", "OrderState", "Orders", "as_object", "erase", "locate"]

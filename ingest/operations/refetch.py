@@ -7,8 +7,8 @@ from ingest.operations.backends import Backends
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.store.audit import AuditLog
+from ingest.store.orders.versions import reset_versions
 from ingest.store.pool import Pool
-from ingest.store.versions import reset_versions
 
 REFETCH = "orders.refetch"
 

@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from itertools import chain, groupby
 from typing import Protocol
 
-from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable, Unavailable, UserError
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.produce.producer_errors import BacklogFull, IdempotencyKeyReused
 from ingest.queue.produce.submission import OVERHEAD, Orders, most_in_a_step, parts_of
-from ingest.store.outbox import Announced, Outbox, OutboxRow
+from ingest.store.outbox.outbox import Announced, Outbox, OutboxRow
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.relay_metrics import RelayMetrics
 

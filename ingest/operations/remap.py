@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from ingest.domain.delivery import DeadReason, Effect
+from ingest.domain.deliveries.delivery import DeadReason, Effect
 from ingest.domain.errors import RowsRefused, RowSuppressed, StoreLocked, TransformFailed
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument, document_id
-from ingest.domain.order_row import OrderRow
-from ingest.domain.plain_order import StorableOrder
-from ingest.store.documents import Documents, DocumentSelection, Remapped, StoredDocument
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.order import InvalidDocument, document_id
+from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import StorableOrder
+from ingest.store.orders.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ingest.domain.order_state import RetryEntry
-from ingest.domain.retry_selection import RetrySelection
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.orders.order_state import RetryEntry
 from ingest.operations.backends import Backends
 from ingest.queue.operate.retries import PAGE, Position, Retries, RetryPage, RetrySurvey
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.domain.errors import Unavailable, UserError
-from ingest.domain.queue_state import QueueState
 from ingest.operations.backends import Backends
 from ingest.queue.operate.monitor import ConsumerState, Monitor
 from ingest.queue.redis.connection import control_client
-from ingest.store.overview import Overview, overview
+from ingest.store.orders.overview import Overview, overview
 
 
 @dataclass(frozen=True, slots=True)

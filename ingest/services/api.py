@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from ingest.api.access import open_access
-from ingest.api.body_memory import BodyMemory
-from ingest.api.connection import ConnectionLimits
-from ingest.api.http_server import HttpServer, listening
-from ingest.api.loopback import LoopbackAccess, is_loopback
-from ingest.api.rate_limit import SharedBuckets
-from ingest.api.server import Admission, OpenAccess, Server, all_routes
-from ingest.api.tls import checked_tls
+from ingest.api.admission.access import open_access
+from ingest.api.admission.loopback import LoopbackAccess, is_loopback
+from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.connection import ConnectionLimits
+from ingest.api.http.http_server import HttpServer, listening
+from ingest.api.http.server import Admission, OpenAccess, Server, all_routes
+from ingest.api.http.tls import checked_tls
 from ingest.api.webhooks.sources import Source
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable, UserError
 from ingest.files.watch import WatchedFiles, watching
 from ingest.flow.shutdown import Shutdown

@@ -7,11 +7,11 @@ from typing import Any, Self, cast
 
 from redis.asyncio import Redis
 
-from ingest.api.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
-from ingest.api.operations_routes import QueueRoutes, RetryRoutes
-from ingest.api.orders import OrderRoutes
-from ingest.api.requests import BodyLimits
-from ingest.api.server import Group
+from ingest.api.http.requests import BodyLimits
+from ingest.api.http.server import Group
+from ingest.api.operations.dead_letter_routes import DeadLetterRoutes, refuse_to_wait
+from ingest.api.operations.operations_routes import QueueRoutes, RetryRoutes
+from ingest.api.orders.order_routes import OrderRoutes
 from ingest.operations.backends import Backends
 from ingest.operations.orders import Orders
 from ingest.queue.operate.dead_letters import DeadLetters

@@ -11,15 +11,15 @@ from typing import Any, Self, cast
 
 from redis.asyncio import Redis
 
-from ingest.api.announcing import Announcing
-from ingest.api.body_memory import BodyMemory
+from ingest.api.documentation.openapi import OpenApi, document_of
 from ingest.api.health import Health
-from ingest.api.idempotency import Idempotency
-from ingest.api.openapi import OpenApi, document_of
-from ingest.api.pushing import Pushing
-from ingest.api.queueing import Queueing
-from ingest.api.requests import BodyLimits, read_body
-from ingest.api.server import Group, all_routes
+from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.requests import BodyLimits, read_body
+from ingest.api.http.server import Group, all_routes
+from ingest.api.orders.announcing import Announcing
+from ingest.api.orders.idempotency import Idempotency
+from ingest.api.orders.pushing import Pushing
+from ingest.api.orders.queueing import Queueing
 from ingest.api.webhooks.load import load_sources
 from ingest.api.webhooks.routes import WebhookRoutes
 from ingest.api.webhooks.sources import Source

@@ -5,7 +5,7 @@ import socket
 from contextlib import AsyncExitStack
 from functools import partial
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import ConfigError, QueueUnavailable
 from ingest.flow.shutdown import Shutdown
 from ingest.operations.relay import Relay
@@ -15,7 +15,7 @@ from ingest.process.lifecycle import listen, run_to_the_end, stop_on_signals
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.producer_errors import CannotConfirm
 from ingest.settings import Settings
-from ingest.store.outbox import Outbox
+from ingest.store.outbox.outbox import Outbox
 from ingest.telemetry.liveness import Liveness
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.looplag import watching_loop

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
-from ingest.mapping.process_pool import check_function
+from ingest.mapping.transforms.process_pool import check_function
 from ingest.probes.startup import answering_while_waiting
 from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import (

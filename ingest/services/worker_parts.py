@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ingest.domain.plain_order import decode_plain
+from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
@@ -43,7 +43,7 @@ from ingest.sources.bulk_requests import bulk_options, orders_per_request, reque
 from ingest.sources.documents import open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.sources.quota_of import open_quota
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.bulk.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.settings.topic import Topic
 from ingest.settings.types import OnOff, lower
 

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
+from ingest.domain.fetch.request_headers import check_header_name, check_secret, check_token, parse_headers
+from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
-from ingest.domain.request_headers import check_header_name, check_secret, check_token, parse_headers
-from ingest.domain.status_overrides import parse_status_overrides
 from ingest.settings.topic import Topic
 from ingest.settings.types import MemberPath, Positive, Seconds, lower, upper
 from ingest.settings.urls import require_scheme, require_template

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import Order
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.order import Order
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Upstream
 from ingest.operations.backends import Backends

@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ingest.domain.order import Order, decode_order, document_id
-from ingest.domain.plain_order import decode_plain
+from ingest.domain.orders.order import Order, decode_order, document_id
+from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
-from ingest.mapping.functions import load_function
-from ingest.mapping.process_pool import ProcessPool
-from ingest.mapping.transform import InLoop, Runner, Transform
+from ingest.mapping.transforms.functions import load_function
+from ingest.mapping.transforms.process_pool import ProcessPool
+from ingest.mapping.transforms.transform import InLoop, Runner, Transform
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
-    from ingest.mapping.compiled import CompiledMapping
+    from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
 
 # Bytes from which on a document is mapped in a thread: it takes several times as long as decoding our own.

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingest.domain.errors import ConfigError
+from ingest.domain.fetch.request_headers import check_secret, check_token, parse_headers
+from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.domain.masking import PLACEHOLDER
-from ingest.domain.request_headers import check_secret, check_token, parse_headers
-from ingest.domain.status_overrides import parse_status_overrides
 from ingest.settings.prefix import PREFIX
 from ingest.sources.bulk_requests import answer_limit, requested_url
 from ingest.upstream.access.credential import AuthKind

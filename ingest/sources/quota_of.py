@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingest.domain.quota import QuotaLimits
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.flow.availability import until_ready
 from ingest.flow.clock import steady
 from ingest.queue.consume.quota import FleetQuotaClient

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import asyncpg
 
 from ingest.domain.errors import StoreLocked, StoreUnavailable
-from ingest.store.columns import COLUMNS
 from ingest.store.connection import connect
-from ingest.store.orders import plan_upsert
+from ingest.store.orders.columns import COLUMNS
+from ingest.store.orders.order_store import plan_upsert
 from ingest.store.schema import RUNTIME_PRIVILEGES, SchemaMismatch, check_schema, migrations
 from ingest.store.translation import StoreRefused, translated
 

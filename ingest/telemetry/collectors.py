@@ -7,7 +7,7 @@ from platform import python_version
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ingest.domain.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.telemetry.shared_metrics import SharedMetrics, Spec
 
 

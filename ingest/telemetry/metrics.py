@@ -1,12 +1,12 @@
 """Every metric of the service, declared once.
 
 `WORKER_METRICS` are counted by the worker processes in shared memory. The state of the queue is read from Redis at each
-scrape, see `ingest.domain.queue_state`.
+scrape, see `ingest.domain.deliveries.queue_state`.
 """
 
 import msgspec
 
-from ingest.domain.delivery import RetryReason
+from ingest.domain.deliveries.delivery import RetryReason
 from ingest.telemetry.shared_metrics import Counter, Gauge, Histogram, SharedMetrics, Spec
 
 # From one millisecond to ten seconds, about 1.6 apart: a call of the external API, a transaction.

@@ -14,10 +14,10 @@ from urllib.parse import quote
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
-from ingest.domain.clean_json import ignored
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.orders.clean_json import ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.attempts import Attempts

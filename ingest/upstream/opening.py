@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from datetime import datetime
 
-from ingest.domain.clean_json import ignored
 from ingest.domain.errors import ConfigError
+from ingest.domain.orders.clean_json import ignored
 from ingest.files.watch import CHECK_EVERY, WatchedFiles, watching
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential

@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.order import InvalidDocument, TruncatedDocument
-from ingest.domain.pages import Join, Page, Part
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.pages import Join, Page, Part
+from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 
 # Pages of one list; an API that never ends must not hold a slot indefinitely.
 _MOST_PAGES = 1_000

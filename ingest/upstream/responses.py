@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal, assert_never
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
-from ingest.domain.status_overrides import Action, StatusOverride
+from ingest.domain.fetch.status_overrides import Action, StatusOverride
 from ingest.upstream.rate_limit_headers import remaining_of
 
 LONGEST_WAIT = 24 * 3600.0

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ingest.domain.clean_json import clean_json, ignored
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.status_overrides import StatusOverride
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.status_overrides import StatusOverride
+from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method

@@ -16,7 +16,7 @@ from dead_letter_entries import dead_fields
 from redis import Redis
 from support import Cli, eventually_sync
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.layout.keys import Keys
 
 

@@ -25,14 +25,14 @@ from support import Cli, closing_cli, eventually_sync
 
 from ingest.demo.plan import Plan
 from ingest.demo.result import check, is_drained
-from ingest.domain.delivery import DeadReason
-from ingest.domain.order import decode_order, parse_order_id
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.orders.order import decode_order, parse_order_id
+from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Backends
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.produce.producer import Producer
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 # So slow that it still runs whenever the test gets to it.
 SLOWLY = ("demo", "--orders", "20000", "--processes", "1", "--concurrency", "10")

@@ -18,7 +18,7 @@ from redis import Redis
 from servers.kinds import KINDS, WITH_NEW_COMMANDS, Kind
 from support import Cli, closing_cli, connected
 
-from ingest.domain.delivery import RetryReason
+from ingest.domain.deliveries.delivery import RetryReason
 
 JSON = {"Content-Type": "application/json"}
 

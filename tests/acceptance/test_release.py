@@ -74,7 +74,7 @@ def test_a_release_is_complete_and_the_same_bytes_wherever_it_is_built(tmp_path:
     with tarfile.open(dist / "order_ingest-9.8.7.tar.gz") as sdist:
         assert {"order_ingest-9.8.7/CHANGELOG.md", "order_ingest-9.8.7/requirements.lock"} <= set(sdist.getnames())
     with zipfile.ZipFile(dist / "order_ingest-9.8.7-py3-none-any.whl") as wheel:
-        assert "ingest/domain/order.py" in wheel.namelist()
+        assert "ingest/domain/orders/order.py" in wheel.namelist()
     bill = json.loads((dist / "order-ingest-9.8.7.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"
     assert bill["metadata"]["component"]["version"] == "9.8.7"

@@ -12,9 +12,9 @@ from integration.scene import document
 from msgspec.structs import replace
 from support import Cli, connected, eventually
 
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.store.orders import OrderStore
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
+from ingest.store.orders.order_store import OrderStore
 
 FUNCTION = """
 from msgspec.structs import replace

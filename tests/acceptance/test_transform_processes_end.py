@@ -45,7 +45,7 @@ async def hanging(scene: Scene, worker: WorkerCommand) -> list[psutil.Process]:
     found = [
         child
         for child in psutil.Process(worker.process.pid).children(recursive=True)
-        if "ingest.mapping.transform_process" in command_of(child)
+        if "ingest.mapping.transforms.transform_process" in command_of(child)
     ]
     assert len(found) == 2
     started = {child: sum(child.cpu_times()[:2]) for child in found}

@@ -104,7 +104,7 @@ class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "ingest.services.worker":
             raise KeyboardInterrupt
-        if name == "ingest.cli.terminal":
+        if name == "ingest.cli.terminal.width":
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())

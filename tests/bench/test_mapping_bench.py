@@ -7,7 +7,7 @@ import msgspec
 from support import Cli
 
 from ingest.bench.mapping import DOCUMENT, EXPRESSIONS, ORDER_ID, measure, ways
-from ingest.domain.order import Order
+from ingest.domain.orders.order import Order
 
 
 def test_each_way_finds_the_same_values() -> None:

@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 
 from chaos.producer import Orders
 from chaos.stage import GROUP, STREAM, Stage
-from ingest.domain.delivery import DeadReason
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
 from ingest.queue.layout.keys import Keys
 

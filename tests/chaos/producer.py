@@ -15,7 +15,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from chaos.stage import STREAM, Api
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue
 from ingest.lab.upstream.samples import sample_orders

@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager
 
 from redis.asyncio import Redis
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.deliveries.delivery import Delivery
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 

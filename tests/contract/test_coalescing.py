@@ -7,8 +7,8 @@ import pytest
 from contract.heartbeating import GROUP
 from redis.asyncio import Redis
 
-from ingest.domain.accepted import Accepted
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

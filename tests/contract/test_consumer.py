@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer

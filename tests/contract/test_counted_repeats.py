@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from ingest.domain.accepted import Accepted
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused

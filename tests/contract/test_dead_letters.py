@@ -16,8 +16,8 @@ from listener import listening
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer

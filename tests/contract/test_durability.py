@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.domain.accepted import Accepted, Durability
+from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys

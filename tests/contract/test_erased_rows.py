@@ -11,12 +11,12 @@ import pytest
 from set_ups import role
 from support import INSERT_ORDER, connected, eventually
 
-from ingest.domain.delivery import Effect
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import Effect
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.store.connection import Reconnecting
-from ingest.store.erasing import erase_rows
-from ingest.store.orders import OrderStore
+from ingest.store.orders.erasing import erase_rows
+from ingest.store.orders.order_store import OrderStore
 from ingest.store.schema import migrate, migrations
 from ingest.store.translation import StoreRefused
 

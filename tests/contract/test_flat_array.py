@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.store.flat_array import FlatArray, array
+from ingest.store.orders.flat_array import FlatArray, array
 
 
 @pytest.fixture

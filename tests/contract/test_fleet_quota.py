@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.quota import LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.quota import FleetQuotaClient, quota_key
 from ingest.queue.redis.connection import QueueRefused

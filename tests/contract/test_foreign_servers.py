@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.connection import Connection
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port

@@ -18,8 +18,8 @@ from redelivery import claim_dead, claim_idle, sweep
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.announcement import Announcement
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

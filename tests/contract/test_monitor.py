@@ -9,10 +9,10 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from support import eventually
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.outage import Outage
-from ingest.domain.queue_state import Lane, QueueState
+from ingest.domain.fetch.outage import Outage
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

@@ -10,7 +10,7 @@ from redelivery import MOST, as_read, claim_idle, refs
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from proxy import Proxy
 from support import connected, eventually
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import (
     ConfigError,
     RowsRefused,
@@ -27,13 +27,13 @@ from ingest.domain.errors import (
     StoreUnavailable,
     UserError,
 )
-from ingest.domain.order import Order, OrderLine, decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import Order, OrderLine, decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers, PostgresServer, embedded_servers
 from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import Reconnecting, connect, is_behind_pooler
-from ingest.store.orders import OrderStore
-from ingest.store.overview import overview
+from ingest.store.orders.order_store import OrderStore
+from ingest.store.orders.overview import overview
 from ingest.store.schema import migrate, migrations
 from ingest.store.translation import StoreRefused, translated
 

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.domain.order import InvalidOrderId
+from ingest.domain.orders.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
 from ingest.queue.consume.consumer import Consumer

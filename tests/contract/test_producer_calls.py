@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer

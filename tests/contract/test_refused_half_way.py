@@ -12,8 +12,8 @@ from redelivery import sweep
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer

@@ -20,7 +20,7 @@ from redelivery import as_read, claim_dead, refs, sweep
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 

@@ -6,8 +6,8 @@ import pytest
 from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 
-from ingest.domain.delivery import DeadReason
-from ingest.domain.result import Finished, Result, ResultKind
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.deliveries.result import Finished, Result, ResultKind
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

@@ -6,10 +6,10 @@ from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import RetryReason
-from ingest.domain.order_state import RetryEntry
-from ingest.domain.retry_selection import RetrySelection
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys

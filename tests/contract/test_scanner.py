@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 from support import eventually
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.scanner import Location, OrderLocation, Page, QueueScanner, _Position

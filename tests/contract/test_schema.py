@@ -17,15 +17,15 @@ import msgspec
 import pytest
 from support import connected, eventually
 
-from ingest.domain.comparison import StoredOrder
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import UserError
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.store.columns import COLUMNS
-from ingest.store.erasing import erase_rows
-from ingest.store.orders import OrderStore
-from ingest.store.overview import overview
+from ingest.domain.orders.comparison import StoredOrder
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
+from ingest.store.orders.columns import COLUMNS
+from ingest.store.orders.erasing import erase_rows
+from ingest.store.orders.order_store import OrderStore
+from ingest.store.orders.overview import overview
 from ingest.store.schema import Migration, SchemaMismatch, check_schema, migrate, migrations
 from ingest.store.translation import StoreRefused
 

@@ -21,7 +21,7 @@ from redelivery import MOST, as_read, claim_idle, delivered, refs, sweep
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 

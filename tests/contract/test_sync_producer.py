@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from redis import Redis
 
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.order import InvalidOrderId
+from ingest.domain.orders.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout

@@ -5,8 +5,8 @@ import pytest
 from contract.heartbeating import NOW
 from redis.asyncio import Redis
 
-from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys

@@ -8,7 +8,7 @@ import os
 import sys
 from itertools import count
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.queue.produce.producer import Producer
 from ingest.settings import load_settings
 

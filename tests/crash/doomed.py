@@ -10,7 +10,7 @@ import signal
 import sys
 from functools import partial
 
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 from ingest.flow.shutdown import Shutdown
 from ingest.process.lifecycle import stop_on
 from ingest.process.supervisor import Child, Supervisor

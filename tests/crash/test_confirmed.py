@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import Cli, Process, eventually, start_program
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import load_settings
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient

@@ -5,9 +5,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.outage import Outage
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, ORDER_ID, to_delivery
 
 STREAM = "memory"

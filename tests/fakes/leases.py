@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 
 _FORGOTTEN_AFTER = 4.0
 _LEARNING = 2.0

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order_row import OrderRow
 
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 
 
 def document(order_id: str, status: str = "placed") -> bytes:

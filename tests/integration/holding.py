@@ -4,16 +4,16 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.order import Order, decode_order
-from ingest.domain.outcome import Store
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import Store
+from ingest.domain.orders.order import Order, decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import InFlight
 from ingest.flow.settle.settlement import Settlement
 from ingest.queue.consume.consumer import Consumer
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 SPACE = 10_000_000

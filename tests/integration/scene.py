@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from support import connected, eventually, with_database
 
-from ingest.domain.queue_state import QueueState
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.flow.clock import SharedClock
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown

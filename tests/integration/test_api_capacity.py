@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.lab.upstream.capacity import Capacity
+from ingest.lab.upstream.limits.capacity import Capacity
 
 
 def test_within_the_capacity_a_request_takes_its_own_time() -> None:

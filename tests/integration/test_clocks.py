@@ -10,7 +10,7 @@ import pytest
 from integration.scene import RunningWorker, Scene, document, ids
 
 import ingest
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.flow.clock import SharedClock
 from ingest.queue.produce.producer import Producer
 

@@ -9,7 +9,7 @@ from support import connected
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.operations.doctor import Area, Finding
-from ingest.store.outbox_schema import create_outbox
+from ingest.store.outbox.outbox_schema import create_outbox
 
 TABLE = "order_outbox"
 OLD = "INSERT INTO order_outbox (order_id, created_at) VALUES ('A-1', now() - interval '2 minutes'), ('A-2', now())"

@@ -9,9 +9,9 @@ from http_api import Api, running_api
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.api.access import Access
-from ingest.api.ndjson import BATCH
-from ingest.api.rate_limit import SharedBuckets
+from ingest.api.admission.access import Access
+from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.api.orders.ndjson import BATCH
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client

@@ -38,12 +38,12 @@ from ingest import (
     Unauthorized,
     UnexpectedAnswer,
 )
-from ingest.api.access import Access
-from ingest.api.rate_limit import SharedBuckets
+from ingest.api.admission.access import Access
+from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.layout.keys import Keys
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.shared_metrics import Counter
 
 KEY = "ok_S3cr3tS3cr3tS3cr3tS3cr3t"

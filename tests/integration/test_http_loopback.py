@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from http_api import Api, running_api
 
-from ingest.api.rate_limit import SharedBuckets
+from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import control_client
 from ingest.services.api import open_admission

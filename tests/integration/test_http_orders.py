@@ -12,9 +12,9 @@ from integration.scene import Scene, document
 from integration.scene import ids as order_ids
 from support import connected, eventually
 
-from ingest.api.problems import Problem
-from ingest.api.routing import Caller, Scope
-from ingest.domain.delivery import DeadReason
+from ingest.api.http.problems import Problem
+from ingest.api.http.routing import Caller, Scope
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.operations.orders import SEARCHED_ENTRIES
 
 NO_SERVER = "127.0.0.1:1"

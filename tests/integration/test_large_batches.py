@@ -10,11 +10,11 @@ from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
 from support import INSERT_ORDER, connected, eventually
 
-from ingest.domain.delivery import Effect, Heartbeat
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import Effect, Heartbeat
+from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 MB = 1_000_000
 

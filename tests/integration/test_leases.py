@@ -13,13 +13,13 @@ from redelivery import claim_dead
 from servers.kinds import KINDS, Kind
 from support import eventually
 
-from ingest.domain.delivery import Effect, Heartbeat
+from ingest.domain.deliveries.delivery import Effect, Heartbeat
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.read.reader import BLOCK
 from ingest.queue.consume.consumer import Consumer
 from ingest.store.connection import Reconnecting
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 LIFETIME = 60.0
 

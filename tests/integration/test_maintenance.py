@@ -8,7 +8,7 @@ from integration.scene import Scene
 from scale.state import hold
 from support import Cli, eventually
 
-from ingest.domain.delivery import Sweep
+from ingest.domain.deliveries.delivery import Sweep
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from integration.scene import Scene, document, ids
 
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.queue.produce.producer import Producer
 
 ODD = {"half": rb'"x\ud83d y"', "half-at-end": rb'"x\ud83c"', "nul": rb'"a\u0000b"', "bytes": b'"\xed\xa0\xbd"'}

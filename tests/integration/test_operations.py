@@ -7,7 +7,7 @@ import pytest
 from dead_letter_entries import dead_fields
 from redis import Redis
 
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.health import Unhealthy, check_worker

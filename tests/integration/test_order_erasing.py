@@ -9,16 +9,16 @@ import pytest
 from integration.scene import GROUP, Scene, document
 from support import connected, eventually
 
-from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.domain.order_state import IngestionState
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.order_state import IngestionState
 from ingest.operations.backends import Backends
 from ingest.operations.orders import Erased, Orders, erase, locate
 from ingest.queue.operate.dead_letters import DeadLetters
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 MARK = "Kjetil Andersen, Storgata 1"
 NO_REDIS = "redis://127.0.0.1:1/0"

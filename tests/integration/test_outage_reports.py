@@ -6,7 +6,7 @@ import pytest
 from integration.scene import RunningWorker, Scene, ids
 from support import eventually
 
-from ingest.domain.outage import Outage
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.redis.connection import QueueRefused
 from ingest.services.worker_parts import Classes

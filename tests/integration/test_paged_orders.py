@@ -9,8 +9,8 @@ from integration.scene import Scene
 from support import eventually
 
 from ingest.domain.errors import PermanentFault
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import decode_order
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.order import decode_order
 from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.samples import sample_orders
 from ingest.sources.endpoint import endpoint_of, limits_of

@@ -16,14 +16,14 @@ from servers.pgbouncer import temporary_pooler
 from servers.postgres_sites import SITE_KINDS, Site, SiteKind
 from support import INSERT_ORDER, closing_cli, connected, eventually, with_database
 
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.operations.relay import Relay
 from ingest.queue.produce.producer import Producer
 from ingest.store.connection import is_behind_pooler
-from ingest.store.orders import OrderStore
-from ingest.store.outbox import Outbox
-from ingest.store.outbox_schema import create_outbox
+from ingest.store.orders.order_store import OrderStore
+from ingest.store.outbox.outbox import Outbox
+from ingest.store.outbox.outbox_schema import create_outbox
 from ingest.store.schema import migrate, migrations
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
 

@@ -22,13 +22,13 @@ from proxy import Proxy
 from servers.standby import StandbyServer
 from support import Cli, connected, eventually
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.servers import PostgresServer
 from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.lab.upstream import Behaviour
 from ingest.store.connection import Reconnecting
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.store.schema import migrate, migrations
 
 pytestmark = pytest.mark.long

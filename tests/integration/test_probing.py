@@ -13,7 +13,7 @@ from integration.scene import GROUP, Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
 from ingest.queue.consume.consumer import Consumer

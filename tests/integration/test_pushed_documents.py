@@ -7,7 +7,7 @@ import pytest
 from integration.scene import GROUP, Scene, document
 from support import eventually
 
-from ingest.domain.dead_letter import Selection
+from ingest.domain.deliveries.dead_letter import Selection
 from ingest.queue.operate.dead_letters import DeadLetters
 
 HOUR = 3_600_000

@@ -16,13 +16,13 @@ import pytest
 from scene import GROUP, Scene, document, ids
 from support import eventually
 
-from ingest.domain.delivery import DeadReason
-from ingest.domain.order import InvalidOrderId, decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.orders.order import InvalidOrderId, decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
 from ingest.queue.consume.consumer import Consumer
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"
 

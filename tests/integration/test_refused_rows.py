@@ -12,12 +12,12 @@ from integration.watching import until
 from structlog.testing import capture_logs
 from support import eventually
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused
-from ingest.domain.order import Order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import Order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.services.worker_parts import Classes
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 ORDERS = ids(100)
 # What somebody may do to the table so that it takes no row any more, and how it is put right.

@@ -23,8 +23,8 @@ from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 from ingest.queue.produce.submission import Orders
 from ingest.store.connection import connect
-from ingest.store.outbox import Announced, Backlog, Outbox, OutboxRow
-from ingest.store.outbox_schema import create_outbox, outbox_sql
+from ingest.store.outbox.outbox import Announced, Backlog, Outbox, OutboxRow
+from ingest.store.outbox.outbox_schema import create_outbox, outbox_sql
 from ingest.store.translation import StoreRefused
 from ingest.telemetry.relay_metrics import RelayMetrics, relay_shared_metrics
 

@@ -11,13 +11,13 @@ from integration.scene import document
 from msgspec.structs import replace
 from support import connected
 
-from ingest.domain.order import Order, decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import Order, decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.deliver.decoding import OrderDecoder
-from ingest.mapping.transform import InLoop, Transform
+from ingest.mapping.transforms.transform import InLoop, Transform
 from ingest.operations.remap import DocumentSelection, RemapReport, remap
-from ingest.store.documents import Documents
-from ingest.store.orders import OrderStore
+from ingest.store.orders.documents import Documents
+from ingest.store.orders.order_store import OrderStore
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 Function = Callable[[Order, bytes], Any]

@@ -10,13 +10,13 @@ from integration.holding import Holder
 from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
 
-from ingest.domain.delivery import DeadReason, Effect, EntryRef, RetryReason
-from ingest.domain.order_row import OrderRow
-from ingest.domain.outcome import DeadLetter, Retry
+from ingest.domain.deliveries.delivery import DeadReason, Effect, EntryRef, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Retry
+from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 
 @pytest.fixture

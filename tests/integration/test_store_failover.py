@@ -16,17 +16,17 @@ from proxy import Proxy
 from servers.standby import StandbyServer
 from support import closing_cli, connected, eventually
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreUnavailable
 from ingest.lab.servers import EmbeddedServers, PostgresServer
 from ingest.lab.servers.postgres import POSTGRES_DURABLE
 from ingest.store.connection import Reconnecting
-from ingest.store.orders import OrderStore
-from ingest.store.overview import overview
+from ingest.store.orders.order_store import OrderStore
+from ingest.store.orders.overview import overview
 from ingest.store.schema import migrate, migrations
 
 if TYPE_CHECKING:
-    from ingest.domain.order_row import OrderRow
+    from ingest.domain.orders.order_row import OrderRow
 
 pytestmark = pytest.mark.long
 

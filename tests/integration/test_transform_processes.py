@@ -19,11 +19,11 @@ from process_state import command_of, is_alive
 from support import eventually
 
 from ingest.domain.errors import ConfigError, TransformFailed
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument, Order, decode_order
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.order import InvalidDocument, Order, decode_order
 from ingest.flow.deliver.decoding import OrderDecoder
-from ingest.mapping.process_pool import ProcessPool, check_function
-from ingest.mapping.transform import Transform
+from ingest.mapping.transforms.process_pool import ProcessPool, check_function
+from ingest.mapping.transforms.transform import Transform
 
 MEMORY = 512 * 1024 * 1024
 
@@ -41,7 +41,7 @@ def children() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children()
-        if not is_alive(child) or "ingest.mapping.transform_process" in command_of(child)
+        if not is_alive(child) or "ingest.mapping.transforms.transform_process" in command_of(child)
     ]
 
 
@@ -177,7 +177,7 @@ async def test_a_process_that_the_function_has_forked_ends_with_its_process() ->
     async with opened(within=1.0) as transform:
         assert "took longer than 1 s" in await failure(transform, "abandon-1")
 
-    command = ["ingest.mapping.transform_process", str(os.getpid())]
+    command = ["ingest.mapping.transforms.transform_process", str(os.getpid())]
     forked = [process for process in psutil.process_iter() if command_of(process)[-2:] == command]
     await eventually(lambda: _none_runs(forked))
 
@@ -253,8 +253,8 @@ async def test_a_function_that_cannot_be_loaded_is_one_line() -> None:
 
 _PARENT = """
 import asyncio, sys
-from ingest.domain.order import decode_order
-from ingest.mapping.process_pool import ProcessPool
+from ingest.domain.orders.order import decode_order
+from ingest.mapping.transforms.process_pool import ProcessPool
 
 async def main():
     async with ProcessPool.open("own_code:hostile", 2, 60.0, 0) as pool:

@@ -9,9 +9,9 @@ from integration.scene import GROUP, Scene, document
 
 from ingest.operations.backends import Backends
 from ingest.operations.orders import as_object, locate
-from ingest.store.order_reading import OrderFilter, OrderReader
+from ingest.store.orders.order_reading import OrderFilter, OrderReader
+from ingest.store.orders.rows import Rows
 from ingest.store.pool import Pool
-from ingest.store.rows import Rows
 
 FIRST = datetime(1, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

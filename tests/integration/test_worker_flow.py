@@ -11,13 +11,13 @@ from integration.scene import GROUP, Scene, assert_right, document, ids, unguard
 from redelivery import claim_idle, delivered, refs
 from support import eventually
 
-from ingest.domain.delivery import Delivery, Effect, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, Effect, EntryRef
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order_row import OrderRow
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 from ingest.upstream.client import UpstreamClient
 
 

@@ -5,7 +5,7 @@ from model.look import LEASE, Hand, Idle, Look, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, step
 
-from ingest.domain.delivery import EntryRef
+from ingest.domain.deliveries.delivery import EntryRef
 
 _ALL = 1000
 # The smallest page with which a sweep gets on, one that ends between any two entries, and one that holds all there is.

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.delivery import EntryRef
+from ingest.domain.deliveries.delivery import EntryRef
 from ingest.queue.layout.keys import Keys
 
 GROUP = "ingest"

@@ -35,9 +35,9 @@ from model.world import Member, World
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.order import Order, OrderLine
-from ingest.domain.order_row import OrderRow
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.orders.order import Order, OrderLine
+from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

@@ -20,7 +20,7 @@ from ingest.lab.servers import ValkeyServer
 from ingest.queue.redis.capabilities import probe
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 pytestmark = pytest.mark.long
 

@@ -5,8 +5,8 @@ from model.look import EXPRESS, MAIN, Hand, Idle, Look, lane_of, name_of, refs
 from model.machine import Machine, one_of
 from model.steps import LOST, PICK, SOME, WHICH, step
 
-from ingest.domain.accepted import Accepted
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.produce.submission import BATCH, submissions
 
 _ENOUGH = 12

@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 from scale.meter import Costs, Meter
 from scale.state import GROUP, Size, add, fall_silent, fill, hold
 
-from ingest.domain.dead_letter import Selection
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.dead_letter import Selection
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance

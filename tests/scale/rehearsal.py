@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.bench.stage import Stage
-from ingest.domain.reconciliation import ReconciliationReport
+from ingest.domain.orders.reconciliation import ReconciliationReport
 from ingest.lab.commands import LoggedProcess
 from ingest.lab.http_api import wait_until_served
 from ingest.lab.servers.server import free_port

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
-from ingest.lab.upstream.capacity import Capacity
+from ingest.lab.upstream.limits.capacity import Capacity
 
 REFUSAL = 0.002
 RETRY = 0.1

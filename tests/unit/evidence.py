@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import Exchange, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.telemetry.shared_metrics import Gauge
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from ingest.api.access import Access
-from ingest.api.problems import Problem
-from ingest.api.rate_limit import SharedBuckets
+from ingest.api.admission.access import Access
+from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.api.http.problems import Problem
 from ingest.domain.api_key import ApiKey, Denial, RateLimit, Scope, digest_of, make_key
 from ingest.telemetry.shared_metrics import Counter
 

@@ -13,9 +13,9 @@ from fakes.upstream import document
 from fakes.virtual_time import now, some_turns, until, virtual_time
 from fakes.workers import Workplace, metrics
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.order import decode_order
-from ingest.domain.outcome import Store
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import Store
+from ingest.domain.orders.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.api.rate_limit import Bucket, SharedBuckets
+from ingest.api.admission.rate_limit import Bucket, SharedBuckets
 from ingest.domain.api_key import FASTEST, SLOWEST, ApiKey, RateLimit, Scope, digest_of
 from ingest.upstream.rate_limit_headers import remaining_of
 
@@ -140,7 +140,7 @@ def test_a_key_without_a_limit_has_no_bucket() -> None:
 # A process of its own: the test process has threads, and a fork would take them half along.
 FORKING = """
 import os, signal, sys
-from ingest.api.rate_limit import SharedBuckets
+from ingest.api.admission.rate_limit import SharedBuckets
 from ingest.domain.api_key import ApiKey, RateLimit, digest_of
 
 shared = SharedBuckets()

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import answering, circuit
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order import InvalidDocument, Order, TruncatedDocument
-from ingest.domain.outcome import DeadLetter, Outcome, Store
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Store
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.orders.order import InvalidDocument, Order, TruncatedDocument
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader

@@ -9,9 +9,9 @@ import pytest
 from fakes.virtual_time import now, some_turns, until, virtual_time
 from structlog.testing import capture_logs
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
 from ingest.upstream.bulk.bulk_answer import AnswerReader
 

@@ -25,7 +25,7 @@ from unit.evidence import (
 )
 
 from ingest.domain.errors import Fault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 
 # -- evidence that comes by itself ------------------------------------------------------------------------------

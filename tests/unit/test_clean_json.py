@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.domain.clean_json import clean_json
+from ingest.domain.orders.clean_json import clean_json
 
 
 @pytest.mark.parametrize(

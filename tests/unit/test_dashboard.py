@@ -25,7 +25,7 @@ from deploy.watching import (
     variables,
 )
 
-from ingest.domain.queue_state import Lane, QueueState
+from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.webhook_result import WebhookResult
 from ingest.telemetry.api_metrics import CODES, ApiSeries
 from ingest.telemetry.collectors import QueueCollector

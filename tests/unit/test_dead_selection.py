@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ingest.cli.dead.change import list_reasons
 from ingest.cli.dead.export import CSV_COLUMNS, csv_row
 from ingest.cli.dead.listing import json_line
-from ingest.cli.text import counted, printable
-from ingest.cli.times import InvalidTime, format_age, format_time, parse_time
-from ingest.domain.dead_letter import DeadLetterEntry, InvalidSelection, Selection
-from ingest.domain.delivery import DeadReason
+from ingest.cli.terminal.text import counted, printable
+from ingest.cli.terminal.times import InvalidTime, format_age, format_time, parse_time
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, InvalidSelection, Selection
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.queue.operate.dead_entries import to_dead_letter
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)

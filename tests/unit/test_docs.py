@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 import ingest
-from ingest.cli.documentation import DOCUMENTATION
-from ingest.domain.queue_state import QueueState
+from ingest.cli.terminal.documentation import DOCUMENTATION
+from ingest.domain.deliveries.queue_state import QueueState
 from ingest.settings import PREFIX, Settings
 from ingest.telemetry.collectors import BuildCollector, QueueCollector
 from ingest.telemetry.metrics import WORKER_METRICS

@@ -7,9 +7,9 @@ from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 from unit.evidence import nothing_stored
 
-from ingest.domain.delivery import Delivery, EntryRef
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.outcome import Outcome, Release
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.outcome import Outcome, Release
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
 from ingest.flow.held import InFlight

@@ -11,7 +11,7 @@ from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import metrics
 
 from ingest.domain.errors import NotSent
-from ingest.domain.quota import QuotaLimits
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.telemetry.metrics import UPSTREAM_QUOTA, WorkerMetrics, worker_shared_metrics
 from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import utc_now

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 from unit.evidence import circuit as new_circuit
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -21,9 +22,8 @@ from ingest.domain.errors import (
     TransientFault,
     TransportFault,
 )
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.order import Order, decode_order
-from ingest.domain.outcome import DeadLetter, Release, Retry, Store
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.orders.order import Order, decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.flow.deliver.decoding import OrderDecoder

@@ -8,7 +8,7 @@ from fakes.queue import MemoryQueue
 from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import gauge
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import InFlight

@@ -6,7 +6,7 @@ import pytest
 from fakes.workers import metrics
 
 from ingest.domain.errors import TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.client import UpstreamClient
 from ingest.upstream.http.transport import NoResponse

@@ -7,7 +7,7 @@ import pytest
 from fakes.virtual_time import now, some_turns, virtual_time
 from fakes.workers import gauge
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import InFlight
 
 

@@ -9,7 +9,8 @@ import pytest
 from fakes.upstream import document
 from unit.evidence import answering, circuit
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry, Store
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -19,9 +20,8 @@ from ingest.domain.errors import (
     TransientFault,
     TransportFault,
 )
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order import decode_order
-from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.orders.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.decoding import OrderDecoder

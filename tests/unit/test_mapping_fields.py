@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest.domain.clean_json import clean_json
-from ingest.domain.order import InvalidDocument, Order
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidDocument, Order
 from ingest.mapping.load import compile_mapping, load_mapping
 
 DOCUMENT: dict[str, Any] = {"id": "a", "status": "placed", "at": "2024-05-06T07:08:09Z", "currency": "EUR", "items": []}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.domain.errors import ConfigError
 from ingest.domain.toml_lines import Keys, lines_of
-from ingest.mapping.declaration import Condition, Field, LineFields, MappingFile, OrderFields, Part
+from ingest.mapping.compiled.declaration import Condition, Field, LineFields, MappingFile, OrderFields, Part
 from ingest.mapping.errors import MappingError
 from ingest.mapping.load import compile_mapping, load_mapping
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ingest.domain.order import InvalidDocument
+from ingest.domain.orders.order import InvalidDocument
 from ingest.mapping.load import compile_mapping
 
 NAMES = ("id", "status", "placed_at", "updated_at", "currency", "customer_id", "country")

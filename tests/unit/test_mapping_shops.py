@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.domain.clean_json import clean_json
-from ingest.domain.order import InvalidDocument, Order
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidDocument, Order
 from ingest.mapping.load import load_mapping, ready_made_names
 
 SAMPLES = Path(__file__).parents[1] / "mapping_samples"

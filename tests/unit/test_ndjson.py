@@ -7,9 +7,9 @@ from typing import Any
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 
-from ingest.api.body_memory import BodyMemory
-from ingest.api.ndjson import BATCH, Lines
-from ingest.api.requests import BodyLimits
+from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.requests import BodyLimits
+from ingest.api.orders.ndjson import BATCH, Lines
 
 
 class Body:

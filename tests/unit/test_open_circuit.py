@@ -24,7 +24,7 @@ from unit.evidence import (
 )
 
 from ingest.domain.errors import Fault, ThrottledFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from ingest.api.body_memory import BodyMemory
-from ingest.api.reference import page_of
-from ingest.api.routing import Route
-from ingest.api.server import all_routes
+from ingest.api.documentation.reference import page_of
+from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.routing import Route
+from ingest.api.http.server import all_routes
 from ingest.services.api_routes import SOURCES, Connections, ReceivedWebhooks, all_described, groups
 from ingest.settings import load_settings
 from ingest.telemetry.api_metrics import CODES

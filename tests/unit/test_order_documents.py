@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.domain.order import InvalidDocument, Order, TruncatedDocument, decode_order
-from ingest.domain.plain_order import StorableOrder, decode_plain
+from ingest.domain.orders.order import InvalidDocument, Order, TruncatedDocument, decode_order
+from ingest.domain.orders.plain_order import StorableOrder, decode_plain
 
 Decode = Callable[[bytes, str], StorableOrder]
 SECRET = "Q7-no-one-may-read-this"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 FIRST = string.ascii_letters + string.digits
 REST = FIRST + "._:-"

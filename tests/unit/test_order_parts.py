@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.order import InvalidDocument
-from ingest.mapping.declaration import Part
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.orders.order import InvalidDocument
+from ingest.mapping.compiled.declaration import Part
 from ingest.mapping.errors import MappingError
 from ingest.mapping.parts import PartPages, join
 from ingest.upstream.parts import PartsClient

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from ingest.domain.order_row import OrderRow
-from ingest.store.columns import SENT, arguments, batch
+from ingest.domain.orders.order_row import OrderRow
+from ingest.store.orders.columns import SENT, arguments, batch
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from support import eventually
 
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.outage import Outage
+from ingest.domain.fetch.outage import Outage
 from ingest.flow.outage_report import OutageReport
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.domain import plain_order
-from ingest.domain.order import InvalidDocument, Order, OrderLine, decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.domain.plain_order import PlainOrder, StorableOrder, decode_plain
+from ingest.domain.orders import plain_order
+from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, decode_order
+from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import PlainOrder, StorableOrder, decode_plain
 from ingest.lab.upstream.samples import sample_orders
 
 NOW = datetime(2026, 1, 30, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.cli.text import printable_json
+from ingest.cli.terminal.text import printable_json
 
 texts = st.text() | st.text('a"\\/\n\x1b\x7f\x85\x9b\u2028\u202e\u2066\U000e0001')
 values = st.recursive(

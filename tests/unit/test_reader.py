@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.domain.delivery import Abandoned, Delivery, EntryRef, Heartbeat
+from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef, Heartbeat
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats

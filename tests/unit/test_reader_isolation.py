@@ -9,7 +9,7 @@ from fakes.store import MemoryStore
 from fakes.virtual_time import now, virtual_time
 from fakes.workers import metrics
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.domain.request_headers import check_secret, check_token, parse_headers
+from ingest.domain.fetch.request_headers import check_secret, check_token, parse_headers
 
 SECRET = "s3cr3t"
 

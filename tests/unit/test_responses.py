@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.status_overrides import parse_status_overrides
+from ingest.domain.fetch.status_overrides import parse_status_overrides
 from ingest.upstream.responses import LONGEST_WAIT, code_of, fault_of, is_truncated, retry_after
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)

@@ -14,10 +14,10 @@ from fakes.upstream import document
 from fakes.virtual_time import now, some_turns, until, virtual_time
 from fakes.workers import metrics
 
-from ingest.domain.delivery import DeadReason, Delivery, Effect, EntryRef, RetryReason
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, Effect, EntryRef, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry, Store
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats

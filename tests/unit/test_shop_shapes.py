@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.domain.order import Order, decode_order
+from ingest.domain.orders.order import Order, decode_order
 from ingest.lab.upstream.behaviour import Behaviour
 from ingest.lab.upstream.samples import sample_orders
 from ingest.lab.upstream.site import Site

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import nothing_stored
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import TransientFault
-from ingest.domain.fetching import Exchange, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.slots import Slots
 from ingest.flow.held import InFlight

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, PermanentFault, PostponedFault, ThrottledFault, TransientFault
-from ingest.domain.status_overrides import Action, StatusOverride, parse_status_overrides
+from ingest.domain.fetch.status_overrides import Action, StatusOverride, parse_status_overrides
 from ingest.upstream.responses import fault_of
 
 NOW = datetime(2026, 1, 31, 23, 59, 30, tzinfo=UTC)

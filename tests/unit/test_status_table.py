@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import pytest
 
-from ingest.cli.status_table import duration, lines_of
-from ingest.domain.queue_state import Lane, LaneState, QueueState
+from ingest.cli.terminal.status_table import duration, lines_of
+from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.operations.status import SystemStatus
 from ingest.queue.operate.monitor import CircuitState, ConsumerState
-from ingest.store.overview import Overview
+from ingest.store.orders.overview import Overview
 
 LANES = {Lane.MAIN: LaneState(depth=1_990, pending=3, oldest_age=400.0), Lane.EXPRESS: LaneState(10, 0, 2.5)}
 QUEUE = QueueState(depth=2_000, pending=3, oldest_age=400.0, consumers=1, dead=1, lanes=LANES)

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.domain.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
-from ingest.domain.order import InvalidOrderId, decode_order
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.orders.order import InvalidOrderId, decode_order
 from ingest.lab.upstream.samples import sample_orders
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 from ingest.queue.produce.submission import BATCH_BYTES, Orders, submissions

@@ -5,7 +5,7 @@ import asyncio
 from fakes.virtual_time import until, virtual_time
 from fakes.workers import Workplace
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import PermanentFault
 
 

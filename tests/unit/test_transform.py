@@ -17,11 +17,11 @@ from fakes.workers import metrics
 from msgspec.structs import replace
 
 from ingest.domain.errors import ConfigError, TransformFailed
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument, Order, decode_order
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.order import InvalidDocument, Order, decode_order
 from ingest.flow.deliver.decoding import OrderDecoder
-from ingest.mapping.functions import MOST_BYTES, MOST_ORDERS, Function, load_function
-from ingest.mapping.transform import InLoop, Transform
+from ingest.mapping.transforms.functions import MOST_BYTES, MOST_ORDERS, Function, load_function
+from ingest.mapping.transforms.transform import InLoop, Transform
 
 BODY = document("a1")
 

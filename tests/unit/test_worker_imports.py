@@ -18,7 +18,7 @@ UNNEEDED = {
     "http.server": "serves nothing",
     "urllib.request": "only for a proxy, and imports http.client",
     "ingest.cli": "the command line",
-    "ingest.mapping.compiled": "only with a mapping",
+    "ingest.mapping.compiled.mapping": "only with a mapping",
     "ingest.settings.loading": "reads the settings",
     "psutil": "an extra",
 }

@@ -9,9 +9,9 @@ from fakes.upstream import MemoryUpstream
 from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import PermanentFault, TransientFault
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 
 
 def order_ids(count: int) -> list[str]:

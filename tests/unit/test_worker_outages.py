@@ -7,7 +7,7 @@ import pytest
 from fakes.virtual_time import now, until, virtual_time
 from fakes.workers import Workplace
 
-from ingest.domain.delivery import EntryRef
+from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.errors import CredentialFault, Fault, ThrottledFault, TransientFault
 
 REFUSED = TransientFault("connection refused", reached=False)

@@ -13,8 +13,8 @@ import msgspec
 
 from ingest.api.webhooks import declaration
 from ingest.api.webhooks.errors import SourceError
-from ingest.domain.clean_json import clean_json
-from ingest.domain.request_headers import check_header_name
+from ingest.domain.fetch.request_headers import check_header_name
+from ingest.domain.orders.clean_json import clean_json
 
 _STEP = re.compile(r'(?P<key>[A-Za-z_][A-Za-z0-9_-]*)|"(?P<quoted>[^"]+)"|\[(?P<index>[0-9]{1,9})\]')
 _INTEGER = re.compile(rb"-?[0-9]+")

@@ -9,8 +9,8 @@ from ingest.api.webhooks.keys import is_signed
 from ingest.api.webhooks.places import HeaderPlace, Headers, NotJson, checked_json
 from ingest.api.webhooks.schemes import Claim
 from ingest.api.webhooks.sources import Source
-from ingest.domain.announcement import Announcement, InvalidAnnouncement
-from ingest.domain.order import InvalidOrderId
+from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.orders.order import InvalidOrderId
 from ingest.domain.webhook_result import WebhookResult
 
 # IDs of other characters, and longer ones, go into the queue as their digest.

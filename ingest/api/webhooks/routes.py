@@ -9,14 +9,14 @@ from typing import Protocol
 
 from aiohttp import web
 
-from ingest.api.documentation import Answer, Documentation, Parameter
-from ingest.api.problems import Problem
-from ingest.api.routing import Caller, Route
+from ingest.api.documentation.documentation import Answer, Documentation, Parameter
+from ingest.api.http.problems import Problem
+from ingest.api.http.routing import Caller, Route
 from ingest.api.webhooks.errors import Refused
 from ingest.api.webhooks.reception import Announced, read_webhook
 from ingest.api.webhooks.sources import Source
-from ingest.domain.accepted import Accepted
-from ingest.domain.announcement import Announcement
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.errors import Unavailable
 from ingest.domain.webhook_result import WebhookResult
 from ingest.queue.produce.producer_errors import IdempotencyKeyReused

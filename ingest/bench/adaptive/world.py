@@ -9,8 +9,8 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from ingest.lab.upstream.capacity import Capacity
 from ingest.lab.upstream.faults import TokenBucket
+from ingest.lab.upstream.limits.capacity import Capacity
 
 # A refusal takes no processing.
 _REFUSAL = 0.002

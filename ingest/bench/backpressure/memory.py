@@ -10,11 +10,20 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from ingest.bench.backpressure.calls import Calls
-from ingest.domain.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, Heartbeat, RetryReason, Sweep
-from ingest.domain.fetching import Fetched, FetchRequest
-from ingest.domain.order_row import OrderRow
-from ingest.domain.outage import Outage
-from ingest.domain.result import Finished
+from ingest.domain.deliveries.delivery import (
+    Abandoned,
+    DeadReason,
+    Delivery,
+    Effect,
+    EntryRef,
+    Heartbeat,
+    RetryReason,
+    Sweep,
+)
+from ingest.domain.deliveries.result import Finished
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.outage import Outage
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 
 _DOCUMENT = (

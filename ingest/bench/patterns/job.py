@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
-from ingest.store.columns import EXPRESSIONS, SENT, arguments, named
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
+from ingest.store.orders.columns import EXPRESSIONS, SENT, arguments, named
 
 TIMEOUT = 30.0
 """Seconds for one request, as the service allows."""

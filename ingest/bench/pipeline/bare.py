@@ -20,9 +20,9 @@ import asyncpg
 import uvloop
 from redis.asyncio import Redis
 
-from ingest.domain.order_row import OrderRow
-from ingest.domain.plain_order import decode_plain
-from ingest.store.columns import COLUMNS, EXPRESSIONS, arguments, incoming, named
+from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import decode_plain
+from ingest.store.orders.columns import COLUMNS, EXPRESSIONS, arguments, incoming, named
 
 GROUP = "bare"
 _MOST_AT_ONCE = 500

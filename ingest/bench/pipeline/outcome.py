@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from ingest.bench.stage import Stage
-from ingest.domain.reconciliation import ReconciliationReport
+from ingest.domain.orders.reconciliation import ReconciliationReport
 from ingest.operations.reconcile import Backends, reconcile
 
 _COMPARED = 1000

@@ -4,11 +4,11 @@ import asyncio
 from datetime import UTC, datetime
 from itertools import islice
 
-from ingest.domain.order import decode_order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.store.connection import connect
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 _BATCH = 500
 

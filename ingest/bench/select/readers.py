@@ -10,7 +10,7 @@ import asyncpg
 import msgspec
 from psycopg_pool import ConnectionPool
 
-from ingest.store.columns import ORDER, named
+from ingest.store.orders.columns import ORDER, named
 
 Row = tuple[Any, ...]
 Read = Callable[[str], Awaitable[Row | None]]

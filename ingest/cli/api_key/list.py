@@ -31,7 +31,7 @@ def list_(
     """List the keys: name, ID, scopes, rate limit and date. The keys themselves are kept nowhere."""
     from ingest.cli.api_key.options import keys_file
     from ingest.cli.common import say
-    from ingest.cli.output import standard_output
+    from ingest.cli.terminal.output import standard_output
     from ingest.operations import api_keys
 
     keys = api_keys.list_keys(keys_file(file))
@@ -44,7 +44,7 @@ def list_(
 
 def _table(keys: "Sequence[ApiKey]") -> list[str]:
     from ingest.cli.api_key.options import limit_of, scopes_of
-    from ingest.cli.terminal import aligned
+    from ingest.cli.terminal.width import aligned
 
     if not keys:
         return []

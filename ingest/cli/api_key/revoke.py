@@ -24,7 +24,7 @@ def revoke(
     """
     from ingest.cli.api_key.options import keys_file
     from ingest.cli.common import say
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
     from ingest.operations import api_keys
 
     removed, missing = api_keys.revoke(keys_file(file), names)

@@ -7,7 +7,7 @@ import typer
 
 from ingest.bench.patterns.plan import Pattern, Plan
 from ingest.cli.bench.output import AsJson, Output, publish
-from ingest.cli.progress import ProgressDisplay
+from ingest.cli.terminal.progress import ProgressDisplay
 from ingest.telemetry.logs import setup_logs
 
 EPILOG = """

@@ -9,11 +9,11 @@ from typing import Protocol
 import typer
 
 from ingest.cli.common import say
-from ingest.cli.confirmation import is_confirmed
 from ingest.cli.dead.listing import report_missing
-from ingest.cli.progress import ProgressDisplay
-from ingest.cli.text import counted, printable
-from ingest.domain.dead_letter import Selection
+from ingest.cli.terminal.confirmation import is_confirmed
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import counted, printable
+from ingest.domain.deliveries.dead_letter import Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import PAGE, Change, Survey

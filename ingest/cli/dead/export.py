@@ -10,7 +10,7 @@ from typing import IO, Annotated
 import typer
 
 from ingest.cli.dead.options import Ids, Reasons, Since, Until
-from ingest.domain.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.domain.errors import ConfigError
 from ingest.process.interrupt import run_interruptible
 
@@ -59,9 +59,9 @@ def export(
     from ingest.cli.common import say, start
     from ingest.cli.dead.listing import report_missing
     from ingest.cli.dead.options import selection_or_all
-    from ingest.cli.output import new_file, standard_output
-    from ingest.cli.progress import ProgressDisplay
-    from ingest.cli.text import counted
+    from ingest.cli.terminal.output import new_file, standard_output
+    from ingest.cli.terminal.progress import ProgressDisplay
+    from ingest.cli.terminal.text import counted
     from ingest.operations import dead_letters
     from ingest.operations.backends import Backends
 
@@ -105,7 +105,7 @@ def _csv_writer(stream: IO[str]) -> Write:
 
 
 def _cell(text: str) -> str:
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
 
     # Spreadsheets run a cell that looks like a formula.
     return printable(f"'{text}" if text.startswith(_FORMULA) else text)

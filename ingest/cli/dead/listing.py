@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import IO
 
 from ingest.cli.common import say
-from ingest.cli.output import standard_output
-from ingest.cli.progress import ProgressDisplay
-from ingest.cli.terminal import Table, width_of
-from ingest.cli.text import printable
-from ingest.cli.times import format_age
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.cli.terminal.output import standard_output
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.times import format_age
+from ingest.cli.terminal.width import Table, width_of
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.operations import dead_letters
 from ingest.operations.backends import Backends
 from ingest.operations.dead_letters import Written

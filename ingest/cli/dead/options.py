@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.times import InvalidTime, parse_time
-from ingest.domain.dead_letter import InvalidSelection, Selection
-from ingest.domain.delivery import DeadReason
+from ingest.cli.terminal.times import InvalidTime, parse_time
+from ingest.domain.deliveries.dead_letter import InvalidSelection, Selection
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import ConfigError
 
 _SELECTION = "Selection: dead letters that match all of these"

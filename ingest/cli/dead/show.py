@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingest.cli.dead.options import AsJson
-from ingest.domain.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ingest.domain.dead_letter import Selection
+    from ingest.domain.deliveries.dead_letter import Selection
     from ingest.operations.backends import Backends
     from ingest.operations.dead_letters import Written
 
@@ -44,7 +44,7 @@ def show(
     """
     from ingest.cli.common import start
     from ingest.cli.dead.listing import print_json
-    from ingest.domain.dead_letter import Selection
+    from ingest.domain.deliveries.dead_letter import Selection
     from ingest.operations.backends import Backends
 
     backends = Backends.of(start())
@@ -54,8 +54,8 @@ def show(
 
 def _print_details(backends: "Backends", selection: "Selection") -> "Written":
     from ingest.cli.dead.listing import read
-    from ingest.cli.output import standard_output
-    from ingest.cli.terminal import console_on
+    from ingest.cli.terminal.output import standard_output
+    from ingest.cli.terminal.width import console_on
 
     now = datetime.now(UTC)
     with standard_output() as stream:
@@ -76,7 +76,7 @@ def _table(entry: DeadLetterEntry, now: datetime) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
     from ingest.operations.dead_letters import texts
 
     details = Table(box=None, show_header=False, pad_edge=False)
@@ -88,7 +88,7 @@ def _table(entry: DeadLetterEntry, now: datetime) -> "Table":
 
 
 def _details(entry: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]:
-    from ingest.cli.times import format_age, format_time
+    from ingest.cli.terminal.times import format_age, format_time
 
     def with_age(moment: datetime | None) -> str:
         return "" if moment is None else f"{format_time(moment)} ({format_age(moment, now)})"
@@ -107,7 +107,7 @@ def _details(entry: DeadLetterEntry, now: datetime) -> Iterator[tuple[str, str]]
 
 
 def _shortened(value: str) -> str:
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
 
     rest = len(value) - _LONGEST_FIELD
     return printable(value[:_LONGEST_FIELD]) + (f"… and {rest:,} characters: --json shows all" if rest > 0 else "")

@@ -1,6 +1,6 @@
 """`ingest mapping`: mappings, which turn documents of another shape into orders."""
 
-from ingest.cli.documentation import DOCUMENTATION
+from ingest.cli.terminal.documentation import DOCUMENTATION
 
 COMMANDS = ("check",)
 

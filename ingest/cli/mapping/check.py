@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ingest.domain.clean_json import clean_json
 from ingest.domain.errors import ConfigError, Fault, UserError
-from ingest.domain.order import InvalidDocument, InvalidOrderId, parse_order_id
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, parse_order_id
 from ingest.process.interrupt import run_interruptible
 
 if TYPE_CHECKING:
-    from ingest.mapping.compiled import CompiledMapping
+    from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
 
 EPILOG = """
@@ -51,8 +51,8 @@ def check(
 
     The exit code is 1 if the document does not fit or cannot be fetched, and 2 if the mapping cannot be used.
     """
-    from ingest.cli.output import standard_output
-    from ingest.cli.text import printable_json
+    from ingest.cli.terminal.output import standard_output
+    from ingest.cli.terminal.text import printable_json
     from ingest.operations.mapped_row import row_of
 
     if sample is None and order_id is None:
@@ -123,7 +123,7 @@ def _read(sample: Path, limit: int) -> bytes:
 
 
 async def _fetched(settings: "Settings", order_id: str) -> bytes:
-    from ingest.domain.fetching import FetchRequest
+    from ingest.domain.fetch.exchange import FetchRequest
     from ingest.sources.documents import with_parts
     from ingest.sources.endpoint import endpoint_of, limits_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -142,9 +142,9 @@ def _print(row: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ingest.cli.output import standard_output
-    from ingest.cli.terminal import console_on
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.output import standard_output
+    from ingest.cli.terminal.text import printable
+    from ingest.cli.terminal.width import console_on
 
     columns = Table(box=None, show_header=False, pad_edge=False)
     columns.add_column(style="dim", no_wrap=True)

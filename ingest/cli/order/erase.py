@@ -37,9 +37,9 @@ def erase(
     an order again is safe, and finishes what was interrupted. The audit log says who has erased it.
     """
     from ingest.cli.common import say, start
-    from ingest.cli.confirmation import is_confirmed
-    from ingest.cli.text import counted
-    from ingest.cli.user import actor
+    from ingest.cli.terminal.confirmation import is_confirmed
+    from ingest.cli.terminal.text import counted
+    from ingest.cli.terminal.user import actor
     from ingest.operations.backends import Backends
     from ingest.operations.orders import erase as run
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ingest.domain.errors import ConfigError
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 Ids = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID")]
 

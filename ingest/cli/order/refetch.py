@@ -28,8 +28,8 @@ def refetch(
     enqueued in the express lane; a worker has to run. The audit log records who did it.
     """
     from ingest.cli.common import start
-    from ingest.cli.text import counted
-    from ingest.cli.user import actor
+    from ingest.cli.terminal.text import counted
+    from ingest.cli.terminal.user import actor
     from ingest.operations.backends import Backends
     from ingest.operations.refetch import refetch as run
 

@@ -37,8 +37,8 @@ def show(
     The exit code is 1 if an order is found nowhere.
     """
     from ingest.cli.common import say, start
-    from ingest.cli.output import standard_output
-    from ingest.cli.terminal import wrapped
+    from ingest.cli.terminal.output import standard_output
+    from ingest.cli.terminal.width import wrapped
     from ingest.operations.backends import Backends
 
     order_ids = parse_ids(ids)
@@ -56,7 +56,7 @@ def show(
 
 
 async def _locate(backends: "Backends", order_ids: Sequence[str]) -> "list[OrderState]":
-    from ingest.cli.progress import ProgressDisplay
+    from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.orders import locate
 
     with ProgressDisplay("searching the queue") as display:
@@ -66,7 +66,7 @@ async def _locate(backends: "Backends", order_ids: Sequence[str]) -> "list[Order
 def _as_json(state: "OrderState") -> Iterator[str]:
     import msgspec
 
-    from ingest.cli.text import printable_json
+    from ingest.cli.terminal.text import printable_json
     from ingest.operations.orders import as_object
 
     yield printable_json(msgspec.json.encode(as_object(state)).decode()) + "\n"
@@ -89,7 +89,7 @@ def _as_text(state: "OrderState") -> Iterator[str]:
 
 
 def _entry(entry: Any) -> str:
-    from ingest.domain.order_state import DeadEntry, InFlightEntry, QueuedEntry
+    from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry
 
     match entry:
         case QueuedEntry():
@@ -110,7 +110,7 @@ def _entry(entry: Any) -> str:
 
 def _ahead(row: Any) -> Any:
     """The order's own time, if it is too far ahead to be its version."""
-    from ingest.domain.order_row import MOST_AHEAD
+    from ingest.domain.orders.order_row import MOST_AHEAD
 
     updated_at, fetched_at = row["order"]["updated_at"], row["row"]["fetched_at"]
     return updated_at if updated_at is not None and updated_at - fetched_at > MOST_AHEAD else None
@@ -121,13 +121,13 @@ def _why(reason: str, error: str) -> str:
 
 
 def _safe(text: str, limit: int) -> str:
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
 
     return printable(text, limit)
 
 
 def _at(moment: Any) -> str:
-    from ingest.cli.times import format_time
+    from ingest.cli.terminal.times import format_time
 
     return format_time(moment)
 
@@ -135,6 +135,6 @@ def _at(moment: Any) -> str:
 def _since(moment: Any) -> str:
     from datetime import UTC, datetime
 
-    from ingest.cli.times import format_age
+    from ingest.cli.terminal.times import format_age
 
     return f"at {_at(moment)} ({format_age(moment, datetime.now(UTC))})"

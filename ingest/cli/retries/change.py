@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import typer
 
 from ingest.cli.common import say
-from ingest.cli.confirmation import is_confirmed
-from ingest.cli.progress import ProgressDisplay
 from ingest.cli.retries.options import report_missing
-from ingest.cli.text import printable
+from ingest.cli.terminal.confirmation import is_confirmed
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import printable
+from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.retry_selection import RetrySelection
 from ingest.operations.backends import Backends
 from ingest.operations.retries import PAGE, RetrySurvey, survey
 from ingest.process.interrupt import run_interruptible

@@ -30,7 +30,7 @@ def dead_letter(
     """
     from ingest.cli.common import start
     from ingest.cli.retries.change import Action, carry_out
-    from ingest.cli.user import actor
+    from ingest.cli.terminal.user import actor
     from ingest.operations import retries
     from ingest.operations.backends import Backends
 

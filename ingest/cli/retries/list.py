@@ -11,8 +11,8 @@ from ingest.process.interrupt import run_interruptible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ingest.domain.order_state import RetryEntry
-    from ingest.domain.retry_selection import RetrySelection
+    from ingest.domain.deliveries.retry_selection import RetrySelection
+    from ingest.domain.orders.order_state import RetryEntry
     from ingest.operations.backends import Backends
     from ingest.operations.retries import Found
 
@@ -41,7 +41,7 @@ def list_(
     The exit code is 1 if an order has no retry.
     """
     from ingest.cli.common import say, start
-    from ingest.cli.output import standard_output
+    from ingest.cli.terminal.output import standard_output
     from ingest.operations.backends import Backends
     from ingest.operations.retries import as_object
 
@@ -61,7 +61,7 @@ def list_(
 
 
 async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -> "Found":
-    from ingest.cli.progress import ProgressDisplay
+    from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.retries import find
 
     with ProgressDisplay("searching") as display:
@@ -69,10 +69,10 @@ async def _find(backends: "Backends", selection: "RetrySelection", limit: int) -
 
 
 def _print_table(entries: "Sequence[RetryEntry]") -> None:
-    from ingest.cli.output import standard_output
-    from ingest.cli.terminal import Table, width_of
-    from ingest.cli.text import printable
-    from ingest.cli.times import format_time
+    from ingest.cli.terminal.output import standard_output
+    from ingest.cli.terminal.text import printable
+    from ingest.cli.terminal.times import format_time
+    from ingest.cli.terminal.width import Table, width_of
 
     rows = [
         (

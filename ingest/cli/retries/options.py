@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from ingest.domain.delivery import RetryReason
+from ingest.domain.deliveries.delivery import RetryReason
+from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import ConfigError
-from ingest.domain.retry_selection import RetrySelection
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID")]
 Reasons = Annotated[
@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def report_missing(ids: frozenset[str]) -> None:
     """Print which orders have no retry, or none that meets the other criteria."""
     from ingest.cli.common import say
-    from ingest.cli.text import printable
+    from ingest.cli.terminal.text import printable
 
     for missing in sorted(ids):
         say(f"no retry for {printable(missing)}")

@@ -1,6 +1,6 @@
 """`ingest webhook`: the sources of webhooks."""
 
-from ingest.cli.documentation import DOCUMENTATION
+from ingest.cli.terminal.documentation import DOCUMENTATION
 
 COMMANDS = ("check",)
 

@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 from ingest.domain.errors import CredentialFault, Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import Exchange, FetchRequest
-from ingest.domain.order import InvalidDocument
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.orders.order import InvalidDocument
 from ingest.flow.circuit.circuit import Circuit
 from ingest.flow.circuit.evidence import EvidenceWindow, ThrottleWindow
 from ingest.flow.circuit.probe_pauses import ProbePauses

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ingest.domain.fetching import Exchange
+from ingest.domain.fetch.exchange import Exchange
 
 # Throttled requests with more time between them do not belong together.
 _THROTTLES_APART = 10.0

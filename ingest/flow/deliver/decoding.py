@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.plain_order import StorableOrder
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.plain_order import StorableOrder
 
 # Decoding a document takes some 20 ms for each MB: from here on it is done in a thread, one at a time, so that the loop goes on.
 _LARGE = 1024 * 1024

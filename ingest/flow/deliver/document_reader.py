@@ -6,9 +6,9 @@ from datetime import datetime
 
 import msgspec
 
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.outcome import Store
-from ingest.domain.plain_order import StorableOrder
+from ingest.domain.deliveries.outcome import Store
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.kept_documents import KeptDocuments
 from ingest.flow.ports import Decode

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from ingest.domain.delivery import Delivery
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import Outcome, Release, Store
 from ingest.domain.errors import ASKED_TO_WAIT
-from ingest.domain.outcome import Outcome, Release, Store
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.handler import Handler
 from ingest.flow.held import InFlight

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.clean_json import clean_json, ignored
-from ingest.domain.delivery import DeadReason, Delivery, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry
+from ingest.domain.deliveries.schedule import retry_delay
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -19,11 +20,10 @@ from ingest.domain.errors import (
     TransformFailed,
     TransientFault,
 )
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
-from ingest.domain.order import InvalidDocument, TruncatedDocument
-from ingest.domain.outcome import DeadLetter, Outcome, Release, Retry
-from ingest.domain.response_shape import shape_of
-from ingest.domain.schedule import retry_delay
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.response_shape import shape_of
+from ingest.domain.orders.clean_json import clean_json, ignored
+from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.pace.limit import ConcurrencyLimit

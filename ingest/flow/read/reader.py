@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.group.heartbeat import Heartbeats

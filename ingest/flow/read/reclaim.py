@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import InFlight
 from ingest.flow.ports import Source
 from ingest.telemetry.logs import get_logger

@@ -8,8 +8,8 @@ delivered again and change nothing.
 import asyncio
 from collections.abc import Iterable
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.result import Finished
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.result import Finished
 from ingest.flow.availability import until_available
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.group.heartbeat import Heartbeats

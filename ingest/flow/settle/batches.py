@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.order_row import OrderRow
-from ingest.domain.outcome import Store
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import Store
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.held import InFlight
 from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.refused_rows import RefusedRows

@@ -8,9 +8,9 @@ from enum import Enum, auto
 
 import msgspec
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import StoreLocked, StoreUnavailable
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.ports import Store
 from ingest.flow.settle.rows import Item, Written
 

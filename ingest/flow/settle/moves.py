@@ -7,8 +7,8 @@ neither place.
 import asyncio
 from collections.abc import Sequence
 
-from ingest.domain.delivery import Delivery, EntryRef
-from ingest.domain.outcome import DeadLetter, Retry
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.outcome import DeadLetter, Retry
 from ingest.flow.availability import until_available
 from ingest.flow.held import InFlight
 from ingest.flow.ports import Settling

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.outcome import DeadLetter, Retry
 from ingest.domain.errors import RowSuppressed
-from ingest.domain.outcome import DeadLetter, Retry
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.moves import Moves

@@ -6,8 +6,8 @@ which nobody has been told. Such a row is reported as changed: a change may be r
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ingest.domain.delivery import Delivery, Effect
-from ingest.domain.result import Finished, Result, ResultKind
+from ingest.domain.deliveries.delivery import Delivery, Effect
+from ingest.domain.deliveries.result import Finished, Result, ResultKind
 from ingest.flow.settle.rows import Item
 
 _KINDS: dict[Effect, ResultKind] = {

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import Delivery, Effect
+from ingest.domain.deliveries.delivery import Delivery, Effect
 from ingest.domain.errors import RowsRefused
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order_row import OrderRow
 
 _FRESH = (Effect.INSERTED, Effect.CHANGED)
 

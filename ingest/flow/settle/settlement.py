@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import assert_never
 
-from ingest.domain.delivery import Delivery
-from ingest.domain.outcome import DeadLetter, Release, Retry, Store
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import InFlight

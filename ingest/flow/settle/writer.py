@@ -8,7 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ingest.domain.delivery import Effect, EntryRef
+from ingest.domain.deliveries.delivery import Effect, EntryRef
 from ingest.domain.errors import (
     RowsRefused,
     RowSuppressed,

@@ -9,15 +9,15 @@ import msgspec
 
 from ingest.lab.upstream.answers import Answer, FaultyAnswers
 from ingest.lab.upstream.behaviour import Behaviour
-from ingest.lab.upstream.call_limit import call_limit_of
-from ingest.lab.upstream.capacity import Capacity
 from ingest.lab.upstream.catalogue import ORDERS, Catalogue, order_id_of
 from ingest.lab.upstream.credentials import Authority, Credentials
 from ingest.lab.upstream.faults import Fault, FaultPlan
-from ingest.lab.upstream.listing import listed_keys, listing
-from ingest.lab.upstream.quota import QuotaWindow
-from ingest.lab.upstream.shapes import SHAPES, Asked, shaped
-from ingest.lab.upstream.shop_lists import SHOP_LISTS
+from ingest.lab.upstream.limits.call_limit import call_limit_of
+from ingest.lab.upstream.limits.capacity import Capacity
+from ingest.lab.upstream.limits.quota import QuotaWindow
+from ingest.lab.upstream.shops.listing import listed_keys, listing
+from ingest.lab.upstream.shops.shapes import SHAPES, Asked, shaped
+from ingest.lab.upstream.shops.shop_lists import SHOP_LISTS
 from ingest.lab.upstream.stats import Stats, StatsReport
 
 _SERVED = str(int(HTTPStatus.OK))

@@ -18,7 +18,7 @@ from ingest.queue.operate import inspection as queue_inspection
 from ingest.queue.operate.inspection import RedisFacts
 from ingest.store import inspection as store_inspection
 from ingest.store.inspection import PostgresFacts
-from ingest.store.outbox_inspection import inspect_outbox
+from ingest.store.outbox.outbox_inspection import inspect_outbox
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ingest.domain.errors import StoreUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
-from ingest.store.outbox_inspection import OutboxFacts
+from ingest.store.outbox.outbox_inspection import OutboxFacts
 from ingest.store.translation import StoreRefused
 
 _OF = Checks(Area.OUTBOX)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.operations.doctor.finding import Area, Checks, Finding
 from ingest.queue.operate.inspection import RedisFacts

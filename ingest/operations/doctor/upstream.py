@@ -10,7 +10,7 @@ from ipaddress import ip_address
 from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import (
     CredentialFault,
     Fault,
@@ -20,9 +20,9 @@ from ingest.domain.errors import (
     TokenFault,
     TokenRefused,
 )
-from ingest.domain.fetching import FetchRequest
-from ingest.domain.order import InvalidDocument, Order
-from ingest.domain.request_headers import parse_headers
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.request_headers import parse_headers
+from ingest.domain.orders.order import InvalidDocument, Order
 from ingest.operations.doctor.finding import Area, Checks, Finding, Level
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.tls_context import TlsFiles

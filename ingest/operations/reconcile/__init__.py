@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from itertools import islice
 
-from ingest.domain.order import parse_order_id
-from ingest.domain.reconciliation import Listed, ReconciliationReport
+from ingest.domain.orders.order import parse_order_id
+from ingest.domain.orders.reconciliation import Listed, ReconciliationReport
 from ingest.operations.backends import Backends
 from ingest.operations.reconcile.ledger import Claim, Ledger, open_ledger
 from ingest.operations.reconcile.report import find_unexpected, report
 from ingest.operations.reconcile.scan import Ask, Expected, Scan
 from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.redis.connection import control_client
-from ingest.store.rows import Rows
+from ingest.store.orders.rows import Rows
 
 __all__ = ["Backends", "Expected", "Listed", "ReconciliationReport", "reconcile"]
 

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from enum import IntEnum, IntFlag
 
 from ingest.domain.errors import UserError
-from ingest.domain.reconciliation import MAX_EXAMPLES, Listed
+from ingest.domain.orders.reconciliation import MAX_EXAMPLES, Listed
 
 _PAGE = 1000
 

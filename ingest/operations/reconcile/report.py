@@ -1,10 +1,10 @@
 """The report of a reconciliation, from the ledger and the last look."""
 
-from ingest.domain.reconciliation import MAX_EXAMPLES, Listed, ReconciliationReport
+from ingest.domain.orders.reconciliation import MAX_EXAMPLES, Listed, ReconciliationReport
 from ingest.operations.reconcile.ledger import SOMEWHERE, Claim, Ledger, Seen
 from ingest.operations.reconcile.scan import Scan
 from ingest.queue.operate.scanner import Location
-from ingest.store.rows import Rows
+from ingest.store.orders.rows import Rows
 
 
 def report(ledger: Ledger, scan: Scan, unexpected: Listed) -> ReconciliationReport:

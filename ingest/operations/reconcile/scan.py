@@ -4,11 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from ingest.domain.comparison import StoredOrder, differences
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.orders.comparison import StoredOrder, differences
 from ingest.operations.reconcile.ledger import Ledger, Seen
 from ingest.queue.operate.scanner import Location, QueueScanner
-from ingest.store.rows import Rows
+from ingest.store.orders.rows import Rows
 
 _ASKED_AT_ONCE = 50
 

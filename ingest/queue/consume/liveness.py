@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from ingest.domain.delivery import EntryRef, Heartbeat
-from ingest.domain.outage import Outage
+from ingest.domain.deliveries.delivery import EntryRef, Heartbeat
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.member import MOST_IDS, Member
 from ingest.queue.consume.outage_reports import report_key, report_of
 from ingest.queue.redis.connection import all_translated, translated

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ingest.domain.delivery import Sweep
+from ingest.domain.deliveries.delivery import Sweep
 from ingest.queue.consume.member import Member
 from ingest.queue.layout.keys import Lane
 from ingest.queue.redis.connection import NoGroup, all_translated, translated

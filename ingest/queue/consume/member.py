@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import ResponseError
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, Lane

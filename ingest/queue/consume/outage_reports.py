@@ -5,7 +5,7 @@ A key expires by itself, so that a process that dies leaves nothing behind. Nobo
 
 import msgspec
 
-from ingest.domain.outage import Outage
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.layout.keys import Keys
 
 # There is no right to delete keys (deploy/redis/users.acl): an empty report that expires takes its place.

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from redis.commands.core import AsyncScript
 
-from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.queue.redis.connection import all_translated, control_client, translated
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import load

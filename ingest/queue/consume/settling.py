@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ingest.domain.delivery import DeadReason, Delivery, EntryRef, RetryReason
-from ingest.domain.result import Finished, ResultKind
+from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.member import MOST_IDS, Member
 from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, RETRY_ERROR, RETRY_REASON, flat
 from ingest.queue.layout.keys import Lane

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ingest.domain.delivery import Abandoned, Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
 from ingest.queue.consume.member import MOST_IDS, deliveries_of
 from ingest.queue.consume.settling import SettlingMember
 from ingest.queue.layout.entries import GROUP, pairs, to_delivery

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ingest.domain.delivery import LATEST_MS, Delivery, EntryRef
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.deliveries.delivery import LATEST_MS, Delivery, EntryRef
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
 ORDER_ID = b"order_id"
 ENQUEUED_AT = b"enqueued_at"

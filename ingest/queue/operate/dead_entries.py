@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-from ingest.domain.dead_letter import DeadLetterEntry
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry
 from ingest.queue.layout.entries import PACKED, unpacked_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

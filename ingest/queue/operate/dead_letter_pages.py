@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.layout.entries import pairs
 from ingest.queue.operate.dead_entries import to_dead_letter
 from ingest.queue.redis.connection import replies, translated

@@ -15,7 +15,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.domain.dead_letter import DeadLetterEntry, Selection
+from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.dead_letter_pages import (
     PAGE,

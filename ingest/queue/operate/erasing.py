@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
-from ingest.domain.order_state import DeadEntry, QueueEntry, RetryEntry
+from ingest.domain.orders.order_state import DeadEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.order_search import OrderSearch
 from ingest.queue.redis.connection import NoGroup, translated

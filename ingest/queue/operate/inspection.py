@@ -12,7 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.consume.quota import quota_key
 from ingest.queue.layout.entries import ORDER_ID
 from ingest.queue.layout.keys import Keys

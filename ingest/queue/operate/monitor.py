@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 from redis.asyncio import Redis
 
-from ingest.domain.outage import Outage
-from ingest.domain.queue_state import Lane, LaneState, QueueState
+from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.outage_reports import read_report, report_key
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import NoGroup, QueueRefused, all_translated, replies, translated

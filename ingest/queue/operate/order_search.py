@@ -12,8 +12,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
-from ingest.domain.queue_state import Lane
+from ingest.domain.deliveries.queue_state import Lane
+from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.redis.connection import translated

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Self
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.domain.order_state import RetryEntry
-from ingest.domain.retry_selection import RetrySelection
+from ingest.domain.deliveries.retry_selection import RetrySelection
+from ingest.domain.orders.order_state import RetryEntry
 from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import DEFAULT_GROUP, Keys
 from ingest.queue.operate.order_search import to_retry

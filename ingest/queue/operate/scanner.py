@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from ingest.domain.order import InvalidOrderId, parse_order_id
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.layout.entries import ORDER_ID, pairs
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import NoGroup, translated

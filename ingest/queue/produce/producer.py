@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from redis.asyncio import Redis
 
-from ingest.domain.accepted import Accepted, Durability
+from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.queue.layout.keys import Keys, Lane
 from ingest.queue.produce.drain_rate import Backlog
 from ingest.queue.produce.durability import ProvenRun

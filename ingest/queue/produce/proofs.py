@@ -5,7 +5,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.domain.accepted import Durability
+from ingest.domain.deliveries.accepted import Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.durability import AlwaysSynced, Proof, Replicated, Synced, ask
 from ingest.queue.produce.producer_errors import CannotConfirm

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ingest.domain.announcement import Announcement
-from ingest.domain.order import parse_order_id
+from ingest.domain.deliveries.announcement import Announcement
+from ingest.domain.orders.order import parse_order_id
 from ingest.queue.produce.producer_errors import InvalidIdempotencyKey
 
 # The most orders that one script adds, and the most bytes unless a single order has more: about 1 ms of Redis' time.

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
-from ingest.domain.accepted import Accepted, Durability
+from ingest.domain.deliveries.accepted import Accepted, Durability
 from ingest.domain.errors import QueueUnavailable
 from ingest.loop_thread import Background
 from ingest.queue.produce.producer import IDEMPOTENCY_LIFETIME, Producer, checked_lifetime

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from ingest.domain.request_headers import parse_headers
-from ingest.domain.status_overrides import StatusOverride
+from ingest.domain.fetch.request_headers import parse_headers
+from ingest.domain.fetch.status_overrides import StatusOverride
 from ingest.upstream.access.credential import AuthKind, basic, bearer, headers_with
 from ingest.upstream.http.tls_context import TlsFiles
 from ingest.upstream.http.transport import Kind, Method

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.request_headers import check_token
+from ingest.domain.fetch.request_headers import check_token
 
 LONGEST_LIFETIME = 86_400.0
 _SHORTEST_LIFETIME = 1.0

@@ -27,7 +27,7 @@ from typing import Protocol, Self
 import msgspec
 
 from ingest.domain.errors import Fault, NotSent
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.bulk.bulk_answer import AnswerReader
 from ingest.upstream.bulk.bulk_request import Answer, Requester

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
 from ingest.upstream.responses import is_truncated
 

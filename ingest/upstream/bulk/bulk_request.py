@@ -3,9 +3,9 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
-from ingest.domain.fetching import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
 from ingest.upstream.bulk.bulk_answer import CHECK, UNRELATED, AnswerReader, Listed
 
 Fetch = Callable[[FetchRequest], Awaitable[Fetched]]

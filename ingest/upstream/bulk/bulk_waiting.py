@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ingest.domain.errors import Fault
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 
 # Servers should read request lines of 8,000 octets (RFC 9112, section 3); the method and the version need some of them.
 _LONGEST_URL = 7_900

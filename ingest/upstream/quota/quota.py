@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ingest.domain.errors import ASKED_TO_WAIT, NotSent, Unavailable, UserError
-from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Gauge, Histogram

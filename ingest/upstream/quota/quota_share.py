@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Callable
 
-from ingest.domain.quota import Lease, LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
 from ingest.upstream.quota.quota_demand import Demand
 from ingest.upstream.quota.quota_schedule import Schedule
 

@@ -9,8 +9,8 @@ from fakes.queue import MemoryQueue
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from ingest.domain.delivery import EntryRef
-from ingest.domain.outage import Outage
+from ingest.domain.deliveries.delivery import EntryRef
+from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.outage_reports import read_report
 from ingest.queue.layout.keys import Keys

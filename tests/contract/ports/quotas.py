@@ -6,7 +6,7 @@ from typing import Protocol
 from fakes.leases import MemoryQuota
 from redis.asyncio import Redis
 
-from ingest.domain.quota import QuotaLimits
+from ingest.domain.fetch.quota import QuotaLimits
 from ingest.queue.consume.quota import FleetQuotaClient, quota_key
 from ingest.upstream.quota.quota import QuotaLeases
 

@@ -4,7 +4,7 @@ import pytest
 from contract.ports.groups import NOW, GroupUnderTest
 from contract.ports.test_settling_port import hold
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.services.worker_parts import Queue
 
 EXPLAINED = DeadReason.REJECTED, "HTTP 422"

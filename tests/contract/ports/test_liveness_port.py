@@ -2,8 +2,8 @@
 
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
-from ingest.domain.delivery import EntryRef
-from ingest.domain.outage import Outage
+from ingest.domain.deliveries.delivery import EntryRef
+from ingest.domain.fetch.outage import Outage
 from ingest.services.worker_parts import Queue
 
 

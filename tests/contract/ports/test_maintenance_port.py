@@ -4,7 +4,7 @@ import asyncio
 
 from contract.ports.groups import LEASE, LIFETIME, NOW, GroupUnderTest
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.services.worker_parts import Queue
 
 

@@ -8,7 +8,7 @@ from contract.ports.quotas import MemoryQuotaUnderTest, QuotaUnderTest, RedisQuo
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
-from ingest.domain.quota import LeaseRequest, QuotaLimits
+from ingest.domain.fetch.quota import LeaseRequest, QuotaLimits
 from ingest.lab.servers import ValkeyServer
 from ingest.upstream.quota.quota import QuotaLeases
 

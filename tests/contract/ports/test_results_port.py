@@ -3,8 +3,8 @@
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest
 
-from ingest.domain.delivery import DeadReason, Delivery
-from ingest.domain.result import Finished, Result, ResultKind
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.result import Finished, Result, ResultKind
 from ingest.services.worker_parts import Queue
 
 AGE = 3600.0

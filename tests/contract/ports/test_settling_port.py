@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from contract.ports.groups import NOW, GroupUnderTest
 
-from ingest.domain.delivery import DeadReason, Delivery
+from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.services.worker_parts import Queue
 
 MOVES: dict[str, Callable[[Queue, Delivery], Awaitable[object]]] = {

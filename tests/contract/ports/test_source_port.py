@@ -4,7 +4,7 @@ import asyncio
 
 from contract.ports.groups import LIFETIME, NOW, GroupUnderTest
 
-from ingest.domain.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.services.worker_parts import Queue
 
 

@@ -11,12 +11,12 @@ import pytest
 from fakes.store import MemoryStore
 from support import INSERT_ORDER, connected
 
-from ingest.domain.delivery import Effect
+from ingest.domain.deliveries.delivery import Effect
 from ingest.domain.errors import RowsRefused, StoreLocked, StoreTooSlow, StoreUnavailable
-from ingest.domain.order import Order
-from ingest.domain.order_row import OrderRow
+from ingest.domain.orders.order import Order
+from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.ports import Store
-from ingest.store.orders import OrderStore
+from ingest.store.orders.order_store import OrderStore
 
 INSERTED, CHANGED, UNCHANGED, ERASED = Effect.INSERTED, Effect.CHANGED, Effect.UNCHANGED, Effect.ERASED
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

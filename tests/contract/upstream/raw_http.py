@@ -11,7 +11,7 @@ from typing import Any
 from listener import listening
 from prometheus_client import CollectorRegistry
 
-from ingest.domain.request_headers import check_secret
+from ingest.domain.fetch.request_headers import check_secret
 from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics

@@ -14,7 +14,7 @@ import pytest
 from raw_http import LIMITS, Connect, http, serving
 
 from ingest.domain.errors import Fault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options, TooLarge, Transport
 

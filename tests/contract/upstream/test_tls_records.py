@@ -12,7 +12,7 @@ from listener import connected_to, either, forward, listening
 from raw_http import LIMITS, ORDER, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.http.native import NativeTransport, opened
 from ingest.upstream.http.transport import Options
 

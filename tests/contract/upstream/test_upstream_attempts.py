@@ -8,7 +8,7 @@ import pytest
 from raw_http import IMPATIENT, ORDER, QUICK
 
 from ingest.domain.errors import Fault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics

@@ -11,7 +11,7 @@ from raw_http import DOCUMENT, LIMITS, ORDER, QUICK, Connect
 from structlog.testing import capture_logs
 
 from ingest.domain.errors import TransientFault, TransportFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.telemetry.shared_metrics import SharedMetrics

@@ -10,9 +10,9 @@ import pytest
 from raw_http import IMPATIENT, LIMITS, QUICK, TOKEN, Connect, answering, counted, http
 from support import eventually
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Fetched, FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.shared_metrics import SharedMetrics

@@ -13,9 +13,9 @@ import pytest
 from raw_http import DOCUMENT, IMPATIENT, ORDER, OTHER, QUICK, TOKEN, Connect, answering, counted, http
 from support import eventually
 
-from ingest.domain.delivery import DeadReason
+from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, NotSent, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 

@@ -13,7 +13,7 @@ from raw_http import DOCUMENT, IMPATIENT, LIMITS, ORDER, Connect, http, serving
 from support import eventually
 
 from ingest.domain.errors import TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.upstream.http import native
 from ingest.upstream.http.transport import Options

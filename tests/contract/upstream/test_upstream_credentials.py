@@ -13,7 +13,7 @@ from raw_http import DOCUMENT, LIMITS, ORDER, OTHER, QUICK, Connect, answering, 
 from support import eventually
 
 from ingest.domain.errors import CredentialFault, TokenFault, TokenRefused
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 from ingest.upstream.access.endpoint import Access, OAuth2

@@ -11,7 +11,7 @@ import pytest
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.http.proxy import proxy_for
 
 

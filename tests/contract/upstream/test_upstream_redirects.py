@@ -11,9 +11,9 @@ import pytest
 from listener import listening
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
-from ingest.domain.delivery import DeadReason, RetryReason
+from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import PermanentFault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.upstream.client import transport_opener
 from ingest.upstream.http.transport import Kind, NoDocument, NoResponse, Options
 

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from support import eventually
 
 from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import Behaviour, SimulatedApi
 from ingest.lab.upstream.tls import server_tls
 from ingest.upstream.access.endpoint import Access, OAuth2

@@ -16,7 +16,7 @@ from listener import listening, refuse_handshake
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
 from ingest.domain.errors import Fault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 
 
 async def answer(_: bytes, __: StreamReader, writer: StreamWriter) -> None:

@@ -12,7 +12,7 @@ import uvloop
 from raw_http import LIMITS, ORDER, Connect
 
 from ingest.domain.errors import TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import Behaviour, SimulatedApi
 
 REQUESTS = 6_000

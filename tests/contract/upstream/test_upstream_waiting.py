@@ -13,7 +13,7 @@ import pytest
 from raw_http import LIMITS, ORDER, QUICK, Connect, answering, counted, http, serving
 
 from ingest.domain.errors import ThrottledFault, TransientFault
-from ingest.domain.fetching import FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.lab.upstream import SimulatedApi
 from ingest.telemetry.shared_metrics import SharedMetrics
 

@@ -64,7 +64,7 @@ func (s *store) upsert(ctx context.Context, rows []row) error {
 	return err
 }
 
-// arguments are the columns that ingest/store/columns.py declares as sent, in its order.
+// arguments are the columns that ingest/store/orders/columns.py declares as sent, in its order.
 func arguments(rows []row) []any {
 	return []any{
 		column(rows, func(of *row) string { return of.order.ID }),

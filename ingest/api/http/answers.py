@@ -1,0 +1,27 @@
+"""Answers in JSON."""
+
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ingest.api.orders.queueing import JSON
+
+
+def answer(content: Any) -> web.Response:
+    """200, with this content."""
+    return web.Response(body=msgspec.json.encode(content), content_type=JSON)
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """A dataclass by its fields; times in UTC."""
+    assert is_dataclass(value)  # noqa: S101  ours alone come here
+    return {field.name: _shown(getattr(value, field.name)) for field in fields(value)}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return as_object(value) if is_dataclass(value) else value

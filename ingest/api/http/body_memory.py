@@ -1,0 +1,134 @@
+"""Memory for the bodies that are being received: who gets it when there is not enough.
+
+A body takes memory as it comes, not as it is announced. Callers who are admitted by their key come first: a quarter of the memory is
+theirs alone. When there is none left, requests whose bodies come slowly are ended, those of callers who are not admitted yet first,
+such as senders of webhooks, whose signature is checked when the whole body is there.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from ingest.api.http.problems import Problem
+from ingest.telemetry.logs import get_logger
+from ingest.telemetry.shared_metrics import Counter as CounterMetric
+
+_log = get_logger("api")
+# The share that only admitted callers may use, and the most that one of them may.
+_RESERVED = 1 / 4
+_MOST_OF_ONE = 1 / 2
+# Seconds between two log lines.
+_LOG_EVERY = 10.0
+
+
+class Sender(Protocol):
+    """The connection on which a body comes."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has sent next to nothing lately, of a request that is not complete."""
+
+    def drop_body(self, problem: Problem) -> None:
+        """End the request with this problem."""
+
+
+class Receiving(Protocol):
+    """A request whose body is being received.
+
+    Attributes:
+        taken: bytes of memory that it has.
+        caller: the name of the key that admits it; empty while nobody is known.
+    """
+
+    taken: int
+    caller: str
+
+    @property
+    def sender(self) -> Sender | None:
+        """Its connection."""
+
+
+class BodyMemory:
+    """What the bodies of all requests of a process that are being read or worked on may take.
+
+    Bodies that come whole with their header are not counted: they are not larger than what is read at once.
+
+    Args:
+        size: bytes.
+        rejected: counts requests that were rejected for want of memory, by reason: `slow` or `busy`.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        rejected: Mapping[str, CounterMetric] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._free = size
+        self._reserved = int(size * _RESERVED)
+        self._most_of_one = int(size * _MOST_OF_ONE)
+        self._of_callers: Counter[str] = Counter()
+        self._rejected = rejected or {}
+        self._clock = clock
+        self._holding: dict[int, Receiving] = {}
+        self._counts = {"slow": 0, "busy": 0}
+        self._logged_at = float("-inf")
+
+    def take(self, request: Receiving, size: int) -> None:
+        """Take memory for a request; it is released when the request has been answered.
+
+        Raises:
+            Problem: 503 if there is not enough.
+        """
+        reserved = 0 if request.caller else self._reserved
+        is_too_much = request.caller and self._of_callers[request.caller] + size > self._most_of_one
+        if is_too_much or (size > self._free - reserved and not self._drop_slow(request, size + reserved)):
+            self._count("busy")
+            raise Problem(503, "busy", "too many bodies are being received; try again", headers={"Retry-After": "1"})
+        self._note(request, size)
+        self._holding[id(request)] = request
+
+    def give_back(self, request: Receiving, size: int) -> None:
+        """Release a part of what a request has taken."""
+        self._note(request, -size)
+
+    def release(self, request: Receiving) -> None:
+        """Release what a request has taken."""
+        self._note(request, -request.taken)
+        self._holding.pop(id(request), None)
+
+    def _note(self, request: Receiving, size: int) -> None:
+        self._free -= size
+        request.taken += size
+        if request.caller:
+            self._of_callers[request.caller] += size
+            if not self._of_callers[request.caller]:
+                del self._of_callers[request.caller]
+
+    def _drop_slow(self, request: Receiving, needed: int) -> bool:
+        """End other requests that come slowly, until that much is free; returns whether it is."""
+        for is_admitted in (False, True):
+            for other in list(self._holding.values()):
+                if needed <= self._free:
+                    return True
+                sender = other.sender
+                if other is request or bool(other.caller) is not is_admitted or sender is None or not sender.is_slow:
+                    continue
+                self.release(other)
+                sender.drop_body(
+                    Problem(408, "body_too_slow", "the body comes too slowly while others wait for memory")
+                )
+                self._count("slow")
+        return needed <= self._free
+
+    def _count(self, reason: str) -> None:
+        if reason in self._rejected:
+            self._rejected[reason].inc()
+        self._counts[reason] += 1
+        now = self._clock()
+        if now - self._logged_at >= _LOG_EVERY:
+            self._logged_at = now
+            _log.warning("body_memory_full", **self._counts)
+            self._counts = dict.fromkeys(self._counts, 0)

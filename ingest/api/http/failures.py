@@ -1,0 +1,48 @@
+"""Answers for servers that cannot be used: what operations raise, as problems."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ingest.api.http.problems import Problem
+from ingest.api.orders.queueing import busy, unavailable
+from ingest.domain.errors import (
+    ConfigError,
+    QueueUnavailable,
+    RowsRefused,
+    StoreLocked,
+    StoreTooSlow,
+    StoreUnavailable,
+    UserError,
+)
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("api")
+_RETRY_AFTER = 2.0
+
+
+@contextmanager
+def as_problems() -> Iterator[None]:
+    """Turn the errors of operations into problems."""
+    try:
+        yield
+    except RowsRefused as error:
+        raise Problem(422, "invalid_parameter", "the database cannot hold one of the values") from error
+    except StoreLocked as error:
+        detail = "another transaction has locked what the request needs"
+        raise busy(503, "store_unavailable", detail, _RETRY_AFTER) from error
+    except StoreTooSlow as error:
+        detail = "the query took too long: use fewer or other filters, or ask for an index"
+        raise busy(503, "query_too_slow", detail, _RETRY_AFTER) from error
+    except (StoreUnavailable, ConfigError) as error:
+        # A DSN that cannot be used is only found when it is: the file of an authority may be missing.
+        _log_refusal("postgres", error)
+        raise busy(503, "store_unavailable", "the database cannot be used right now", _RETRY_AFTER) from error
+    except QueueUnavailable as error:
+        _log_refusal("redis", error)
+        raise unavailable(error.retry_after) from error
+
+
+def _log_refusal(server: str, error: Exception) -> None:
+    # A person has to do something about it; an outage passes, and is logged elsewhere.
+    if isinstance(error, UserError):
+        _log.error("unavailable", server=server, error=str(error))

@@ -1,0 +1,201 @@
+"""`POST /v1/orders`: takes order IDs into the queue, from JSON or NDJSON."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from aiohttp import web
+
+from ingest.api.documentation.documentation import Answer, Documentation, Parameter
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits, read_body, refuse_encoding
+from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.orders.idempotency import Idempotency, WholeBody, key_of, name_of
+from ingest.api.orders.ndjson import CONTENT_TYPE as NDJSON
+from ingest.api.orders.ndjson import Batch, InvalidLine, Lines, refused
+from ingest.api.orders.queueing import ACCEPTED, JSON, Queueing, answer
+from ingest.domain.deliveries.accepted import Accepted
+from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+from ingest.queue.produce.idempotent_calls import Begun
+from ingest.queue.produce.submission import Orders
+
+_PATH = "/v1/orders"
+# More go by NDJSON, which is read in pieces.
+_MOST_IDS = 10_000
+
+
+# The pattern is for the document: an ID is checked where it is sent, and an invalid one is named by its index.
+OrderId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"})]
+
+
+class OrderIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Announced orders.
+
+    Attributes:
+        order_ids: their IDs.
+        source: which program announces them: up to 100 printable characters. The queue has `key:`, the key's name and
+            `:` before it.
+        express: whether workers are to read them before those that wait.
+    """
+
+    order_ids: Annotated[list[OrderId], msgspec.Meta(min_length=1, max_length=_MOST_IDS)]
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+    express: bool = False
+
+
+_decode = msgspec.json.Decoder(OrderIds).decode
+_DOCUMENTATION = Documentation(
+    summary="Announce orders",
+    text="Takes order IDs into the queue. 202 means that the queue has them, as durably as `INGEST_DURABILITY` says.\n\n"
+    "As JSON, all IDs are accepted or none, unless Redis becomes unavailable or the queue full between steps of 500; then "
+    "send the request again.\n\n"
+    "As NDJSON, each line is an order ID (as a JSON string, or as it is unless it is a JSON literal other than an integer of "
+    "digits, such as `null` or `1e3`) or an object with `order_id` and, if you like, "
+    "`source`; up to 100,000 lines of up to 1,024 bytes. Lines are accepted as they come. An error says in `accepted` and "
+    "`duplicates` how many orders were accepted before it, and in `line` which line is invalid; continue after them. A "
+    "body without any order, such as an empty file, is refused (`no_orders`).",
+    parameters=[
+        Parameter(
+            "Idempotency-Key",
+            "header",
+            "A string in quotes that names this request, for 24 hours: sent again, it gets the same answer and does nothing.",
+            {"type": "string", "pattern": '^"[A-Za-z0-9._~:/+=@-]{1,200}"$'},
+        )
+    ],
+    bodies={
+        JSON: OrderIds,
+        NDJSON: {"type": "string", "description": "One order on each line."},
+    },
+    answers={202: Answer("The orders are in the queue.", ACCEPTED)},
+    problems={
+        400: "The body is not JSON, or the Idempotency-Key is malformed.",
+        409: "The first request with this Idempotency-Key has not been answered yet.",
+        415: "The body is neither JSON nor NDJSON, or is compressed.",
+        422: "The body announces no orders, an ID is invalid (`index` or `line` says which), or the Idempotency-Key was used "
+        "for another payload.",
+    },
+)
+
+
+class Announcing:
+    """The route.
+
+    Args:
+        queueing: takes orders into the queue.
+        idempotency: answers repeated requests.
+        limits: of bodies.
+    """
+
+    def __init__(self, queueing: Queueing, idempotency: Idempotency, limits: BodyLimits) -> None:
+        self._queueing = queueing
+        self._idempotency = idempotency
+        self._limits = limits
+
+    def routes(self) -> Sequence[Route]:
+        """The route."""
+        return [Route("POST", _PATH, Scope.ENQUEUE, self.announce, _DOCUMENTATION)]
+
+    async def announce(self, request: web.Request, caller: Caller) -> web.Response:
+        """Take order IDs into the queue."""
+        content_type = request.headers.get("Content-Type", "")
+        if content_type != JSON:
+            content_type = request.content_type
+        if content_type == NDJSON:
+            return answer(await self._announce_lines(request, caller))
+        if content_type != JSON:
+            raise Problem(415, "content_type", f"the body must be {JSON} or {NDJSON}")
+        body = await read_body(request, self._limits)
+        given = _parse(body)
+        if "Idempotency-Key" in request.headers and (key := key_of(request.headers)) is not None:
+            name = name_of(caller.name, _PATH, key)
+            work = partial(self._announce_once, given, caller)
+            return answer(await self._idempotency.once(name, WholeBody(body), work))
+        try:
+            return answer(await self._queueing.announce(_orders(given, caller), express=given.express))
+        except InvalidOrderId:
+            raise _invalid_id(given.order_ids) from None
+
+    async def _announce_once(self, given: OrderIds, caller: Caller, call: Begun) -> Accepted:
+        try:
+            return await self._queueing.announce(_orders(given, caller), key=call.name, express=given.express)
+        except InvalidOrderId:
+            raise _invalid_id(given.order_ids) from None
+
+    async def _announce_lines(self, request: web.Request, caller: Caller) -> Accepted:
+        refuse_encoding(request.headers)
+        key = key_of(request.headers)
+        lines = Lines(request, self._limits)
+        if key is None:
+            return await self._announce_batches(lines, caller, None)
+        name = name_of(caller.name, f"{_PATH} {NDJSON}", key)
+        return await self._idempotency.once(name, lines, partial(self._announce_batches, lines, caller))
+
+    async def _announce_batches(self, lines: Lines, caller: Caller, call: Begun | None) -> Accepted:
+        accepted = duplicates = number = 0
+        try:
+            async with aclosing(lines.batches()) as batches:
+                async for batch in batches:
+                    # The body may take many times INGEST_API_BODY_TIMEOUT, and the key be revoked meanwhile.
+                    caller.check(Scope.ENQUEUE)
+                    key = None if call is None else f"{call.name}:{number}"
+                    added = await self._queueing.announce(_with_origins(batch, caller), key=key)
+                    accepted, duplicates, number = accepted + added.accepted, duplicates + added.duplicates, number + 1
+                    if call is not None:
+                        # The next batch has INGEST_API_BODY_TIMEOUT to come.
+                        await self._idempotency.extend(call)
+        except InvalidLine as error:
+            problem = refused(error)
+        except Problem as error:
+            problem = error
+        else:
+            if number:
+                return Accepted(accepted, duplicates)
+            # As for an empty list: an export that has failed is not to pass for one that was announced.
+            problem = Problem(422, "no_orders", "the body has no order: each line is one")
+        # What is queued stays queued: the caller goes on behind it.
+        problem.members |= {"accepted": accepted, "duplicates": duplicates}
+        raise problem
+
+
+def _parse(body: bytes) -> OrderIds:
+    try:
+        return _decode(body)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_body", str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, "invalid_json", "the body is not JSON in UTF-8") from error
+
+
+def _orders(given: OrderIds, caller: Caller) -> Orders:
+    if given.source is None:
+        return given.order_ids[0] if len(given.order_ids) == 1 else given.order_ids
+    try:
+        return [Announcement(order_id, source=_origin(caller, given.source)) for order_id in given.order_ids]
+    except InvalidAnnouncement as error:
+        raise Problem(422, "invalid_body", str(error)) from error
+
+
+def _with_origins(batch: Batch, caller: Caller) -> Batch:
+    return [order if isinstance(order, str) else _with_origin(order, caller) for order in batch]
+
+
+def _with_origin(order: Announcement, caller: Caller) -> Announcement:
+    return replace(order, source=None if order.source is None else _origin(caller, order.source))
+
+
+def _origin(caller: Caller, source: str) -> str:
+    """Where an order comes from: a client chooses the source, and cannot pass for a webhook or another key."""
+    return f"key:{caller.name}:{source}"
+
+
+def _invalid_id(order_ids: Sequence[str]) -> Problem:
+    for index, order_id in enumerate(order_ids):
+        try:
+            parse_order_id(order_id)
+        except InvalidOrderId as error:
+            return Problem(422, "invalid_order_id", str(error), index=index)
+    raise ValueError("all IDs are valid")

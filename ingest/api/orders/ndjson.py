@@ -1,0 +1,173 @@
+"""Reads order IDs from NDJSON as it comes: in batches, so that no more than one is in memory."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Annotated, cast
+
+import msgspec
+from aiohttp import web
+
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits, Request, too_slow
+from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidOrderId, parse_order_id
+
+CONTENT_TYPE = "application/x-ndjson"
+MOST_LINES = 100_000
+# As many go to Redis in one step.
+BATCH = 500
+_LINE_SIZE = 1024
+# Bytes of a body that are divided into lines at a time: these take several times as much while Redis does not answer.
+_PIECE = 16 * 1024
+# As many times its bytes.
+_COST = 8
+# Some editors begin a file with it.
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# An ID as a JSON string or as it is: what nearly every line has. Digits are an ID; any other JSON literal is none.
+_LITERAL = rb"(?:null|true|false|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[ \t\r]*\Z"
+_ID = re.compile(rb'[ \t]*(?:"([A-Za-z0-9._:-]+)"|([0-9]+|(?!' + _LITERAL + rb")[A-Za-z0-9._:-]+))[ \t\r]*")
+
+Batch = Sequence[str | Announcement]
+
+
+class OrderLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A line that is an object.
+
+    Attributes:
+        order_id: the order's ID.
+        source: which program announces it: up to 100 printable characters.
+    """
+
+    order_id: str
+    source: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+
+
+_decode: Callable[[bytes], OrderLine | str] = msgspec.json.Decoder(OrderLine | str).decode
+
+
+class InvalidLine(Exception):
+    """A line that announces no order.
+
+    Attributes:
+        line: its number, from 1.
+        problem: what is wrong.
+    """
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(problem)
+        self.line = line
+        self.problem = problem
+
+
+class Lines:
+    """The lines of one body.
+
+    Args:
+        request: has the body.
+        limits: of it.
+    """
+
+    def __init__(self, request: web.Request, limits: BodyLimits) -> None:
+        self._content = request.content
+        self._request = cast("Request", request)
+        self._memory = limits.memory
+        self._seconds = limits.seconds
+        self._rest = b""
+        self._line = 0
+        self._digest = blake2b(digest_size=16)
+
+    async def fingerprint(self) -> str:
+        """Of the whole body; reads what is still unread."""
+        with suppress(InvalidLine):
+            async for _ in self.batches():
+                pass
+        return self._digest.hexdigest()
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """The orders, `BATCH` at a time whatever pieces the body comes in; those before an invalid line come first.
+
+        Raises:
+            InvalidLine: at the first line that is none.
+            Problem: 408 if a batch takes too long to come.
+        """
+        batch: list[str | Announcement] = []
+        lines = self._lines()
+        while True:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    is_last = not await self._fill(lines, batch)
+            except TimeoutError:
+                raise too_slow(self._seconds) from None
+            except InvalidLine:
+                if batch:
+                    yield batch
+                raise
+            if batch:
+                yield batch
+            if is_last:
+                return
+            batch = []
+
+    async def _fill(self, lines: AsyncIterator[bytes], batch: list[str | Announcement]) -> bool:
+        """Add orders to a batch until it is full; False if there are no more."""
+        async for line in lines:
+            if order := self._order(line):
+                batch.append(order)
+                if len(batch) == BATCH:
+                    return True
+        return False
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        while piece := await self._content.read(_PIECE):
+            self._digest.update(piece)
+            taken = _COST * len(piece)
+            self._memory.take(self._request, taken)
+            for line in self._whole(piece):
+                yield line
+            self._memory.give_back(self._request, min(taken, self._request.taken))
+        if self._rest:
+            yield self._rest
+
+    def _whole(self, piece: bytes) -> Iterator[bytes]:
+        """The lines that a piece completes."""
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        yield from whole
+        if len(self._rest) > _LINE_SIZE:
+            raise InvalidLine(self._line + 1, f"a line has at most {_LINE_SIZE:,} bytes")
+
+    def _order(self, line: bytes) -> str | Announcement | None:
+        self._line += 1
+        if self._line > MOST_LINES:
+            raise InvalidLine(self._line, f"a body has at most {MOST_LINES:,} lines")
+        if self._line == 1:
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            if match := _ID.fullmatch(line):
+                return parse_order_id((match[1] or match[2]).decode())
+            return _parsed(line)
+        except (InvalidOrderId, InvalidAnnouncement, msgspec.ValidationError) as error:
+            raise InvalidLine(self._line, str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidLine(self._line, "a line is an order ID, or a JSON object with order_id") from error
+
+
+def _parsed(line: bytes) -> str | Announcement | None:
+    if not line.strip():
+        return None
+    if len(line) > _LINE_SIZE:
+        raise InvalidAnnouncement(f"a line has at most {_LINE_SIZE:,} bytes")
+    given = _decode(clean_json(line))
+    if isinstance(given, str):
+        return parse_order_id(given)
+    if given.source is None:
+        return parse_order_id(given.order_id)
+    return Announcement(given.order_id, source=given.source)
+
+
+def refused(error: InvalidLine) -> Problem:
+    """The answer to an invalid line."""
+    return Problem(422, "invalid_line", f"line {error.line}: {error.problem}", line=error.line)

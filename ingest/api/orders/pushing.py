@@ -1,0 +1,86 @@
+"""`PUT /v1/orders/{order_id}`: takes a whole order into the queue."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from ingest.api.documentation.documentation import ORDER_ID, Answer, Documentation
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import BodyLimits, read_body
+from ingest.api.http.routing import Caller, Route, Scope
+from ingest.api.orders.queueing import ACCEPTED, JSON, Queueing, answer
+from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement, InvalidAnnouncement
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, parse_order_id
+
+
+class Decode(Protocol):
+    """From a document to orders."""
+
+    async def decode(self, body: bytes, request: FetchRequest, /) -> object:
+        """The orders in a document.
+
+        Raises:
+            InvalidDocument: if it is not a valid document of the order requested.
+        """
+
+
+_DOCUMENTATION = Documentation(
+    summary="Push a whole order",
+    text="Takes an order into the queue that need not be fetched: a worker stores it like any other, unless it has a newer "
+    "version. The document has the shape that the external API's have: our own, or with `INGEST_MAPPING` the source's.",
+    parameters=[ORDER_ID],
+    bodies={JSON: {"type": "object", "description": "The order's document: see the page on order documents."}},
+    answers={202: Answer("The order is in the queue.", ACCEPTED)},
+    problems={
+        415: "The body is not JSON, or is compressed.",
+        422: "The ID in the path is invalid, or the document is no valid document of that order.",
+    },
+)
+
+
+class Pushing:
+    """The route.
+
+    Args:
+        queueing: takes orders into the queue.
+        decode: as the worker does.
+        limits: of bodies.
+    """
+
+    def __init__(self, queueing: Queueing, decode: Decode, limits: BodyLimits) -> None:
+        self._queueing = queueing
+        self._decode = decode
+        self._limits = BodyLimits(min(limits.size, DOCUMENT_LIMIT), limits.seconds, limits.memory)
+
+    def routes(self) -> Sequence[Route]:
+        """The route."""
+        return [Route("PUT", "/v1/orders/{order_id}", Scope.PUSH, self.push, _DOCUMENTATION)]
+
+    async def push(self, request: web.Request, caller: Caller) -> web.Response:
+        """Check an order as its worker will, and take it into the queue."""
+        del caller
+        order_id = order_id_of(request)
+        if request.content_type != JSON:
+            raise Problem(415, "content_type", f"the body must be {JSON}")
+        document = clean_json(await read_body(request, self._limits))
+        try:
+            await self._decode.decode(document, FetchRequest(order_id))
+            announcement = Announcement(order_id, document)
+        except (InvalidDocument, InvalidAnnouncement) as error:
+            raise Problem(422, "invalid_order", str(error)) from error
+        return answer(await self._queueing.announce(announcement))
+
+
+def order_id_of(request: web.Request) -> str:
+    """The order ID in the path.
+
+    Raises:
+        Problem: 422 if it is none.
+    """
+    try:
+        return parse_order_id(request.match_info["order_id"])
+    except InvalidOrderId as error:
+        raise Problem(422, "invalid_order_id", str(error)) from error

@@ -1,0 +1,1 @@
+"""The sources of order IDs that commands read."""

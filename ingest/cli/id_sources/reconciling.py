@@ -1,0 +1,115 @@
+"""Reconciles a source of IDs with progress, and prints the report."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import typer
+
+from ingest.cli.common import say
+from ingest.cli.id_sources.found import Found
+from ingest.cli.id_sources.invalid_lines import InvalidLines
+from ingest.cli.id_sources.sources import Source
+from ingest.cli.terminal.output import new_file, standard_output
+from ingest.cli.terminal.progress import ProgressDisplay
+from ingest.cli.terminal.text import counted, printable
+from ingest.domain.errors import ConfigError
+from ingest.operations.reconcile import Backends, ReconciliationReport, reconcile
+from ingest.process.interrupt import interrupting_reads
+
+_STDOUT = "-"
+_READ_AT_ONCE = 1_000
+# The columns before a note in the report.
+_BELOW_NOTES = " " * 30
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The result.
+
+    Attributes:
+        report: where the orders are.
+        invalid: lines of the list without a valid ID.
+    """
+
+    report: ReconciliationReport
+    invalid: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the report is sound and every line of the list was an order ID."""
+        return self.report.is_sound and not self.invalid
+
+
+def check_options(missing: str | None, *, force: bool, as_json: bool) -> None:
+    """Reject options that contradict each other.
+
+    Raises:
+        ConfigError: the message names them.
+    """
+    if missing == _STDOUT and as_json:
+        raise ConfigError("--missing - and --json both write to stdout: give --missing a file")
+    if force and missing in {None, _STDOUT}:
+        raise ConfigError("--force requires --missing FILE")
+
+
+async def reconcile_source(
+    backends: Backends, source: Source, missing: str | None, *, complete: bool, replace: bool
+) -> Reconciled:
+    """Reconcile all orders of the source, and write the missing ones to `missing`."""
+    invalid = InvalidLines(source.name)
+    with _missing_orders(missing, replace=replace) as on_lost, ExitStack() as stack:
+        display: ProgressDisplay | None = None
+        beside = sys.stdout if missing == _STDOUT else None
+
+        def show(done: int, total: int) -> None:
+            nonlocal display
+            display = display or stack.enter_context(ProgressDisplay("searching", beside=beside))
+            display.update(done, total)
+
+        report = await reconcile(_read(source, invalid), backends, complete=complete, on_lost=on_lost, on_progress=show)
+    return Reconciled(report, invalid.count)
+
+
+def print_report(found: Reconciled, missing: str | None, *, as_json: bool) -> None:
+    """Print the report: for people on stderr, for scripts on stdout."""
+    if as_json:
+        typer.echo(json.dumps(found.report.as_dict() | {"invalid": found.invalid}))
+    else:
+        for line in str(found.report).split("\n"):
+            say(printable(line), _BELOW_NOTES)
+    count = found.report.lost.count
+    if missing not in {None, _STDOUT}:
+        say(f"{counted(count, 'missing order')} in {missing}")
+    elif missing is None and count > len(found.report.lost.examples):
+        say("--missing FILE writes all missing orders to a file")
+
+
+def _read(source: Source, invalid: InvalidLines) -> Iterator[str]:
+    with ProgressDisplay("reading the list") as display:
+        found, count = source.read(), 0
+        while some := _next(found):
+            for each in some:
+                if (order_id := invalid.checked(each, display.say)) is not None:
+                    yield order_id
+            count += len(some)
+            display.update(count)
+
+
+def _next(found: Iterator[Found]) -> list[Found]:
+    with interrupting_reads():
+        return list(islice(found, _READ_AT_ONCE))
+
+
+@contextmanager
+def _missing_orders(target: str | None, *, replace: bool) -> Iterator[Callable[[str], None] | None]:
+    """Write one ID per line; a file appears under its name when all are written."""
+    if target is None:
+        yield None
+        return
+    with standard_output() if target == _STDOUT else new_file(Path(target), replace=replace) as stream:
+        yield lambda order_id: print(order_id, file=stream)

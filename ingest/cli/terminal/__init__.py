@@ -1,0 +1,1 @@
+"""Output for the terminal: text, tables, progress and help."""

@@ -1,0 +1,72 @@
+"""The progress of a command: a progress bar on a terminal, periodic log lines elsewhere."""
+
+import sys
+import time
+from typing import IO, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ingest.cli.common import say
+from ingest.cli.terminal.width import wrapped
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("progress")
+_LOG_EVERY = 5.0
+# Work that is done sooner needs no bar.
+_BAR_AFTER = 0.5
+
+
+class ProgressDisplay:
+    """Shows the progress of one activity, if it takes a while.
+
+    Args:
+        activity: what is being done, one or two words.
+        total: how many items there are, if known.
+        beside: where data is written meanwhile. If that is a terminal, the data shows the progress, and a bar would be between its lines.
+    """
+
+    def __init__(self, activity: str, total: int | None = None, *, beside: IO[str] | None = None) -> None:
+        console = Console(stderr=True)
+        self._activity = activity
+        self._total = total
+        self._started = self._logged = time.monotonic()
+        self._bar: Progress | None = None
+        self._is_shown = beside is None or not beside.isatty()
+        if self._is_shown and console.is_terminal:
+            columns = (
+                TextColumn(activity),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            # Drawing takes CPU time from what runs beside it.
+            self._bar = Progress(*columns, console=console, transient=True, refresh_per_second=4)
+            self._task = self._bar.add_task(activity, total=total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """Print a line beside the progress."""
+        if self._bar:
+            self._bar.console.print(wrapped(line, sys.stderr), highlight=False, markup=False, soft_wrap=True)
+        else:
+            say(line)
+
+    def update(self, done: int, total: int | None = None) -> None:
+        """Show how many items are done; `total` replaces the total that was known so far."""
+        self._total = self._total if total is None else total
+        if self._bar:
+            self._bar.update(self._task, completed=done, total=self._total)
+            if time.monotonic() - self._started > _BAR_AFTER:
+                self._bar.start()
+        elif self._is_shown and time.monotonic() - self._logged > _LOG_EVERY:
+            self._logged = time.monotonic()
+            of = {} if self._total is None else {"of": self._total}
+            _log.info("command_progress", activity=self._activity, done=done, **of)

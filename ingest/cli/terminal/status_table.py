@@ -1,0 +1,122 @@
+"""Formats what `ingest status` prints."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ingest.cli.terminal.text import printable
+from ingest.cli.terminal.width import Table
+
+if TYPE_CHECKING:
+    from ingest.domain.deliveries.queue_state import QueueState
+    from ingest.operations.status import SystemStatus
+    from ingest.queue.operate.monitor import ConsumerState
+
+# The table shows this many consumers, those with a problem first.
+_MOST_CONSUMERS = 20
+_LONGEST_NAME = 64
+_CONSUMERS = Table(("consumer", "pending", "state"), names=1, facts=2)
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def lines_of(status: "SystemStatus", width: int) -> Iterator[str]:
+    """The lines, broken between words where they are wider than `width`."""
+    facts = list(_facts(status))
+    values = max(len(value) for _, value in facts)
+    for label, value in facts:
+        yield f"{label:<17}  {value:>{values}}"
+    for line in _problems(status):
+        yield from textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    if status.queue is not None:
+        yield ""
+        yield from _lanes(status.queue)
+    if status.consumers:
+        yield ""
+        yield from _consumers(status.consumers, width)
+
+
+def _facts(status: "SystemStatus") -> Iterator[tuple[str, str]]:
+    yield "stream", f"{status.stream} (group {status.group})"
+    queue, orders = status.queue, status.orders
+    if queue is not None:
+        yield "waiting", _count(queue.depth)
+        yield "pending", _count(queue.pending)
+        yield "oldest", _age(queue.oldest_age)
+        yield "retries scheduled", _count(queue.retries)
+        yield "dead letters", _count(queue.dead)
+    if orders is not None:
+        last = orders.last_ingested_at
+        yield "orders stored", _count(orders.stored)
+        yield "last stored", "never" if last is None else f"{last:%Y-%m-%d %H:%M:%S} UTC"
+    if status.consumers:
+        yield "circuit", _circuits(status.consumers)
+
+
+def _circuits(consumers: "Sequence[ConsumerState]") -> str:
+    alive = [consumer for consumer in consumers if consumer.state == "alive"]
+    opened = sum(consumer.circuit is not None for consumer in alive)
+    if not alive:
+        return "-"
+    return f"open in {opened:,} of {len(alive):,} processes" if opened else "closed"
+
+
+def _problems(status: "SystemStatus") -> Iterator[str]:
+    """Why circuits are open, which server cannot be reached, and what is missing in the database."""
+    longest: dict[str, float] = {}
+    for consumer in status.consumers or ():
+        if circuit := consumer.circuit:
+            longest[circuit.error] = max(circuit.open_for, longest.get(circuit.error, 0.0))
+    for error, seconds in sorted(longest.items()):
+        yield f"external API: {printable(error)} since {duration(seconds)}"
+    for server, error in status.errors.items():
+        yield f"{server}: {printable(' '.join(error.split()))}"
+    if status.orders is not None and not status.orders.is_migrated:
+        yield "postgres: the database has no tables for orders; run `ingest migrate`"
+
+
+def _lanes(queue: "QueueState") -> Iterator[str]:
+    states = queue.lanes.items()
+    rows = [(name, _count(lane.depth), _count(lane.pending), _age(lane.oldest_age)) for name, lane in states]
+    table = [("lane", "waiting", "pending", "oldest"), *rows]
+    names, *numbers = (max(map(len, column)) for column in zip(*table, strict=True))
+    for name, *values in table:
+        columns = (f"{value:>{size}}" for value, size in zip(values, numbers, strict=True))
+        yield "  ".join((f"{name:<{names}}", *columns))
+
+
+def _consumers(consumers: "Sequence[ConsumerState]", width: int) -> Iterator[str]:
+    problems_first = sorted(consumers, key=lambda consumer: consumer.state == "alive" and not consumer.circuit)
+    rows = [
+        (printable(consumer.name, _LONGEST_NAME), f"{_count(consumer.pending):>7}", _condition(consumer))
+        for consumer in problems_first[:_MOST_CONSUMERS]
+    ]
+    yield from _CONSUMERS.lines(rows, [condition for _, _, condition in rows], width)
+    if (more := len(consumers) - len(rows)) > 0:
+        yield f"and {more:,} more: --json shows all"
+
+
+def _condition(consumer: "ConsumerState") -> str:
+    match consumer.state:
+        case "alive":
+            circuit = consumer.circuit
+            return "alive" if circuit is None else f"alive, circuit open since {duration(circuit.open_for)}"
+        case "stale":
+            return "stopped" if consumer.stale_for is None else f"stale since {duration(consumer.stale_for)}"
+        case _:
+            return f"no heartbeat, idle since {duration(consumer.idle or 0.0)}"
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)
+
+
+def duration(seconds: float) -> str:
+    """A duration in its largest unit, rounded."""
+    for unit, length in _UNITS:
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,1 @@
+"""Deliveries, their outcomes, and the entries of a queue."""

@@ -1,0 +1,80 @@
+"""An announcement: one order's ID, and optionally the order itself and where the announcement comes from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ingest.domain.orders.order import Order, parse_order_id
+
+DOCUMENT_LIMIT = 4 * 1024 * 1024
+# The HTTP API puts the name of a key before the 100 characters that a client may give.
+_SOURCE_LENGTH = 200
+# https://www.w3.org/TR/trace-context/#traceparent-header, version 00.
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+
+class InvalidAnnouncement(ValueError):
+    """A part of an announcement that cannot be sent; the message names the part, never its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One order for the queue, checked when it is made.
+
+    Args:
+        order_id: the order's ID.
+        document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent
+            as they are, a mapping or an `Order` is encoded. At most 4 MiB.
+        traceparent: the W3C trace context of the request that announces the order.
+        source: which program or webhook announces it: up to 200 printable characters.
+
+    Raises:
+        InvalidOrderId: if the ID is not valid.
+        InvalidAnnouncement: if another part is not valid.
+    """
+
+    order_id: str
+    document: bytes | str | Mapping[str, Any] | Order | None = None
+    traceparent: str | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        parse_order_id(self.order_id)
+        if self.document is not None:
+            object.__setattr__(self, "document", _encoded(self.document))
+        if self.traceparent is not None and _TRACEPARENT.fullmatch(self.traceparent) is None:
+            raise InvalidAnnouncement("the traceparent is not that of a W3C trace context")
+        if self.source is not None and not (self.source.isprintable() and 0 < len(self.source) <= _SOURCE_LENGTH):
+            raise InvalidAnnouncement(f"the source is not 1 to {_SOURCE_LENGTH} printable characters")
+
+    def fields(self) -> dict[bytes, bytes]:
+        """The fields of the stream entry."""
+        given = {b"document": self.document, b"traceparent": self.traceparent, b"source": self.source}
+        optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
+        return {b"order_id": self.order_id.encode(), **optional}
+
+
+def _encoded(document: bytes | str | Mapping[str, Any] | Order) -> bytes:
+    try:
+        encoded = _as_bytes(document)
+    except (TypeError, ValueError) as error:
+        raise InvalidAnnouncement(f"the document cannot be written as JSON: {error}") from error
+    if not 0 < len(encoded) <= DOCUMENT_LIMIT:
+        raise InvalidAnnouncement(f"the document has {len(encoded):,} bytes; 1 to {DOCUMENT_LIMIT:,} are allowed")
+    return encoded
+
+
+def _as_bytes(value: bytes | str | Mapping[str, Any] | Order) -> bytes:
+    match value:
+        case bytes():
+            return value
+        case str():
+            return value.encode()
+        case Order():
+            return msgspec.json.encode(value)
+        case _:
+            # In one order of keys: the same content is recognized as the same.
+            return msgspec.json.encode(dict(value), order="deterministic")

@@ -1,0 +1,1 @@
+"""Requests to the external API, and its responses."""

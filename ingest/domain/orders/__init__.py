@@ -1,0 +1,1 @@
+"""Orders: documents, rows, states and comparisons."""

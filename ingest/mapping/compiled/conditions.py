@@ -1,0 +1,89 @@
+"""Compiles conditions: `where` of lines, and `when` of cases."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ingest.mapping.compiled.declaration import NO_VALUE, Condition
+from ingest.mapping.compiled.paths import Path, Read, compile_path, parse_path
+from ingest.mapping.errors import MappingError
+
+Holds = Callable[[Any, Any], bool]
+"""Takes a value (an order, or one of its lines) and the whole order."""
+
+
+def compile_conditions(declared: Condition | list[Condition] | None, keys: tuple[str | int, ...]) -> Holds | None:
+    """Compile conditions that all have to hold; None if there are none.
+
+    Raises:
+        MappingError: one of them is not a condition; `keys` tell where they are.
+    """
+    if declared is None:
+        return None
+    if isinstance(declared, Condition):
+        return _compile_one(declared, keys)
+    each = [_compile_one(condition, (*keys, index)) for index, condition in enumerate(declared)]
+    return lambda value, order: all(holds(value, order) for holds in each)
+
+
+def _compile_one(condition: Condition, keys: tuple[str | int, ...]) -> Holds:
+    path = single_path(condition.path, (*keys, "path"))
+    if condition.present is None and condition.equals is NO_VALUE and condition.differs is NO_VALUE:
+        raise MappingError("a condition needs one of `present`, `equals` and `differs`", keys)
+    read = without(compile_path(path), condition.none)
+    present = condition.present
+    equals = None if condition.equals is NO_VALUE else _as_list(condition.equals)
+    differs = [] if condition.differs is NO_VALUE else _as_list(condition.differs)
+
+    def holds(value: Any, order: Any) -> bool:
+        found = read(value, order)
+        if present is not None and (found is not None) is not present:
+            return False
+        return (equals is None or is_among(found, equals)) and not is_among(found, differs)
+
+    return holds
+
+
+def without(read: Read, none: list[Any]) -> Read:
+    """The same, with some values counting as none."""
+    if not none:
+        return read
+
+    def read_unless_none(value: Any, order: Any) -> Any:
+        found = read(value, order)
+        return None if is_among(found, none) else found
+
+    return read_unless_none
+
+
+def is_among(value: Any, others: list[Any]) -> bool:
+    """Whether a value is one of others; `true` and 1, or 1 and "1", are different."""
+    is_bool = value.__class__ is bool
+    return any(value == other and is_bool is (other.__class__ is bool) for other in others)
+
+
+def _as_list(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse the path of a single value.
+
+    Raises:
+        MappingError: it is no path, or that of a list.
+    """
+    path = checked_path(text, keys)
+    if path.is_list:
+        raise MappingError("a path with [] leads to a list of values, and one value is needed", keys)
+    return path
+
+
+def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse a path; an error tells where in the file it is.
+
+    Raises:
+        MappingError: it is no path.
+    """
+    try:
+        return parse_path(text)
+    except MappingError as error:
+        raise error.below(*keys) from None

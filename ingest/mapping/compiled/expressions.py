@@ -1,0 +1,166 @@
+"""Compiles JMESPath expressions, with numbers that stay exact.
+
+The package knows floats alone: its functions are given to understand `Decimal`, which the decoder makes of JSON numbers, and so are
+the numbers of the expression itself. A float is equal to hardly any decimal: `2.55` would not be the 2.55 of a document.
+"""
+
+import math
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
+from typing import Any
+
+import jmespath
+import msgspec
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions, signature
+from jmespath.parser import ParsedResult
+
+from ingest.domain.orders.order import EXACT
+from ingest.mapping.compiled.conversions import MAX_MAGNITUDE, to_decimal
+from ingest.mapping.compiled.paths import Read
+from ingest.mapping.errors import MappingError, Mismatch
+
+# What functions raise that are given values of unexpected types or sizes.
+_FAILURES = (JMESPathError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+_FLOAT, _DECIMAL = "float", "Decimal"
+# Digits of an average, which may have no end.
+_DIVIDING = Context(prec=28, traps=[InvalidOperation, DivisionByZero, Overflow])
+_TAKE_REFERENCES = ("map", "max_by", "min_by", "sort_by")
+_numbers = msgspec.json.Encoder(decimal_format="number")
+
+
+class ExactFunctions(Functions):
+    """JMESPath's functions, which take and make decimals where they would floats."""
+
+    def _get_allowed_pytypes(self, types: Any) -> Any:
+        allowed, elements = super()._get_allowed_pytypes(types)  # type: ignore[misc]  # its stubs lack it
+        if _FLOAT in allowed:
+            allowed = [*allowed, _DECIMAL]
+        return allowed, [(*names, _DECIMAL) if _FLOAT in names else names for names in elements]
+
+    def _convert_to_jmespath_type(self, name: Any) -> Any:
+        return super()._convert_to_jmespath_type(_FLOAT if name == _DECIMAL else name)  # type: ignore[misc]  # as above
+
+    @signature({"types": []})
+    def _func_type(self, value: Any) -> Any:
+        return self._convert_to_jmespath_type(type(value).__name__)
+
+    @signature({"types": []})
+    def _func_to_number(self, value: Any) -> Any:
+        if value.__class__ in {int, Decimal}:
+            return value
+        try:
+            return to_decimal(value) if value.__class__ is str else None
+        except Mismatch:
+            return None
+
+    @signature({"types": []})
+    def _func_to_string(self, value: Any) -> str:
+        return value if isinstance(value, str) else _numbers.encode(value).decode()
+
+    @signature({"types": ["number"]})
+    def _func_ceil(self, value: Any) -> Any:
+        return math.ceil(_writable(value))
+
+    @signature({"types": ["number"]})
+    def _func_floor(self, value: Any) -> Any:
+        return math.floor(_writable(value))
+
+    @signature({"types": ["number"]})
+    def _func_abs(self, value: Any) -> Any:
+        return value.copy_abs() if value.__class__ is Decimal else abs(value)
+
+    @signature({"types": ["array-number"]})
+    def _func_sum(self, values: Any) -> Any:
+        with localcontext(EXACT):
+            return sum(values)
+
+    @signature({"types": ["array-number"]})
+    def _func_avg(self, values: Any) -> Any:
+        if not values:
+            return None
+        with localcontext(EXACT):
+            total = sum(values, Decimal(0))
+        return _DIVIDING.divide(total, Decimal(len(values)))
+
+
+def _writable(number: Any) -> Any:
+    """The number, if an integer of it has digits for an amount: those of `1e999999999` would take minutes and the memory."""
+    if number.__class__ is Decimal and number.adjusted() > MAX_MAGNITUDE:
+        raise OverflowError
+    return number
+
+
+def compile_expression(text: str, name: str) -> Read:
+    """Compile an expression; it is applied to a line, or to the order.
+
+    Args:
+        text: the expression.
+        name: where in the mapping it is, for errors.
+
+    Raises:
+        MappingError: it is not JMESPath.
+    """
+    try:
+        parsed = jmespath.compile(text).parsed
+        # Functions are looked up when they run: an unknown one would be found with the first order.
+        _check(parsed)
+        compiled = ParsedResult(text, _with_decimals(parsed))
+    except (JMESPathError, RecursionError) as error:
+        raise MappingError(f"not a JMESPath expression: {' '.join(str(error).split())}") from None
+    options = jmespath.Options(custom_functions=ExactFunctions())
+
+    def read(value: Any, _: Any) -> Any:
+        try:
+            return compiled.search(value, options=options)
+        except _FAILURES as error:
+            # Its text would contain the value.
+            raise Mismatch(
+                f"the JMESPath expression of {name} cannot be applied ({type(error).__name__})", ""
+            ) from None
+
+    return read
+
+
+def _check(node: Any, *, may_be_reference: bool = False) -> None:
+    """Refuse unknown functions, and references to expressions (`&key`) where they would be the result: they are no data."""
+    if node["type"] == "expref" and not may_be_reference:
+        raise MappingError("& is for the functions " + ", ".join(f"{name}()" for name in _TAKE_REFERENCES))
+    name = node["value"] if node["type"] == "function_expression" else ""
+    if name and name not in ExactFunctions.FUNCTION_TABLE:
+        raise MappingError(f"unknown JMESPath function {name}()")
+    for child in node["children"]:
+        if isinstance(child, dict):
+            _check(child, may_be_reference=name in _TAKE_REFERENCES)
+
+
+def _with_decimals(node: Any) -> Any:
+    """A copy of a parsed expression, as the package keeps the original for others, with decimals in the place of floats.
+
+    Raises:
+        MappingError: a literal cannot be stored.
+    """
+    copy = {
+        **node,
+        "children": [_with_decimals(child) if isinstance(child, dict) else child for child in node["children"]],
+    }
+    if node["type"] == "literal":
+        copy["value"] = _exact(node["value"])
+    return copy
+
+
+def _exact(literal: Any) -> Any:
+    match literal:
+        case float():
+            if not math.isfinite(literal):
+                raise MappingError("a number that is not finite")
+            return Decimal(repr(literal))
+        case str():
+            if not literal.isascii() and any("\ud800" <= character <= "\udfff" for character in literal):
+                raise MappingError("a text contains half of a surrogate pair")
+            return literal
+        case list():
+            return [_exact(each) for each in literal]
+        case dict():
+            return {_exact(key): _exact(each) for key, each in literal.items()}
+        case _:
+            return literal

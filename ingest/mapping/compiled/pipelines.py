@@ -1,0 +1,200 @@
+"""Puts the conversions of a field together, in the order in which docs/reference/mapping.md lists them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, timedelta, timezone, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ingest.mapping.compiled import conversions
+from ingest.mapping.compiled.conditions import single_path
+from ingest.mapping.compiled.currencies import minor_units
+from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
+from ingest.mapping.compiled.paths import Read, compile_path
+from ingest.mapping.errors import MappingError, Mismatch
+
+Keys = tuple[str | int, ...]
+
+_DIGITS = 6
+_OFFSET_LENGTH = len("+00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What conversions need of the rest of the mapping.
+
+    Attributes:
+        currency: reads the order's currency; None where there is none yet.
+        is_attribute: whether the field may have any type, and its path may lead to a list of values.
+    """
+
+    currency: Read | None = None
+    is_attribute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contextual:
+    """A conversion that needs more than the value.
+
+    Attributes:
+        convert: takes the value, what it was read from (an order, or one of its lines), and the whole order.
+    """
+
+    convert: Callable[[Any, Any, Any], Any]
+
+
+_BASES: dict[Type, conversions.Convert] = {
+    "text": conversions.to_text,
+    "integer": conversions.to_integer,
+    "decimal": conversions.to_decimal,
+    "quantity": conversions.to_quantity,
+    "boolean": conversions.to_boolean,
+    "json": conversions.to_json,
+    "timestamp": conversions.iso_timestamp(None),
+}
+
+
+def base_conversion(kind: Type) -> conversions.Convert:
+    """The conversion to a type without any option."""
+    return _BASES[kind]
+
+
+def pipeline(field: Field, kind: Type, keys: Keys, scope: Scope) -> conversions.Convert | Contextual:
+    """The conversions of a field, as one.
+
+    Raises:
+        MappingError: an option cannot be used.
+    """
+    if kind == "text":
+        return _joined(_text_steps(field, keys))
+    if kind == "decimal":
+        return _joined_in_context([conversions.to_decimal, *_decimal_steps(field, keys, scope)])
+    if kind == "timestamp":
+        return _timestamp(field, keys)
+    return _joined([base_conversion(kind), *([conversions.negated] if field.negate else [])])
+
+
+def _joined(steps: list[conversions.Convert]) -> conversions.Convert:
+    if len(steps) == 1:
+        return steps[0]
+
+    def convert(value: Any) -> Any:
+        for step in steps:
+            value = step(value)
+        return value
+
+    return convert
+
+
+def _joined_in_context(steps: list[conversions.Convert | Contextual]) -> conversions.Convert | Contextual:
+    simple = [step for step in steps if not isinstance(step, Contextual)]
+    if len(simple) == len(steps):
+        return _joined(simple)
+
+    def convert(value: Any, source: Any, order: Any) -> Any:
+        for step in steps:
+            value = step.convert(value, source, order) if isinstance(step, Contextual) else step(value)
+        return value
+
+    return Contextual(convert)
+
+
+def _text_steps(field: Field, keys: Keys) -> list[conversions.Convert]:
+    steps: list[conversions.Convert] = [conversions.to_text]
+    if field.values is not None:
+        steps = [_enumeration(field, keys)]
+    elif field.otherwise is not NO_VALUE:
+        raise MappingError("`otherwise` needs `values`", (*keys, "otherwise"))
+    if field.strip:
+        steps.append(str.strip)
+    if prefix := field.remove_prefix:
+        steps.append(lambda text: text.removeprefix(prefix))
+    if field.html:
+        steps.append(conversions.unescaped)
+    if field.change_case is not None:
+        steps.append(str.upper if field.change_case == "upper" else str.lower)
+    return steps
+
+
+def _enumeration(field: Field, keys: Keys) -> conversions.Convert:
+    values = {given: _constant_text(value, (*keys, "values", given)) for given, value in (field.values or {}).items()}
+    otherwise = None
+    if field.otherwise is not NO_VALUE:
+        otherwise = _constant_text(field.otherwise, (*keys, "otherwise"))
+
+    def convert(value: Any) -> str:
+        # Booleans as JSON writes them.
+        text = str(value).lower() if value.__class__ is bool else conversions.to_text(value)
+        found = values.get(text, otherwise)
+        if found is None:
+            raise Mismatch("a value that is not among those of the mapping")
+        return found
+
+    return convert
+
+
+def _constant_text(value: Any, keys: Keys) -> str:
+    try:
+        return conversions.to_text(value)
+    except Mismatch as mismatch:
+        raise MappingError(mismatch.what, keys) from None
+
+
+def _decimal_steps(field: Field, keys: Keys, scope: Scope) -> list[conversions.Convert | Contextual]:
+    steps: list[conversions.Convert | Contextual] = []
+    match field.minor_units:
+        case None:
+            pass
+        case "currency":
+            steps.append(_by_currency(keys, scope))
+        case int() as digits:
+            steps.append(lambda value: conversions.shifted(value, digits))
+    if field.divide_by is not None:
+        steps.append(_division(field.divide_by, _DIGITS if field.digits is None else field.digits, keys))
+    elif field.digits is not None:
+        raise MappingError("`digits` needs `divide_by`", (*keys, "digits"))
+    if field.negate:
+        steps.append(conversions.negated)
+    return steps
+
+
+def _by_currency(keys: Keys, scope: Scope) -> Contextual:
+    currency = scope.currency
+    if currency is None:
+        raise MappingError("the currency cannot depend on itself", (*keys, "minor_units"))
+
+    def convert(value: Any, _source: Any, order: Any) -> Any:
+        return conversions.shifted(value, minor_units(currency(order, order)))
+
+    return Contextual(convert)
+
+
+def _division(path: str, digits: int, keys: Keys) -> Contextual:
+    read = compile_path(single_path(path, (*keys, "divide_by")))
+
+    def convert(value: Any, source: Any, order: Any) -> Any:
+        divisor = read(source, order)
+        if divisor is None:
+            raise Mismatch("nothing to divide by")
+        return conversions.divided(value, conversions.to_decimal(divisor), digits)
+
+    return Contextual(convert)
+
+
+def _timestamp(field: Field, keys: Keys) -> conversions.Convert:
+    if field.format in {"unix", "unix_ms"}:
+        if field.zone is not None:
+            raise MappingError("`zone` is for the format `iso`: Unix time has none", (*keys, "zone"))
+        return conversions.unix_timestamp("seconds" if field.format == "unix" else "milliseconds")
+    return conversions.iso_timestamp(None if field.zone is None else _zone(field.zone, (*keys, "zone")))
+
+
+def _zone(name: str, keys: Keys) -> tzinfo:
+    sign, hours, minutes = name[:1], name[1:3], name[4:]
+    try:
+        if sign in {"+", "-"} and len(name) == _OFFSET_LENGTH and name[3] == ":":
+            offset = timedelta(hours=int(hours), minutes=int(minutes))
+            return timezone(offset if sign == "+" else -offset)
+        return UTC if name == "UTC" else ZoneInfo(name)
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        raise MappingError(f"unknown time zone {name!r}: write UTC, +01:00 or Europe/London", keys) from None

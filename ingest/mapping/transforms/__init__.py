@@ -1,0 +1,1 @@
+"""Runs transforms: functions that a user writes for orders."""

@@ -1,0 +1,197 @@
+"""A user's own function for orders: how it is loaded, what it may return, and how its failures are described.
+
+A failure is described without any value of the order: by the type of the exception and its place, not by its text.
+"""
+
+import errno
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ingest.domain.errors import ConfigError, TransformFailed
+from ingest.domain.orders.clean_json import clean_json
+from ingest.domain.orders.order import InvalidDocument, InvalidOrderId, Order, decode_order, parse_order_id
+
+# Orders that one call may return: all are stored in one transaction.
+MOST_ORDERS = 1_000
+# Bytes of them as JSON, for the same reason: PostgreSQL takes more than a second for that many.
+MOST_BYTES = 32 * 1024 * 1024
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENOMEM})
+# Errors that were raised because of each other, of which the first may be the reason.
+_LONGEST_CHAIN = 20
+
+Function = Callable[[Order, bytes], Any]
+
+
+class Returned(NamedTuple):
+    """One order that the function returned.
+
+    Attributes:
+        order_id: its ID.
+        body: the order as JSON; empty for the very order that the function was given.
+    """
+
+    order_id: str
+    body: bytes
+
+
+def load_function(name: str) -> Function:
+    """The function that `package.module:function` names; the working directory is searched after installed packages.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:  # noqa: PTH109  text, as in sys.path
+        sys.path.append(os.getcwd())  # noqa: PTH109
+    try:
+        with _stop_signals_kept():
+            module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise _unusable(name, f"no module {error.name} in the working directory or among the packages") from error
+        raise _unusable(name, f"importing it failed: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also `SystemExit`, and what extensions raise that is no `Exception`
+        raise _unusable(name, f"importing it failed: {type(error).__name__}: {error}") from error
+    function: Any = getattr(module, attribute, None)
+    if function is None:
+        raise _unusable(name, f"the module has no {attribute}")
+    if not callable(function) or inspect.isasyncgenfunction(function):
+        raise _unusable(name, "it is not a function, or an async generator")
+    _require_two_arguments(name, function)
+    loaded: Function = function
+    return loaded
+
+
+@contextmanager
+def _stop_signals_kept() -> Iterator[None]:
+    """A module may set handlers of its own as it is imported, with which the worker would no longer stop."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
+
+
+def _require_two_arguments(name: str, function: Function) -> None:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise _unusable(name, "it does not take two arguments, an order and its document") from error
+    except ValueError:
+        return  # a function in C that does not tell
+
+
+def _unusable(name: str, why: str) -> ConfigError:
+    return ConfigError(" ".join(f"INGEST_TRANSFORM: {name} cannot be used: {why}".split()))
+
+
+def returned_orders(given: Order, value: object) -> list[Returned]:
+    """What the function returned for an order, ready to be checked by `checked_order`.
+
+    Raises:
+        TransformFailed: it is neither an order, nor several, nor nothing; or too much.
+    """
+    returned: list[Returned] = []
+    size = 0
+    for each in _as_list(value):
+        # An order cannot be changed, but its attributes can.
+        returned.append(Returned(each.id, b"" if each is given and not each.attributes else _encoded(each)))
+        size += len(returned[-1].body)
+        if size > MOST_BYTES:
+            raise TransformFailed(f"returned more than {MOST_BYTES:,} bytes")
+    if len({each.order_id for each in returned}) < len(returned):
+        raise TransformFailed("returned two orders with the same ID")
+    return returned
+
+
+def _as_list(value: object) -> list[Order]:
+    if value is None:
+        return []
+    if isinstance(value, Order):
+        return [value]
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise TransformFailed(f"returned neither an order nor orders, but `{type(value).__name__}`")
+    orders = list(islice(value, MOST_ORDERS + 1))
+    if len(orders) > MOST_ORDERS:
+        raise TransformFailed(f"returned more than {MOST_ORDERS:,} orders")
+    for each in orders:
+        if not isinstance(each, Order):
+            raise TransformFailed(f"returned something that is not an order: `{type(each).__name__}`")
+    return orders
+
+
+def _encoded(order: Order) -> bytes:
+    try:
+        parse_order_id(order.id)
+    except (InvalidOrderId, TypeError) as error:
+        raise TransformFailed("returned an order without a valid ID") from error
+    try:
+        return msgspec.json.encode(order)
+    except Exception as error:
+        raise TransformFailed(f"returned an order that is not JSON: `{type(error).__name__}`") from error
+
+
+def checked_order(given: Order, returned: Returned) -> Order:
+    """An order that the function returned, checked like any document.
+
+    Raises:
+        TransformFailed: it is not valid; the message tells where.
+    """
+    if not returned.body:
+        # In another process, the function may have taken the attributes out of the order that it was given.
+        return msgspec.structs.replace(given, attributes={}) if given.attributes else given
+    try:
+        return decode_order(clean_json(returned.body), returned.order_id)
+    except InvalidDocument as error:
+        raise TransformFailed(f"returned an order that is not valid: {error}") from error
+
+
+def described(error: BaseException, function: Function) -> str:
+    """What went wrong in the function, and where, without the exception's text, which may quote the order."""
+    name = type(error).__name__
+    place = _place(error.__traceback__, function)
+    return f"`{name}` at {place}" if place else f"`{name}`"
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether the process has used up its memory, files or threads, which earlier orders may have left it too little of."""
+    cause: BaseException | None = error
+    for _ in range(_LONGEST_CHAIN):
+        if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _EXHAUSTED):
+            return True
+        # Python has no type for it.
+        if isinstance(cause, RuntimeError) and cause.args == ("can't start new thread",):
+            return True
+        # A library may have raised another error instead.
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return False
+
+
+def _place(trace: TracebackType | None, function: Function) -> str:
+    """The innermost line of the function's own package, or else of any code that it called."""
+    # Methods of extensions have None.
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    innermost = own = ""
+    while trace is not None:
+        frame = trace.tb_frame
+        module = str(frame.f_globals.get("__name__", "?"))
+        innermost = f"{module}:{trace.tb_lineno} in {frame.f_code.co_name}"
+        if module.partition(".")[0] == package:
+            own = innermost
+        trace = trace.tb_next
+    return own or innermost

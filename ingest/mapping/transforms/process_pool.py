@@ -1,0 +1,191 @@
+"""Runs a user's function in processes beside the event loop, which nothing that the function does can block or end.
+
+Each process works on one order at a time, so it is known of which order it died. An order whose process dies gets a second try in
+a pool where nothing else runs: only what ends its process again, on its own, is at fault. Every second try is in a new process, as
+earlier orders may have left something in the old one: memory, open files, a lock. When the worker dies, its processes end.
+"""
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from ingest.domain.errors import ConfigError, TransformFailed
+from ingest.domain.orders.order import Order
+from ingest.mapping.transforms.child import ChildProcess, ProcessEnded, TookTooLong
+from ingest.mapping.transforms.functions import Returned
+from ingest.mapping.transforms.messages import Reply, Start, Task
+from ingest.telemetry.logs import get_logger
+
+_log = get_logger("transform")
+
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+
+
+class _Place:
+    """Room for one process, which is started when it is needed.
+
+    Attributes:
+        child: the process that is running; None if there is none.
+    """
+
+    def __init__(self, start: Callable[[], Awaitable[ChildProcess]]) -> None:
+        self._start = start
+        self.child: ChildProcess | None = None
+
+    async def open(self) -> None:
+        """Start a process.
+
+        Raises:
+            ConfigError: if the function cannot be loaded.
+        """
+        self.child = await self._start()
+
+    async def call(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109
+        """As `ChildProcess.call`; waits as long as no process can be started."""
+        child = self.child
+        if child is None or child.has_ended:
+            await self.close()
+            child = await self._restarted()
+        try:
+            reply = await child.call(task, timeout)
+        except BaseException:
+            await self.close()
+            raise
+        if reply.ends:
+            await self.close()
+        return reply
+
+    async def call_in_new_process(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109
+        """The same in a process that no other order has used."""
+        await self.close()
+        return await self.call(task, timeout)
+
+    async def close(self) -> None:
+        """End the process, if there is one, and wait for it: it leaves no zombie."""
+        if self.child is not None:
+            await asyncio.shield(self.child.end())
+            self.child = None
+
+    async def _restarted(self) -> ChildProcess:
+        failures = 0
+        while True:
+            try:
+                self.child = await self._start()
+            except (ConfigError, ProcessEnded, OSError) as error:
+                pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(failures, 10))
+                failures += 1
+                _log.error("transform_process_not_started", error=str(error), retry_in=pause)
+                await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311  it spreads processes
+            else:
+                return self.child
+
+
+class ProcessPool:
+    """Keeps the contract of `ingest.mapping.transforms.transform.Runner`.
+
+    Args:
+        places: rooms for processes.
+        timeout: seconds that one call may take.
+    """
+
+    def __init__(self, places: list[_Place], timeout: float) -> None:
+        self._count = len(places)
+        self._timeout = timeout
+        self._free: asyncio.Queue[_Place] = asyncio.Queue()
+        self._turn = asyncio.Lock()
+        for place in places:
+            self._free.put_nowait(place)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, function: str, processes: int, timeout: float, memory: int) -> AsyncIterator["ProcessPool"]:  # noqa: ASYNC109
+        """A pool whose processes have loaded the function.
+
+        Raises:
+            ConfigError: if the function cannot be loaded.
+        """
+        start = partial(ChildProcess.start, Start(function, memory, list(sys.path)))
+        places = [_Place(start) for _ in range(processes)]
+        try:
+            await _open_all(places)
+            yield cls(places, timeout)
+        finally:
+            for place in places:
+                await place.close()
+
+    async def run(self, order: Order, body: bytes) -> list[Returned]:
+        """What the function returns for an order.
+
+        Raises:
+            TransformFailed: if it fails, takes too long, or ends its process, and does so again.
+        """
+        task = Task.of(order, body)
+        try:
+            try:
+                reply = await self._call(order.id, task)
+            except TookTooLong:
+                raise
+            except ProcessEnded as first:
+                _log.warning("transform_process_ended", order_id=order.id, error=str(first))
+                reply = await self._call_alone(task)
+        except ProcessEnded as last:
+            raise TransformFailed(f"{last}, twice") from last
+        if reply.error:
+            raise TransformFailed(reply.error)
+        return reply.returned
+
+    async def _call(self, order_id: str, task: Task) -> Reply:
+        """Call it, and once more if it takes too long, or has used up what its process may have."""
+        # In turn, so that nobody overtakes one that waits for the whole pool.
+        async with self._turn:
+            place = await self._free.get()
+        try:
+            try:
+                reply = await place.call(task, self._timeout)
+            except TookTooLong as first:
+                error = str(first)
+            else:
+                if not reply.ends:
+                    return reply
+                error = reply.error
+            _log.warning("transform_process_ended", order_id=order_id, error=error)
+            return await place.call_in_new_process(task, self._timeout)
+        finally:
+            self._free.put_nowait(place)
+
+    async def _call_alone(self, task: Task) -> Reply:
+        """The same while no other call runs: what ends the process now is this order."""
+        places: list[_Place] = []
+        try:
+            async with self._turn:
+                while len(places) < self._count:
+                    places.append(await self._free.get())
+                place = next((place for place in places if place.child is None), places[0])
+                return await place.call_in_new_process(task, self._timeout)
+        finally:
+            for place in places:
+                self._free.put_nowait(place)
+
+
+async def check_function(function: str, memory: int) -> None:
+    """See that a process can load the function, so that the worker can say at its start if not.
+
+    Raises:
+        ConfigError: if it cannot.
+    """
+    try:
+        child = await ChildProcess.start(Start(function, memory, list(sys.path)))
+    except ProcessEnded as error:
+        raise ConfigError(f"INGEST_TRANSFORM: {function} cannot be used: importing it {error}") from error
+    await child.end()
+
+
+async def _open_all(places: list[_Place]) -> None:
+    # To the end, even if one fails: a start that is cancelled half-way leaves a process to be waited for.
+    for outcome in await asyncio.gather(*(place.open() for place in places), return_exceptions=True):
+        if outcome is not None:
+            raise outcome

@@ -1,0 +1,187 @@
+"""Reads stored documents page by page, and replaces what was once made of them.
+
+A row is replaced only while it is of the same fetch: a newer one has come of a newer document. Rows are locked in the order of their
+keys, as batches of workers lock them.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from ingest.domain.deliveries.delivery import Effect
+from ingest.domain.errors import StoreTooSlow
+from ingest.domain.orders.order_row import OrderRow
+from ingest.store.connection import COMMAND_TIMEOUT, Reconnecting, is_behind_pooler
+from ingest.store.orders.columns import COLUMNS, arguments, incoming, named
+from ingest.store.orders.order_store import OrderStore
+
+_PAGE = 200
+# Workers wait for the rows of a page for as long, at most.
+_LOCK_TIMEOUT = 2.0
+# Of documents as they are stored, which are compressed to about a third.
+_PAGE_BYTES = 2 * 1024 * 1024
+
+# What is known of the order from elsewhere than its document.
+_KEPT = {"order_id", "fetched_at", "attempts", "enqueued_at", "document"}
+_REPLACED = [column for column in COLUMNS if column.name not in _KEPT]
+_CONTENT = [column for column in COLUMNS if column.is_content and column.name not in _KEPT]
+
+_MADE = f"""
+WITH incoming AS (
+    {incoming()}
+), made AS (
+    SELECT {", ".join(f"{column.expression or column.name} AS {column.name}" for column in COLUMNS)} FROM incoming
+), compared AS (
+    SELECT order_id, o.fetched_at = made.fetched_at AS is_same,
+           ({named("o.{}", _CONTENT)}) IS DISTINCT FROM ({named("made.{}", _CONTENT)}) AS differs
+    FROM orders AS o JOIN made USING (order_id)
+    ORDER BY order_id %s
+)"""  # noqa: S608  names of our own columns; all values are parameters
+_OUTCOMES = """
+SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN differs THEN 'changed' ELSE 'unchanged' END FROM compared
+"""
+_COMPARE = _MADE % "" + _OUTCOMES
+_REPLACE = f"""{_MADE % "FOR UPDATE OF o"}, replaced AS (
+    UPDATE orders AS o
+    SET ({named("{}", _REPLACED)}) = ROW ({named("made.{}", _REPLACED)})
+    FROM made JOIN compared USING (order_id)
+    WHERE o.order_id = made.order_id AND o.fetched_at = made.fetched_at AND compared.differs
+    RETURNING o.order_id
+)
+SELECT order_id, CASE WHEN NOT is_same THEN 'newer' WHEN NOT differs THEN 'unchanged'
+                      WHEN order_id IN (SELECT order_id FROM replaced) THEN 'changed' ELSE 'suppressed' END
+FROM compared
+"""  # noqa: S608
+
+
+class Remapped(StrEnum):
+    """What has become of a row; in a comparison, what would. Suppressed: a trigger has kept it as it was, without an error."""
+
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    NEWER = "newer"
+    SUPPRESSED = "suppressed"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """The document of one row, and what is known of the row from elsewhere."""
+
+    order_id: str
+    document: bytes
+    fetched_at: datetime
+    attempts: int
+    enqueued_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSelection:
+    """Which rows with documents are meant: those that match all that is given.
+
+    Attributes:
+        ids: orders; empty: all.
+        since: fetched at this time or later.
+        until: fetched before this time.
+    """
+
+    ids: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+class Documents:
+    """The rows of `orders` that have kept their document.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now, and `StoreLocked` when another transaction has locked a
+    row or the table for some seconds; calling again is safe.
+    """
+
+    def __init__(self, connection: Reconnecting, selection: DocumentSelection) -> None:
+        self._connection = connection
+        self._store = OrderStore(connection)
+        conditions = ["document IS NOT NULL"]
+        self._arguments: list[Any] = []
+        for condition, value in (
+            ("order_id = ANY (${}::text[])", list(selection.ids) or None),
+            ("fetched_at >= ${}", selection.since),
+            ("fetched_at < ${}", selection.until),
+        ):
+            if value is not None:
+                self._arguments.append(value)
+                conditions.append(condition.format(len(self._arguments) + 1))
+        self._where = " AND ".join(conditions)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, dsn: str, selection: DocumentSelection) -> AsyncIterator[Self]:
+        """Open with a connection of its own."""
+        connection = Reconnecting(
+            dsn, pooled=await is_behind_pooler(dsn), timeout=COMMAND_TIMEOUT, lock_timeout=_LOCK_TIMEOUT
+        )
+        try:
+            yield cls(connection, selection)
+        finally:
+            connection.close()
+
+    async def count(self, after: str) -> int | None:
+        """How many there are after this order ID; None if counting takes too long."""
+        query = f"SELECT count(*) FROM orders WHERE order_id > $1 AND {self._where}"  # noqa: S608  our own conditions
+        try:
+            [[count]] = await self._connection.fetch(query, after, *self._arguments)
+        except StoreTooSlow:  # or locked
+            return None
+        return int(count)
+
+    async def page(self, after: str) -> list[StoredDocument]:
+        """The next of them after this order ID, at least one if there is one, in the order of their IDs."""
+        query = f"""
+            SELECT order_id, document::text, fetched_at, attempts, extract(epoch FROM enqueued_at)::float8
+            FROM (
+                SELECT *, sum(pg_column_size(document)) OVER (ORDER BY order_id) AS size,
+                       row_number() OVER (ORDER BY order_id) AS number
+                FROM (
+                    SELECT order_id, document, fetched_at, attempts, enqueued_at FROM orders
+                    WHERE order_id > $1 AND {self._where} ORDER BY order_id LIMIT {_PAGE}
+                ) AS page
+            ) AS sized
+            WHERE number = 1 OR size <= {_PAGE_BYTES}
+            ORDER BY order_id"""  # noqa: S608  our own conditions
+        found = await self._connection.fetch(query, after, *self._arguments)
+        return [
+            StoredDocument(order_id, document.encode(), fetched_at, attempts, enqueued_at)
+            for order_id, document, fetched_at, attempts, enqueued_at in found
+        ]
+
+    async def present(self, order_ids: Sequence[str]) -> set[str]:
+        """Those of the orders that have a row."""
+        if not order_ids:
+            return set()
+        query = "SELECT order_id FROM orders WHERE order_id = ANY ($1::text[])"
+        return {order_id for [order_id] in await self._connection.fetch(query, order_ids)}
+
+    async def compare(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
+        """What replacing these rows would do; a row that is not there is left out."""
+        return await self._made(_COMPARE, rows)
+
+    async def replace(self, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
+        """Replace rows of the same fetch, committed on return; a row that is not there is left out.
+
+        Raises:
+            RowsRefused: if PostgreSQL refuses one of the rows; nothing is replaced.
+        """
+        return await self._made(_REPLACE, rows)
+
+    async def insert(self, rows: Sequence[OrderRow]) -> list[Effect]:
+        """Store orders that their documents had not yielded before; returns what each did.
+
+        Raises:
+            RowsRefused: if PostgreSQL refuses one of the rows; nothing is stored.
+        """
+        return await self._store.upsert(rows)
+
+    async def _made(self, statement: str, rows: Sequence[OrderRow]) -> dict[str, Remapped]:
+        found = await self._connection.fetch(statement, *arguments(rows))
+        return {order_id: Remapped(outcome) for order_id, outcome in found}

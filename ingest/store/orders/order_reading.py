@@ -1,0 +1,137 @@
+"""Reads stored orders as JSON values, by ID or page by page; changes nothing.
+
+A page is searched by the key. A filter that few orders meet may need a look at all rows; a time limit ends it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from ingest.store.orders.columns import COLUMNS, readable
+from ingest.store.pool import Pool
+
+# Not the raw document: it may be megabytes of a customer's data that the row does not need.
+_SHOWN = [column.name for column in COLUMNS if column.name != "document"]
+# In a page, what may be large is left out.
+_LISTED = [name for name in _SHOWN if name not in {"lines", "attributes"}]
+# jsonb and numeric as text: JSON is passed on as it is, and amounts keep every digit.
+_AS_TEXT = {"lines", "attributes", "total"}
+_JSON = {"lines", "attributes"}
+# What is known of the row from elsewhere than the order's document.
+_OF_THE_ROW = {"version", "fetched_at", "attempts", "enqueued_at", "ingested_at"}
+
+
+def _columns(names: Collection[str]) -> str:
+    return ", ".join(_column(name) for name in names)
+
+
+def _column(name: str) -> str:
+    if name in _AS_TEXT:
+        return f"o.{name}::text"
+    return readable(name, "o.")
+
+
+_FIND = f"""
+SELECT wanted.order_id AS wanted, e.erased_at, {_columns(_SHOWN)}
+FROM unnest($1::text[]) AS wanted (order_id)
+LEFT JOIN orders AS o ON o.order_id = wanted.order_id
+LEFT JOIN erased_orders AS e ON e.order_id = wanted.order_id
+"""  # noqa: S608  names of our own columns
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What the database knows of an order.
+
+    Attributes:
+        row: its columns as JSON values; None if it is not stored.
+        erased_at: when it was erased; None if it was not.
+    """
+
+    row: dict[str, Any] | None
+    erased_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFilter:
+    """Which orders are meant: those that match all that is given.
+
+    Attributes:
+        placed_from: placed at this time or later.
+        placed_to: placed before this time.
+        updated_from: updated at this time or later, as the external API says.
+    """
+
+    status: str | None = None
+    country: str | None = None
+    currency: str | None = None
+    customer_id: str | None = None
+    placed_from: datetime | None = None
+    placed_to: datetime | None = None
+    updated_from: datetime | None = None
+
+
+_CONDITIONS = {
+    "status": "o.status = ${}",
+    "country": "o.country = ${}",
+    "currency": "o.currency = ${}",
+    "customer_id": "o.customer_id = ${}",
+    "placed_from": "o.placed_at >= ${}",
+    "placed_to": "o.placed_at < ${}",
+    "updated_from": "o.updated_at >= ${}",
+}
+
+
+class OrderReader:
+    """Reads `orders` and `erased_orders`.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
+
+    Args:
+        pool: runs the statements.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def find(self, order_ids: Collection[str]) -> dict[str, StoredState]:
+        """What the database knows of each of these orders."""
+        records = await self._pool.fetch(_FIND, list(order_ids))
+        return {
+            record["wanted"]: StoredState(
+                None if record["order_id"] is None else _as_json(record, _SHOWN), record["erased_at"]
+            )
+            for record in records
+        }
+
+    async def page(self, selection: OrderFilter, after: str, limit: int) -> list[dict[str, Any]]:
+        """The next orders after this ID that match, in the order of their IDs, without lines and attributes.
+
+        Raises:
+            StoreTooSlow: if too many rows had to be looked at.
+        """
+        conditions, arguments = ["o.order_id > $1"], [after]
+        for name, condition in _CONDITIONS.items():
+            if (value := getattr(selection, name)) is not None:
+                arguments.append(value)
+                conditions.append(condition.format(len(arguments)))
+        statement = f"""
+            SELECT {_columns(_LISTED)} FROM orders AS o WHERE {" AND ".join(conditions)}
+            ORDER BY o.order_id LIMIT {limit:d}"""  # noqa: S608  our own conditions
+        return [_as_json(record, _LISTED) for record in await self._pool.fetch(statement, *arguments)]
+
+
+def _as_json(record: asyncpg.Record, names: Collection[str]) -> dict[str, Any]:
+    """The order as its document has it, and the rest of the row in `row`."""
+    order = {name: _value(name, record[name]) for name in names if name not in _OF_THE_ROW}
+    order["id"] = order.pop("order_id")
+    row = {name: record[name] for name in names if name in _OF_THE_ROW}
+    return {"order": order, "row": row}
+
+
+def _value(name: str, value: Any) -> Any:
+    return msgspec.Raw(value.encode()) if name in _JSON else value

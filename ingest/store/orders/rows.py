@@ -1,0 +1,61 @@
+"""Reads stored orders back in bulk; changes nothing."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from typing import Any, Self
+
+import asyncpg
+
+from ingest.domain.orders.comparison import StoredOrder
+from ingest.store.connection import connect
+from ingest.store.orders.columns import readable
+from ingest.store.translation import translated
+
+_PAGE = 1000
+_CONTENT = ", ".join(readable(field.name) for field in fields(StoredOrder))
+
+
+class Rows:
+    """The stored orders; each query sees what is committed by then.
+
+    Methods raise `StoreUnavailable` when PostgreSQL cannot be used right now.
+    """
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, dsn: str) -> AsyncIterator[Self]:
+        """Open with a connection of its own."""
+        async with connect(dsn) as connection:
+            yield cls(connection)
+
+    async def present(self, order_ids: Sequence[str]) -> set[str]:
+        """Those of the orders that have a row."""
+        found = await self._fetch("SELECT order_id FROM orders WHERE order_id = ANY ($1)", order_ids)
+        return {row["order_id"] for row in found}
+
+    async def erased(self, order_ids: Sequence[str]) -> set[str]:
+        """Those of the orders that were erased."""
+        found = await self._fetch("SELECT order_id FROM erased_orders WHERE order_id = ANY ($1)", order_ids)
+        return {row["order_id"] for row in found}
+
+    async def content(self, order_ids: Sequence[str]) -> dict[str, StoredOrder]:
+        """The rows of those orders that have one."""
+        query = f"SELECT {_CONTENT} FROM orders WHERE order_id = ANY ($1)"  # noqa: S608  names of our own columns
+        return {row["order_id"]: StoredOrder(**row) for row in await self._fetch(query, order_ids)}
+
+    async def all_ids(self) -> AsyncIterator[list[str]]:
+        """The IDs of all rows, in their order, page by page."""
+        page = [""]
+        query = f"SELECT order_id FROM orders WHERE order_id > $1 ORDER BY order_id LIMIT {_PAGE}"  # noqa: S608  a constant
+        while page := [row["order_id"] for row in await self._fetch(query, page[-1])]:
+            yield page
+
+    async def _fetch(self, query: str, argument: Any) -> list[asyncpg.Record]:
+        # A pooler may run each statement in another server process; a transaction keeps prepare and execute together.
+        with translated():
+            async with self._connection.transaction(readonly=True):
+                return list(await self._connection.fetch(query, argument))

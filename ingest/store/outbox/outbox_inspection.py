@@ -1,0 +1,81 @@
+"""What an outbox is like, and what our role may do with it; changes nothing.
+
+The statements of a relay are planned and not run, so whatever is missing of the table shows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import asyncpg
+
+from ingest.domain.errors import StoreLocked, StoreUnavailable
+from ingest.store.connection import connect
+from ingest.store.outbox.outbox import Backlog, Outbox, quoted_table
+from ingest.store.translation import translated
+
+_ROLE_AND_TABLE = "SELECT current_user AS role, to_regclass($1)::oid AS oid"
+_RIGHTS = """
+SELECT has_table_privilege($1::oid, 'SELECT') AS "SELECT", has_table_privilege($1::oid, 'DELETE') AS "DELETE",
+       has_table_privilege($1::oid, 'UPDATE')
+       OR coalesce((SELECT has_column_privilege($1::oid, attnum, 'UPDATE') FROM pg_attribute
+                    WHERE attrelid = $1::oid AND attname = 'error' AND NOT attisdropped), true) AS "UPDATE (error)"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxFacts:
+    """What is known of an outbox.
+
+    Attributes:
+        table: its name.
+        role: ours.
+        exists: whether the table is there, as far as our role sees.
+        missing: privileges that our role lacks.
+        not_planned: why a relay's statements cannot be run, if the privileges are not the reason.
+        is_locked: whether another transaction keeps a lock for which they would wait.
+        backlog: what waits; None if that cannot be asked.
+    """
+
+    table: str
+    role: str
+    exists: bool
+    missing: Sequence[str] = ()
+    not_planned: str = ""
+    is_locked: bool = False
+    backlog: Backlog | None = None
+
+
+async def inspect_outbox(dsn: str, table: str) -> OutboxFacts:
+    """Look at the table, and at what waits there.
+
+    Raises:
+        StoreUnavailable: if the server cannot be reached.
+        StoreRefused: if it refuses us.
+        ConfigError: if the DSN cannot be understood.
+    """
+    async with connect(dsn, setting="INGEST_OUTBOX_DSN") as connection:
+        with translated():
+            async with connection.transaction(readonly=True):
+                found = await connection.fetchrow(_ROLE_AND_TABLE, quoted_table(table))
+                assert found is not None  # noqa: S101  a query without FROM has a row
+                if found["oid"] is None:
+                    return OutboxFacts(table=table, role=found["role"], exists=False)
+                rights = await connection.fetchrow(_RIGHTS, found["oid"])
+        assert rights is not None  # noqa: S101  as above
+        missing = [right for right, is_there in rights.items() if not is_there]
+        outbox = Outbox(connection, table, is_notified=False)
+        facts = OutboxFacts(table=table, role=found["role"], exists=True, missing=missing)
+        return facts if missing else await _with_backlog(facts, outbox)
+
+
+async def _with_backlog(facts: OutboxFacts, outbox: Outbox) -> OutboxFacts:
+    """The same, with why a relay could not work, or what waits for it."""
+    try:
+        await outbox.plan()
+        return replace(facts, backlog=await outbox.backlog())
+    except StoreLocked:
+        return replace(facts, is_locked=True)
+    except StoreUnavailable as error:
+        if not isinstance(error.__cause__, asyncpg.PostgresError):
+            raise  # it is the connection
+        return replace(facts, not_planned=str(error))
