@@ -4,8 +4,8 @@ import asyncio
 
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
-from ingest.flow.held import InFlight
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.held import Held
+from ingest.flow.pace.pace import Pace
 from ingest.flow.read.reader import Reader
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.shutdown import Shutdown
@@ -24,28 +24,28 @@ class OutageRecovery:
 
     Args:
         circuit: whether it is open, and when the next probe may be sent.
-        limit: begins with a few afterwards.
+        pace: begins with a few afterwards.
         reader: where probes come from.
         executor: processes them.
         settlement: releases what is interrupted.
-        in_flight: what is held.
+        held: what is held.
     """
 
     def __init__(
         self,
         circuit: CircuitBreaker,
-        limit: ConcurrencyLimit,
+        pace: Pace,
         reader: Reader,
         executor: Executor,
         settlement: Settlement,
-        in_flight: InFlight,
+        held: Held,
     ) -> None:
         self._circuit = circuit
-        self._limit = limit
+        self._pace = pace
         self._reader = reader
         self._executor = executor
         self._settlement = settlement
-        self._in_flight = in_flight
+        self._held = held
         self._is_canary_due = False
         self._ahead = self._passed = 0
 
@@ -65,7 +65,7 @@ class OutageRecovery:
         # One was answered: those that hang would only keep their slots from working.
         await self._cancel(self._undecided(probes), shutdown)
         self._settlement.log_released()
-        self._limit.restart()
+        self._pace.restart()
 
     async def _pause(self, shutdown: Shutdown) -> None:
         pauses = self._circuit.pauses
@@ -76,9 +76,8 @@ class OutageRecovery:
             pause = pauses.left()
 
     async def _interrupt(self, shutdown: Shutdown) -> None:
-        """Release what waits for a slot and what is in flight; an API that only asks to wait is left the requests that it processes."""
-        self._in_flight.stop_waiting()
-        started = [task for _, task in self._in_flight.undecided() if task is not None]
+        """Release what is in flight; an API that only asks to wait is left the requests that it processes."""
+        started = [task for _, task in self._held.undecided()]
         await self._cancel([] if self._circuit.is_throttled else started, shutdown)
 
     async def _cancel(self, tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
@@ -86,7 +85,7 @@ class OutageRecovery:
         for task in tasks:
             task.cancel()
         await all_ended(tasks)
-        interrupted = [delivery for delivery, task in self._in_flight.undecided() if task is None or task.done()]
+        interrupted = [delivery for delivery, task in self._held.undecided() if task.done()]
         if not interrupted:
             return
         releasing = asyncio.create_task(self._settlement.release(interrupted))
@@ -123,5 +122,5 @@ class OutageRecovery:
 
     def _undecided(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
         """Those that go on, and may be cancelled: they are not about to settle an outcome."""
-        decided = self._in_flight.tasks.difference(task for _, task in self._in_flight.undecided())
+        decided = self._held.decided_tasks()
         return [probe for probe in probes if not probe.done() and probe not in decided]

@@ -34,33 +34,27 @@ class OutageReport:
     def __init__(self, queue: Liveness, circuit: CircuitBreaker, now: Callable[[], float]) -> None:
         self._queue = queue
         self._now = now
-        self._breaker = circuit
-        self._circuit: Outage | None = None
-        self._changed = asyncio.Event()
-        circuit.observe(self._note)
-
-    def _note(self, error: str | None) -> None:
-        """The circuit has opened for this error, or closed."""
-        if error is None:
-            self._circuit = None
-        else:
-            text = " ".join(mask_urls(error).split())
-            shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-            self._circuit = Outage(self._now(), shown, self._breaker.is_unproven)
-        self._changed.set()
+        self._circuit = circuit
+        self._outage: Outage | None = None
 
     async def run(self) -> None:
         """Report until cancelled; at the start, that it is closed, whatever a predecessor of the same name has reported."""
         while True:
-            self._changed.clear()
-            is_told = await self._tell()
+            self._outage = (self._outage or self._described()) if self._circuit.is_open else None
+            is_reported = await self._tell()
+            changed = self._circuit.opened if self._outage is None else self._circuit.closed
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_told and self._circuit is None else _AGAIN):
-                    await self._changed.wait()
+                async with asyncio.timeout(None if is_reported and self._outage is None else _AGAIN):
+                    await changed.wait()
+
+    def _described(self) -> Outage:
+        text = " ".join(mask_urls(self._circuit.error).split())
+        shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        return Outage(self._now(), shown, self._circuit.is_unproven)
 
     async def _tell(self) -> bool:
         try:
-            await self._queue.report_outage(self._circuit, _LIFETIME)
+            await self._queue.report_outage(self._outage, _LIFETIME)
         except Unavailable as error:
             _log.debug("circuit_not_reported", error=str(error))
             return False

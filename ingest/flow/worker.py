@@ -13,10 +13,10 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.errors import Unavailable
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
-from ingest.flow.deliver.slots import Slots
+from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.outage_report import OutageReport
 from ingest.flow.ports import FleetPart, Liveness
@@ -29,8 +29,6 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("worker")
 
-# What waits for a slot for longer is released: another process may have a free one. It was to wait for some 20 ms, see `slots`.
-_LONGEST_WAIT = 1.0
 # After the grace period: for the last commit, and for releasing.
 _LAST_WAIT = 2.0
 
@@ -39,8 +37,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is made of; `ingest.services.worker_parts` puts it together."""
 
     queue: Liveness
-    in_flight: InFlight
-    slots: Slots
+    held: Held
+    scheduler: Scheduler
     reader: Reader
     executor: Executor
     settlement: Settlement
@@ -57,7 +55,8 @@ class Worker:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._in_flight = parts.in_flight
+        self._held = parts.held
+        self._tasks = parts.scheduler.tasks
         self._settlement = parts.settlement
 
     async def run(self, shutdown: Shutdown) -> None:
@@ -80,12 +79,10 @@ class Worker:
                     tasks.create_task(parts.maintenance.run()),
                     tasks.create_task(parts.report.run()),
                     tasks.create_task(self._wake_on_stop(shutdown)),
-                    tasks.create_task(self._release_overdue()),
+                    tasks.create_task(self._wake_on_outage()),
                     *(tasks.create_task(part.run()) for part in parts.fleet),
                 ]
                 await self._work(shutdown)
-                # For others to process now; what fails here is released with the rest.
-                background.append(tasks.create_task(self._settlement.release(self._in_flight.stop_waiting())))
                 await self._finish(shutdown, storing)
                 for task in background:
                     task.cancel()
@@ -99,12 +96,12 @@ class Worker:
             if self._parts.circuit.is_open:
                 await self._parts.outage.run(shutdown)
                 backlog = False
-            elif free := await self._parts.slots.wait(shutdown, backlog=backlog):
+            elif free := await self._parts.scheduler.wait(shutdown, backlog=backlog):
                 backlog = await self._take(free, shutdown)
 
     async def _take(self, free: int, shutdown: Shutdown) -> bool:
         """Read up to `free` deliveries and start them; returns whether there may be more."""
-        batch = await self._parts.reader.read(free, shutdown, prefetch=self._parts.slots.is_prefetching)
+        batch = await self._parts.reader.read(free, shutdown)
         record_activity()
         self._settlement.expect_more(backlog=batch.is_full)
         if batch.is_isolated:
@@ -131,17 +128,16 @@ class Worker:
             sending.cancel()
             await all_ended([sending])
 
-    async def _release_overdue(self) -> None:
-        """Release what was prefetched and has waited for too long: requests that were fast hang, or the limit has fallen."""
+    async def _wake_on_outage(self) -> None:
+        circuit = self._parts.circuit
         while True:
-            await asyncio.sleep(_LONGEST_WAIT)
-            if overdue := self._in_flight.stop_waiting(min_age=_LONGEST_WAIT):
-                await self._settlement.release(overdue)
-                self._settlement.log_released()
+            await circuit.opened.wait()
+            self._parts.scheduler.wake()
+            await circuit.closed.wait()
 
     async def _wake_on_stop(self, shutdown: Shutdown) -> None:
         await shutdown.requested.wait()
-        self._parts.slots.wake()
+        self._parts.scheduler.wake()
         for part in self._parts.fleet:
             part.close()
 
@@ -149,9 +145,8 @@ class Worker:
 
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
         """Let what is in flight end within the grace period; then cancel it."""
-        self._in_flight.close()
         overdue = asyncio.create_task(shutdown.overdue.wait())
-        ended = asyncio.create_task(all_ended(list(self._in_flight.tasks)))
+        ended = asyncio.create_task(all_ended(list(self._tasks)))
         try:
             await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
             await self._cancel_deliveries()
@@ -165,8 +160,7 @@ class Worker:
             storing.cancel()
 
     async def _cancel_deliveries(self) -> None:
-        self._in_flight.close()
-        tasks = list(self._in_flight.tasks)
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await all_ended(tasks)
@@ -174,7 +168,7 @@ class Worker:
     async def _release_rest(self) -> None:
         """Release what is still held, and leave the group; failing that, others will reclaim it."""
         self._settlement.log_released()
-        held = len(self._in_flight)
+        held = len(self._held)
         try:
             async with asyncio.timeout(_LAST_WAIT):
                 released = await self._settlement.release_rest()

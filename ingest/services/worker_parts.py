@@ -5,7 +5,7 @@ Public: the service itself, its tests and its benches build workers here, each w
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,20 +19,20 @@ from ingest.flow.clock import SharedClock, steady
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader, GrowingDocumentReader
 from ingest.flow.deliver.executor import Executor
+from ingest.flow.deliver.gate import Gate
 from ingest.flow.deliver.handler import AttemptLimits, Handler
 from ingest.flow.deliver.kept_documents import KeptDocuments
-from ingest.flow.deliver.slots import Slots
+from ingest.flow.deliver.scheduler import Scheduler
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.known_orders import canary_request
 from ingest.flow.outage_recovery import OutageRecovery
 from ingest.flow.outage_report import OutageReport
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
-from ingest.flow.pace.fleet_pause import SHORTEST, FleetPause
-from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
-from ingest.flow.pace.request_pace import RequestPace, SharedPacing
+from ingest.flow.pace.fleet_pause import FleetPause
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Settling, Source, Store, Upstream
 from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
@@ -42,12 +42,11 @@ from ingest.queue.consume.consumer import Consumer
 from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
 from ingest.sources.documents import open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
-from ingest.sources.quota_of import open_quota
+from ingest.sources.quota_of import open_quota, quota_limits
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
 from ingest.upstream.bulk.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
-from ingest.upstream.quota.quota import FleetQuota
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -69,25 +68,21 @@ class Ports(msgspec.Struct, frozen=True):
         queue: where deliveries come from and where they end.
         store: where orders go.
         upstream: where orders are fetched.
+        pace: of the requests of `upstream`.
         decode: from documents to orders.
         clock: the queue server's time; `upstream` stamps documents with it.
-        adaptive: the limit that learns from the attempts of `upstream`, where it is in use.
         pauses: the pauses that the external API asks all processes for; None: each process keeps its own.
-        quota: of `upstream`, if it has one.
-        bulk: what sends the requests of `upstream` for several orders, if the API has a list endpoint.
-        client: what sends all of its requests, if that is the service's own.
+        shared: what keeps something in common with other processes while the worker runs.
     """
 
     queue: Queue
     store: Store
     upstream: Upstream
+    pace: Pace
     decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
-    adaptive: AdaptiveLimit | None = None
     pauses: FleetPauses | None = None
-    quota: FleetQuota | None = None
-    bulk: BulkUpstream | None = None
-    client: UpstreamClient | None = None
+    shared: Sequence[FleetPart] = ()
 
 
 class Classes(msgspec.Struct, frozen=True):
@@ -115,87 +110,67 @@ def build_worker(
         clock: monotonic seconds.
         lease_clock: seconds for heartbeats and leases, which go on while the machine sleeps; those of `ports.clock`.
     """
-    queue = ports.queue
-    in_flight = InFlight(metrics.in_flight, clock=lease_clock)
-    heartbeats = Heartbeats(
-        queue, in_flight, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
-    )
-    per_request, requests = orders_per_request(settings), requests_at_once(settings)
+    queue, pace = ports.queue, ports.pace
+    held = Held(clock=lease_clock)
+    heartbeats = Heartbeats(queue, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock)
     circuit = CircuitBreaker(
         canary_request(ports.upstream, ports.decode),
         metrics.circuit_open,
         metrics.circuit_unproven,
         ports.store.some_stored,
-        requests,
+        requests_at_once(settings),
         clock=clock,
     )
-    pacing = Pacing(clock=clock) if per_request == 1 else SharedPacing(clock=clock)
-    limit = ConcurrencyLimit(requests, metrics.concurrency_limit, pacing, ports.adaptive, clock=clock)
-    if ports.client is not None:
-        ports.client.is_paused = pacing.is_paused
-    if ports.bulk is not None and isinstance(pacing, SharedPacing):
-        ports.bulk.pace = RequestPace(limit, pacing)
+    gate = Gate(circuit, pace)
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, settings.concurrency)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
-    settlement = Settlement(
-        queue, ports.store, in_flight, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
-    )
-    attempts = AttemptLimits(settings.max_attempts, settings.max_deliveries)
-    keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
-    runs_user_code = settings.transform is not None
-    documents = DocumentReader(ports.decode, buffer, keep)
-    if runs_user_code:
-        documents = GrowingDocumentReader(ports.decode, buffer, keep, turns=_TURNS * settings.transform_processes)
+    settlement = Settlement(queue, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock)
     handler = Handler(
-        ports.upstream, documents, attempts, circuit, limit, on_replaced=metrics.texts_replaced.inc, clock=clock
+        ports.upstream,
+        _document_reader(settings, ports.decode, buffer, metrics),
+        AttemptLimits(settings.max_attempts, settings.max_deliveries),
+        circuit,
+        pace,
+        on_replaced=metrics.texts_replaced.inc,
+        clock=clock,
     )
-    executor = Executor(handler, settlement, in_flight, circuit, pacing, runs_user_code=runs_user_code)
+    executor = Executor(handler, settlement, held, scheduler, gate, circuit)
     reader = Reader(
         queue,
-        Reclaimer(queue, in_flight, metrics.redeliveries, clock=clock),
+        Reclaimer(queue, held, metrics.redeliveries, clock=clock),
         settlement.release_unprocessed,
         heartbeats,
         # Leaves an isolated entry a few deliveries of its own before it counts as poison.
         isolate_above=min(_ISOLATE_ABOVE, max(1, settings.max_deliveries - 2)),
     )
+    shared = list(ports.shared)
+    if ports.pauses is not None:
+        shared.append(FleetPause(ports.pauses, pace.pauses, held, clock=clock))
     return Worker(
         Parts(
             queue=queue,
-            in_flight=in_flight,
-            slots=Slots(
-                in_flight,
-                limit,
-                pacing,
-                circuit,
-                most=settings.concurrency,
-                per_request=per_request,
-                read_ahead=ports.quota.read_ahead if ports.quota else None,
-            ),
+            held=held,
+            scheduler=scheduler,
             reader=reader,
             executor=executor,
             settlement=settlement,
             circuit=circuit,
-            outage=OutageRecovery(circuit, limit, reader, executor, settlement, in_flight),
+            outage=OutageRecovery(circuit, pace, reader, executor, settlement, held),
             heartbeats=heartbeats,
             maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle, clock=clock),
             report=OutageReport(queue, circuit, ports.clock.now),
-            fleet=_fleet_parts(ports, pacing, in_flight, clock),
+            fleet=shared,
         )
     )
 
 
-def _fleet_parts(ports: Ports, pacing: Pacing, in_flight: InFlight, clock: Callable[[], float]) -> list[FleetPart]:
-    quota, parts = ports.quota, list[FleetPart]()
-    if ports.bulk is not None:
-        parts.append(ports.bulk)
-    if ports.pauses is not None:
-        # With a quota, others learn of it at once, with their next lease.
-        shortest = SHORTEST if quota is None else 0.0
-        parts.append(FleetPause(ports.pauses, pacing, in_flight, shortest=shortest, clock=clock))
-    if quota is not None:
-        quota.on_exhausted(pacing.told)
-        pacing.on_refused = quota.turn_away
-        parts.append(quota)
-    return parts
+def _document_reader(
+    settings: "Settings", decode: Decode, buffer: BufferLimit, metrics: WorkerMetrics
+) -> DocumentReader:
+    keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
+    if settings.transform is None:
+        return DocumentReader(decode, buffer, keep)
+    return GrowingDocumentReader(decode, buffer, keep, turns=_TURNS * settings.transform_processes)
 
 
 @asynccontextmanager
@@ -244,24 +219,35 @@ async def open_ports(
         adaptive = None
         if settings.upstream_adaptive == "on":
             adaptive = AdaptiveLimit(requests_at_once(settings), shared=clock.now)
+        limits = quota_limits(settings)
+        # With a quota, other processes learn of a pause immediately, with their next lease.
+        pauses = Pauses(shared_from=0.0) if limits.rate or limits.concurrency else Pauses()
+        fleet, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc, pauses.ask))
+        per_request = orders_per_request(settings)
+        pace = Pace(
+            requests_at_once(settings), metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request
+        )
         client = await stack.enter_async_context(
             classes.upstream.open(
                 endpoint_of(settings, os.environ),
                 limits_of(settings),
                 metrics.upstream_request,
                 clock.utc,
+                quota=quota,
+                is_paused=pace.is_paused,
                 attempts=adaptive,
                 on_replaced=metrics.texts_replaced.inc,
             )
         )
-        pauses, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc))
-        client.limit_to(quota)
-        bulk = None
+        shared: list[FleetPart] = [] if quota is None else [quota]
+        upstream: Upstream = client
         if settings.upstream_bulk_url:
-            bulk = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
-        upstream = with_parts(bulk or client, client, settings)
+            opening = BulkUpstream.open(client, bulk_options(settings), pace)
+            upstream = bulk = await stack.enter_async_context(opening)
+            shared.append(bulk)
+        upstream = with_parts(upstream, client, settings)
         decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
-        yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota, bulk, client)
+        yield Ports(consumer, store, upstream, pace, decode, clock, fleet, shared)
 
 
 @asynccontextmanager

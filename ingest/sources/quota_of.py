@@ -36,11 +36,15 @@ def quota_limits(settings: "Settings") -> QuotaLimits:
 
 @asynccontextmanager
 async def open_quota(
-    settings: "Settings", metrics: WorkerMetrics, now: Callable[[], datetime]
+    settings: "Settings", metrics: WorkerMetrics, now: Callable[[], datetime], on_exhausted: Callable[[float], None]
 ) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
     """The pauses of the fleet, and its quota if one is set; its lease ends when the block is left.
 
-    `now` is the clock, for an API that names times and does not tell its own.
+    Args:
+        settings: name and limits.
+        metrics: get what is granted.
+        now: the clock, for an API that names times and does not tell its own.
+        on_exhausted: called with the seconds for which the API's quota is used up, by its headers.
 
     Raises:
         UserError: if a quota is set, and Redis refuses us its key.
@@ -59,6 +63,7 @@ async def open_quota(
             metrics.rate_limit_wait,
             metrics.upstream_quota,
             now,
+            on_exhausted,
             clock=steady,
         )
         try:

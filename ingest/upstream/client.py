@@ -36,16 +36,18 @@ _PLACEHOLDER = "{order_id}"
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]*")
 
 
+def _never() -> bool:
+    return False
+
+
 class UpstreamClient:
     """Client of the external API.
-
-    Attributes:
-        is_paused: tells whether the API has asked to wait; then there are no further immediate tries.
 
     Args:
         session: sends the requests.
         endpoint: the templates of URL and body.
         tries: immediate tries within one attempt.
+        is_paused: whether the API has asked to wait; then there are no further immediate tries.
         draw: returns a uniform random number between its arguments, for the pauses between immediate tries.
     """
 
@@ -54,6 +56,7 @@ class UpstreamClient:
         session: ApiSession,
         endpoint: Endpoint,
         tries: int,
+        is_paused: Callable[[], bool] = _never,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._session = session
@@ -63,7 +66,7 @@ class UpstreamClient:
         self._body = endpoint.body
         self._tries = tries
         self._draw = draw
-        self.is_paused: Callable[[], bool] = _never
+        self._is_paused = is_paused
 
     @classmethod
     @asynccontextmanager
@@ -74,17 +77,29 @@ class UpstreamClient:
         seconds: dict[str, Histogram],
         now: Callable[[], datetime] = utc_now,
         *,
+        quota: FleetQuota | None = None,
+        is_paused: Callable[[], bool] = _never,
         attempts: Attempts | None = None,
         on_replaced: Callable[[], None] = ignored,
     ) -> AsyncIterator[Self]:
-        """Open a client with its transport and its credential; `attempts` learns of each request, `on_replaced` of each document with replaced characters.
+        """Open a client with its transport and its credential.
+
+        Args:
+            endpoint: the external API.
+            limits: of a request and its response.
+            seconds: request duration histograms by code.
+            now: the clock for the time of a fetch.
+            quota: each request waits for it, whatever its purpose; None: unlimited.
+            is_paused: see the class.
+            attempts: learns of each request.
+            on_replaced: called for each document in which characters were replaced.
 
         Raises:
             ConfigError: a certificate cannot be used.
         """
         opener = transport_opener(endpoint.kind)
-        async with opened_session(endpoint, opener, limits, seconds, now, attempts, on_replaced) as session:
-            yield cls(session, endpoint, limits.tries)
+        async with opened_session(endpoint, opener, limits, seconds, now, quota, attempts, on_replaced) as session:
+            yield cls(session, endpoint, limits.tries, is_paused)
 
     @classmethod
     @asynccontextmanager
@@ -103,11 +118,8 @@ class UpstreamClient:
         `clock` (monotonic seconds) determines how long a transport has been open.
         """
         async with ReplaceableTransport.open(opener, limits.total, clock) as transport:
-            yield cls(ApiSession(transport, limits.body, seconds, now=now), Endpoint(template), limits.tries, draw)
-
-    def limit_to(self, quota: FleetQuota | None) -> None:
-        """Let each request, whatever its purpose, wait for this quota; None: unlimited."""
-        self._session.quota = quota
+            endpoint = Endpoint(template)
+            yield cls(ApiSession(transport, endpoint, limits.body, seconds, now=now), endpoint, limits.tries, draw=draw)
 
     async def authenticate(self) -> None:
         """Obtain the credential as the next request would, without sending one to the external API.
@@ -175,7 +187,7 @@ class UpstreamClient:
             if failed is not None:
                 error, failed = failed, None
                 raise error
-            if self.is_paused():
+            if self._is_paused():
                 raise NotSent(ASKED_TO_WAIT)
             return await self._session.send(requests, url, body, method)
 
@@ -189,10 +201,6 @@ class UpstreamClient:
             reraise=True,
         )
         return await retrying(next_try)
-
-
-def _never() -> bool:
-    return False
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:

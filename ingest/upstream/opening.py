@@ -20,6 +20,7 @@ from ingest.upstream.attempts import Attempts, observed
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
 from ingest.upstream.http.transport import Options, Transport, UpstreamLimits
+from ingest.upstream.quota.quota import FleetQuota
 from ingest.upstream.session import ApiSession
 
 # The response of an authorization server, in bytes.
@@ -79,6 +80,7 @@ async def opened_session(
     limits: UpstreamLimits,
     seconds: dict[str, Histogram],
     now: Callable[[], datetime],
+    quota: FleetQuota | None = None,
     attempts: Attempts | None = None,
     on_replaced: Callable[[], None] = ignored,
 ) -> AsyncIterator[ApiSession]:
@@ -101,13 +103,12 @@ async def opened_session(
         await stack.enter_async_context(watching([*secrets.files(), *tls.watched()], CHECK_EVERY))
         yield ApiSession(
             transport,
+            endpoint,
             limits.body,
             seconds,
             credential=credential,
-            method=endpoint.method,
-            statuses=endpoint.statuses,
-            with_certificate=access.tls.cert is not None,
             now=now,
+            quota=quota,
             on_replaced=on_replaced,
         )
 

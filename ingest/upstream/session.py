@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
 from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
-from ingest.domain.fetch.status_overrides import StatusOverride
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential
+from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
 from ingest.upstream.http.transport import Method, NoDocument, NoResources, NoResponse, TooLarge
-from ingest.upstream.responses import NO_OVERRIDES, code_of, fault_of, is_truncated
+from ingest.upstream.responses import code_of, fault_of, is_truncated
 
 if TYPE_CHECKING:
     from ingest.upstream.quota.quota import FleetQuota
@@ -67,42 +67,37 @@ class ApiSession:
 
     Args:
         transport: sends them.
+        endpoint: the method of requests, the meaning of statuses, and whether a client certificate identifies us.
         body_limit: bytes of a document, for messages; the transport applies it.
         seconds: request duration histograms by code.
         credential: their headers.
-        method: of requests.
-        statuses: what statuses mean for this API, where that differs from the usual.
-        with_certificate: whether a client certificate identifies us.
         now: the clock for the time of a fetch; the same for all workers, as the later fetch wins.
-        on_replaced: called for each document in which characters were replaced, see `clean_json`.
-
-    Attributes:
         quota: each request waits for it; None: unlimited.
+        on_replaced: called for each document in which characters were replaced, see `clean_json`.
     """
 
     def __init__(
         self,
         transport: ReplaceableTransport,
+        endpoint: Endpoint,
         body_limit: int,
         seconds: dict[str, Histogram],
         *,
         credential: Credential | None = None,
-        method: Method = "GET",
-        statuses: Mapping[int, StatusOverride] = NO_OVERRIDES,
-        with_certificate: bool = False,
         now: Callable[[], datetime] = utc_now,
+        quota: "FleetQuota | None" = None,
         on_replaced: Callable[[], None] = ignored,
     ) -> None:
         self._transport = transport
         self._body_limit = body_limit
         self._seconds = seconds
         self._credential = credential or FixedCredential()
-        self._method = method
-        self._statuses = statuses
-        self._with_certificate = with_certificate
+        self._method = endpoint.method
+        self._statuses = endpoint.statuses
+        self._with_certificate = endpoint.access.tls.cert is not None
         self._now = now
         self._on_replaced = on_replaced
-        self.quota: FleetQuota | None = None
+        self._quota = quota
 
     async def send(
         self,
@@ -129,7 +124,7 @@ class ApiSession:
             Fault: anything but a whole document; its `exchange` is set.
         """
         try:
-            headers, quota = self._credential.headers, self.quota
+            headers, quota = self._credential.headers, self._quota
             if headers is None or quota is not None:
                 # Before the clocks are read: the request begins when it may be sent.
                 headers = await self._admitted(quota, requests)

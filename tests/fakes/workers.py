@@ -14,6 +14,8 @@ from fakes.upstream import MemoryUpstream
 from fakes.virtual_time import now, until
 
 from ingest.flow.clock import SharedClock
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import load_settings
@@ -65,8 +67,10 @@ class Workplace:
         """A running worker, with the default settings but for those `changed`; it dies when the block is left."""
         settings = load_settings(**changed)
         queue = MemoryQueue(self.group, name, keeps_results=settings.results == "on")
-        ports = Ports(queue, self.store, self.upstream, clock=SharedClock(monotonic=now))
-        worker = build_worker(settings, ports, metrics(), clock=now, lease_clock=now)
+        measured = metrics()
+        pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
+        ports = Ports(queue, self.store, self.upstream, pace, clock=SharedClock(monotonic=now))
+        worker = build_worker(settings, ports, measured, clock=now, lease_clock=now)
         shutdown = Shutdown(settings.shutdown_grace)
         running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)
         try:

@@ -10,7 +10,7 @@ from ingest.domain.orders.order import Order, decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock, steady
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.settle.settlement import Settlement
 from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders.order_store import OrderStore
@@ -33,7 +33,7 @@ class Holder:
         self, consumer: Consumer, *, lifetime: float = 60.0, clock: Callable[[], float] = steady, rows: int = 10
     ) -> None:
         self.consumer = consumer
-        self.in_flight = InFlight(_metrics().in_flight, clock=clock)
+        self.in_flight = Held(clock=clock)
         self.heartbeats = Heartbeats(consumer, self.in_flight, 3600.0, lifetime, SharedClock(), clock=clock)
         self.buffer = BufferLimit(rows, SPACE)
 
@@ -42,8 +42,10 @@ class Holder:
         deliveries = await self.consumer.read(count, 1.0)
         assert len(deliveries) == count
         for delivery in deliveries:
-            await self.in_flight.start_apart(delivery, asyncio.sleep(0))
-            self.in_flight.decided(delivery)
+            task = asyncio.create_task(asyncio.sleep(0))
+            self.in_flight.add(delivery, task)
+            await task
+            self.in_flight.mark_decided(delivery)
         return deliveries
 
     def holds(self, delivery: Delivery) -> bool:

@@ -11,7 +11,7 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.group.maintenance import GroupMaintenance
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
@@ -73,7 +73,7 @@ class Fleet:
     async def _join(self, stack: AsyncExitStack, name: str) -> None:
         consumer = await stack.enter_async_context(Consumer.open(self._url, self._queue, GROUP, name, 60.0))
         await consumer.ensure_group()
-        in_flight = InFlight(self._metrics.in_flight)
+        in_flight = Held()
         heartbeats = Heartbeats(consumer, in_flight, LEASE, self._lifetime, SharedClock())
         reclaimer = Reclaimer(consumer, in_flight, self._metrics.redeliveries)
         release = Moves(consumer, in_flight, self._metrics).release_unprocessed

@@ -19,7 +19,7 @@ from ingest.domain.orders.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.settle.settlement import Settlement
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ class Process:
         self.group = MemoryGroup(now)
         self.queue = MemoryQueue(self.group, "one", keeps_results=keeps_results)
         self.store = MemoryStore()
-        self.in_flight = InFlight(metrics().in_flight, clock=now)
+        self.in_flight = Held(clock=now)
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, 6.0, SharedClock(monotonic=now), clock=now)
         self.buffer = BufferLimit(rows, 10**9)
         self.settlement = Settlement(
@@ -45,14 +45,14 @@ class Process:
         self.group.add(*(f"order-{number}" for number in range(count)))
         deliveries = await self.queue.read(count, 0)
         for delivery in deliveries:
-            self.in_flight.start([delivery], lambda _: asyncio.sleep(0))
+            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(0)))
         return deliveries
 
     async def settle(self, delivery: Delivery) -> None:
         """Settle it with its order, as soon as there is buffer space."""
         await self.buffer.acquire(1)
         name = str(delivery.order_id)
-        self.in_flight.decided(delivery)
+        self.in_flight.mark_decided(delivery)
         self.settlement.store(delivery, Store((decode_order(document(name), name),), AT, 1))
 
     async def store_some(self, count: int) -> None:
@@ -240,13 +240,13 @@ async def test_an_ack_that_is_sent_again_after_a_failover_finishes_no_other_entr
         process.group.refused[call] = 1_000
         before = process.group.add_entry({b"order_id": b"before"}, "5-1")
         [stored] = await process.queue.read(1, 0)
-        process.in_flight.start([stored], lambda _: asyncio.sleep(0))
+        process.in_flight.add(stored, asyncio.create_task(asyncio.sleep(0)))
         await process.settle(stored)
         await until(lambda: process.group.calls[call] > 0)
         process.group.lose(before)
         after = process.group.add_entry({b"order_id": b"after"}, "5-1")
         [processed] = await process.queue.read(1, 0)
-        process.in_flight.start([processed], lambda _: asyncio.sleep(60))
+        process.in_flight.add(processed, asyncio.create_task(asyncio.sleep(60)))
         process.group.refused[call] = 0
 
         await until(lambda: process.buffer._rows_taken == 0)

@@ -1,6 +1,7 @@
 """The adaptive limit finds what an external API can process, and follows it when it changes."""
 
 from array import array
+from asyncio import Event
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from unit.evidence import Hand
 
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 # -- capacity -----------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def limits(most: int) -> tuple[ConcurrencyLimit, AdaptiveLimit, Hand]:
     hand = Hand()
     adaptive = AdaptiveLimit(most, clock=hand, shared=hand)
     gauge = Gauge(memoryview(array("d", [0.0])), 0)
-    return ConcurrencyLimit(most, gauge, Pacing(clock=hand, draw=min), adaptive, clock=hand), adaptive, hand
+    return ConcurrencyLimit(most, gauge, Pauses(clock=hand, draw=min), Event(), adaptive, clock=hand), adaptive, hand
 
 
 def test_the_lower_of_both_limits_holds() -> None:

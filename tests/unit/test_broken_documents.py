@@ -18,8 +18,8 @@ from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.deliver.handler import AttemptLimits, Handler
-from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.mapping.load import load_mapping, ready_made_names
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
@@ -51,7 +51,7 @@ async def outcome_of(mapping: str, document: bytes, *, large: int = 1 << 20) -> 
         DocumentReader(OrderDecoder(MAPPINGS[mapping].decode, large), BufferLimit(10, 1_000_000)),
         AttemptLimits(attempts=3, deliveries=5),
         circuit(answering(), window=0.0, stored=_stored),
-        ConcurrencyLimit(100, metrics.concurrency_limit, Pacing()),
+        Pace(100, metrics.concurrency_limit, Pauses()),
     )
     return await handler.handle(Delivery(EntryRef("stream", "1-1"), "1001", 0.0, 1, 1, None, {}))
 

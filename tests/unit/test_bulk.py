@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from fakes.virtual_time import now, some_turns, until, virtual_time
@@ -66,9 +67,9 @@ class Pace:
 
     def __init__(self) -> None:
         self.pause = 0.0
-        self.most = 100
+        self.requests = 100
 
-    def wait(self) -> float:
+    def request_delay(self) -> float:
         return self.pause
 
     def record_request(self) -> None:
@@ -76,9 +77,11 @@ class Pace:
 
 
 @asynccontextmanager
-async def opened(api: ListApi, size: int = 50, requests: int = 2, body: int = 1_000) -> AsyncIterator[BulkUpstream]:
+async def opened(
+    api: ListApi, size: int = 50, requests: int = 2, body: int = 1_000, pace: Any = None
+) -> AsyncIterator[BulkUpstream]:
     options = BulkOptions(size=size, requests=requests, url_length=30, body=body)
-    async with BulkUpstream.open(api, options, clock=now) as bulk:
+    async with BulkUpstream.open(api, options, pace, clock=now) as bulk:
         yield bulk
 
 
@@ -167,8 +170,7 @@ async def test_while_a_request_is_in_flight_orders_wait_a_moment_for_others() ->
 @virtual_time
 async def test_a_stop_ends_the_wait_for_a_pause_and_what_is_in_flight_goes_on() -> None:
     api, pace = ListApi(), Pace()
-    async with opened(api, size=2, requests=2) as bulk:
-        bulk.pace = pace
+    async with opened(api, size=2, requests=2, pace=pace) as bulk:
         (in_flight,) = fetching(bulk, "first")
         await some_turns()
         pace.pause = 30.0
@@ -187,8 +189,7 @@ async def test_a_stop_ends_the_wait_for_a_pause_and_what_is_in_flight_goes_on() 
 @virtual_time
 async def test_orders_that_wait_for_a_pause_are_sent_when_it_is_lifted() -> None:
     api, pace = ListApi(), Pace()
-    async with opened(api) as bulk:
-        bulk.pace = pace
+    async with opened(api, pace=pace) as bulk:
         pace.pause = 60.0
         waiting = fetching(bulk, "a", "b")
         await some_turns()
@@ -288,11 +289,11 @@ class Paced:
     """A pace of one request every `interval` seconds."""
 
     def __init__(self, most: int, interval: float) -> None:
-        self.most = most
+        self.requests = most
         self.interval = interval
         self.next_at = 0.0
 
-    def wait(self) -> float:
+    def request_delay(self) -> float:
         return self.next_at - now()
 
     def record_request(self) -> None:
@@ -303,8 +304,7 @@ class Paced:
 async def test_while_the_api_throttles_orders_gather_for_the_next_request_that_may_begin() -> None:
     api = ListApi()
     api.latency = lambda _: 0.1
-    async with opened(api, size=10, requests=4) as bulk:
-        bulk.pace = Paced(most=4, interval=5.0)
+    async with opened(api, size=10, requests=4, pace=Paced(most=4, interval=5.0)) as bulk:
         before = now()
         tasks = []
         for number in range(10):
@@ -319,8 +319,7 @@ async def test_while_the_api_throttles_orders_gather_for_the_next_request_that_m
 @virtual_time
 async def test_no_more_requests_are_in_flight_than_the_limit_allows_now() -> None:
     api = ListApi()
-    async with opened(api, size=1, requests=4) as bulk:
-        bulk.pace = Paced(most=2, interval=0.0)
+    async with opened(api, size=1, requests=4, pace=Paced(most=2, interval=0.0)) as bulk:
         before = now()
         await asyncio.gather(*fetching(bulk, *ids(6)))
 

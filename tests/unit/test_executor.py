@@ -12,8 +12,11 @@ from ingest.domain.deliveries.outcome import Outcome, Release
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.executor import Executor
-from ingest.flow.held import InFlight
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.deliver.gate import Gate
+from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.held import Held
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 
 
@@ -24,36 +27,34 @@ async def no_request(request: FetchRequest) -> None:
 class Requests:
     """Stands for the handler and for settlement: notes when requests begin, and finishes their deliveries."""
 
-    def __init__(self, in_flight: InFlight) -> None:
+    def __init__(self, held: Held) -> None:
         self.began: list[float] = []
-        self._in_flight = in_flight
+        self._held = held
 
     async def handle(self, _delivery: Delivery) -> Outcome:
         self.began.append(now())
         return Release("")
 
-    async def settle(self, delivery: Delivery, _outcome: Outcome) -> None:
-        self._in_flight.remove(delivery)
+    async def move(self, delivery: Delivery, _outcome: Outcome) -> None:
+        self._held.remove(delivery)
 
 
 @virtual_time
-async def test_what_has_a_slot_and_no_request_yet_waits_when_the_api_asks_for_a_pause() -> None:
-    in_flight, pacing = InFlight(gauge(), clock=now), Pacing(clock=now, draw=lambda low, _: low)
-    requests = Requests(in_flight)
-    executor = Executor(
-        cast("Any", requests),
-        cast("Any", requests),
-        in_flight,
-        CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 1, clock=now),
-        pacing,
-    )
+async def test_what_was_read_and_not_requested_waits_when_the_api_asks_for_a_pause() -> None:
+    held, pauses = Held(clock=now), Pauses(clock=now, draw=lambda low, _: low)
+    pace = Pace(1, gauge(), pauses, clock=now)
+    circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 1, clock=now)
+    gate, requests = Gate(circuit, pace), Requests(held)
+    scheduler = Scheduler(held, pace, gate, gauge(), 1)
+    executor = Executor(cast("Any", requests), cast("Any", requests), held, scheduler, gate, circuit)
     started_at = now()
 
     executor.start([Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})], Shutdown(1.0))
-    pacing.pause_for(3.0)
+    pauses.pause_for(3.0)
     await some_turns()
     before = list(requests.began)
     await asyncio.sleep(4.0)
 
     assert before == []
     assert [at - started_at >= 3.0 for at in requests.began] == [True]
+    assert len(held) == 0

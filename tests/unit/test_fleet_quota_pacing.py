@@ -27,6 +27,7 @@ class Fleet:
         self.server = MemoryQuota(limits, now)
         self.latency = latency
         self.sent: list[tuple[float, str]] = []
+        self.paused: list[float] = []
         self.in_flight = 0
         self.peak = 0
 
@@ -37,7 +38,14 @@ class Fleet:
         """A process with so many slots, each of which sends one request after another."""
         own = measuring or metrics()
         quota = FleetQuota(
-            self.server.member(name), self.limits, LONGEST, own.rate_limit_wait, own.upstream_quota, utc_now, clock=now
+            self.server.member(name),
+            self.limits,
+            LONGEST,
+            own.rate_limit_wait,
+            own.upstream_quota,
+            utc_now,
+            self.paused.append,
+            clock=now,
         )
         tasks = [asyncio.create_task(quota.run())]
         tasks += [asyncio.create_task(self._send(name, quota)) for _ in range(slots)]
@@ -271,14 +279,12 @@ async def test_headers_that_leave_next_to_nothing_leave_a_request_a_minute() -> 
 @virtual_time
 async def test_a_quota_that_is_used_up_pauses_by_the_headers() -> None:
     fleet = Fleet(QuotaLimits(rate=100.0))
-    paused: list[float] = []
 
     async with fleet.process("a", slots=0) as quota:
-        quota.on_exhausted(paused.append)
         quota.observe({"RateLimit": "limit=100, remaining=0, reset=7"})
         quota.observe({"X-RateLimit-Remaining": "nonsense"})
 
-    assert paused == [7.0]
+    assert fleet.paused == [7.0]
 
 
 @virtual_time
@@ -294,6 +300,7 @@ async def test_a_frozen_process_sends_nothing_by_its_old_lease() -> None:
         own.rate_limit_wait,
         own.upstream_quota,
         utc_now,
+        fleet.paused.append,
         clock=lambda: now() + frozen,
     )
     running = asyncio.create_task(quota.run())

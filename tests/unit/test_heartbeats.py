@@ -6,12 +6,11 @@ from contextlib import suppress
 from fakes.group import MemoryGroup, Pending
 from fakes.queue import MemoryQueue
 from fakes.virtual_time import now, until, virtual_time
-from fakes.workers import gauge
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 
 IDLE = 30.0
 LIFETIME = 6.0
@@ -23,7 +22,7 @@ class Process:
     def __init__(self) -> None:
         self.group = MemoryGroup(now)
         self.queue = MemoryQueue(self.group, "one")
-        self.in_flight = InFlight(gauge(), clock=now)
+        self.in_flight = Held(clock=now)
         self.clock = SharedClock(monotonic=now)
         self.heartbeats = Heartbeats(
             self.queue, self.in_flight, IDLE, LIFETIME, self.clock, clock=now, draw=lambda _, high: high
@@ -33,7 +32,7 @@ class Process:
         self.group.add(*order_ids)
         deliveries = await self.queue.read(len(order_ids), 0)
         for delivery in deliveries:
-            self.in_flight.start_apart(delivery, asyncio.sleep(0))
+            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(0)))
         return deliveries
 
     def steal(self, delivery: Delivery) -> None:
@@ -64,7 +63,7 @@ async def test_a_renewal_drops_what_others_have_claimed() -> None:
 
     await process.heartbeats.renew()
 
-    assert process.in_flight.held() == [kept]
+    assert process.in_flight.deliveries() == [kept]
 
 
 @virtual_time
@@ -96,7 +95,7 @@ async def test_after_a_late_heartbeat_everything_held_is_checked_before_anything
 
     await process.heartbeats.send()
 
-    assert process.in_flight.held() == [kept]
+    assert process.in_flight.deliveries() == [kept]
 
 
 @virtual_time
@@ -122,7 +121,7 @@ async def test_after_the_last_heartbeat_has_expired_a_commit_waits_until_it_is_k
 
     await process.heartbeats.confirm()
 
-    assert process.in_flight.held() == [kept]
+    assert process.in_flight.deliveries() == [kept]
     assert process.heartbeats.leads(), "and a heartbeat was sent"
 
 

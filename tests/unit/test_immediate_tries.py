@@ -26,8 +26,9 @@ class FailingTransport:
 
 async def test_there_may_be_thousands_of_them() -> None:
     transport = FailingTransport()
-    session = ApiSession(cast("Any", transport), 1, metrics().upstream_request)
-    client = UpstreamClient(session, Endpoint("http://a/{order_id}"), tries=1_500, draw=lambda *_: 0.0)
+    endpoint = Endpoint("http://a/{order_id}")
+    session = ApiSession(cast("Any", transport), endpoint, 1, metrics().upstream_request)
+    client = UpstreamClient(session, endpoint, tries=1_500, draw=lambda *_: 0.0)
 
     with pytest.raises(TransientFault):
         await client.fetch(FetchRequest("1"))

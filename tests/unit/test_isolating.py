@@ -27,8 +27,8 @@ from ingest.flow.circuit.breaker import CircuitBreaker
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.deliver.handler import AttemptLimits, Handler
-from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
@@ -62,9 +62,7 @@ def delivery(order_id: str) -> Delivery:
     return Delivery(EntryRef("s", f"1-{order_id[1:]}"), order_id, 1.0, attempt=1, count=1, document=None, fields={})
 
 
-async def outcomes(
-    api: ListApi, breaker: CircuitBreaker, limit: ConcurrencyLimit, *, attempts: int = 3
-) -> dict[str, Outcome]:
+async def outcomes(api: ListApi, breaker: CircuitBreaker, limit: Pace, *, attempts: int = 3) -> dict[str, Outcome]:
     """What becomes of all orders that wait together."""
     options = BulkOptions(size=50, requests=2, url_length=30, body=1_000)
     async with asyncio.timeout(20), BulkUpstream.open(api, options) as bulk:
@@ -79,8 +77,8 @@ async def outcomes(
     return dict(zip(ORDERS, decided, strict=True))
 
 
-def a_limit() -> ConcurrencyLimit:
-    return ConcurrencyLimit(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pacing())
+def a_limit() -> Pace:
+    return Pace(100, WorkerMetrics.on(worker_shared_metrics(1), 0).concurrency_limit, Pauses())
 
 
 def proven(fault: Fault | None = None) -> CircuitBreaker:
@@ -162,7 +160,7 @@ async def test_one_throttled_request_cuts_the_limit_once_and_all_of_its_orders_w
 
     assert {type(outcome) for outcome in decided.values()} == {Retry}
     assert {outcome.attempt for outcome in decided.values() if isinstance(outcome, Retry)} == {1}
-    assert limit.value == 4
+    assert limit.requests == 4
     assert [len(asked) for asked in api.asked] == [50]
 
 
@@ -172,4 +170,4 @@ async def test_one_answer_for_many_orders_is_one_success() -> None:
 
     await outcomes(ListApi(TransientFault("never"), set()), circuit(), limit)
 
-    assert limit.value == 5
+    assert limit.requests == 5

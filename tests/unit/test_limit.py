@@ -1,6 +1,7 @@
 """The concurrency limit follows what the external API says of it."""
 
 from array import array
+from asyncio import Event
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from unit.evidence import Hand
 
 from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 
@@ -22,8 +23,10 @@ class Limited:
     shown: "array[float]" = field(default_factory=lambda: array("d", [0.0]))
 
     def __post_init__(self) -> None:
-        self.pacing = Pacing(clock=self.hand, draw=min)
-        self.limit = ConcurrencyLimit(self.most, Gauge(memoryview(self.shown), 0), self.pacing, clock=self.hand)
+        self.pacing = Pauses(clock=self.hand, draw=min)
+        self.limit = ConcurrencyLimit(
+            self.most, Gauge(memoryview(self.shown), 0), self.pacing, Event(), clock=self.hand
+        )
 
     @property
     def value(self) -> int:
@@ -113,7 +116,7 @@ def test_an_outage_in_between_ends_the_pause_and_what_was_too_much_is_forgotten(
 
     limited.limit.restart()
 
-    assert limited.pacing.wait() <= 0
+    assert limited.pacing.delay() <= 0
     assert limited.answers_until(100) == 96
 
 
@@ -121,7 +124,7 @@ def test_an_api_that_refuses_everything_for_a_while_is_asked_as_fast_as_ever_aft
     limited = Limited(100)
     for _ in range(10):
         limited.refuse(1.0)
-        limited.hand.at += limited.pacing.wait()
+        limited.hand.at += limited.pacing.delay()
 
     assert limited.pacing.interval == 0
 
@@ -158,4 +161,4 @@ def test_whatever_happens_it_stays_between_one_and_as_many_as_set(most: int, eve
 
         assert 1 <= limited.value <= most
         assert 0 <= limited.pacing.interval <= 60
-        assert limited.pacing.wait() <= 66
+        assert limited.pacing.delay() <= 66

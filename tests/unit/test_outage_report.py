@@ -1,7 +1,6 @@
 """What the queue is told of a circuit, and that nothing depends on it."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -28,18 +27,29 @@ class Told:
         self.told.append(circuit)
 
 
-class Announcing:
+class Switched:
     """A circuit that opens and closes as the test says."""
 
     is_unproven = False
 
-    def observe(self, observer: Callable[[str | None], None]) -> None:
-        self.change = observer
+    def __init__(self) -> None:
+        self.error = ""
+        self.opened, self.closed = asyncio.Event(), asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        return self.opened.is_set()
+
+    def change(self, error: str | None) -> None:
+        before, after = (self.opened, self.closed) if error is None else (self.closed, self.opened)
+        before.clear()
+        after.set()
+        self.error = error or ""
 
 
 async def told(queue: Told, *notes: str | None) -> list[Outage | None]:
     """What the queue is told at the start, and after each note."""
-    circuit = Announcing()
+    circuit = Switched()
     report = OutageReport(cast("Any", queue), cast("Any", circuit), lambda: 1_700_000_000.0)
     running = asyncio.create_task(report.run())
 
@@ -63,7 +73,7 @@ async def test_opening_and_closing_are_told_and_at_the_start_that_it_is_closed()
 
 
 async def test_a_queue_that_is_unavailable_is_told_the_latest_when_it_is_back() -> None:
-    assert await told(Told(unavailable=2), "HTTP 401", "HTTP 500") == [Outage(1_700_000_000.0, "HTTP 500")]
+    assert await told(Told(unavailable=3), "HTTP 401", None, "HTTP 500") == [Outage(1_700_000_000.0, "HTTP 500")]
 
 
 async def test_an_error_is_told_in_one_short_line_without_credentials() -> None:

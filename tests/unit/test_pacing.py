@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from array import array
+from asyncio import Event
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -11,15 +12,15 @@ import pytest
 from unit.evidence import Hand
 
 from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 
-def pacing(hand: Hand, *, high: bool = False) -> Pacing:
-    return Pacing(clock=hand, draw=lambda least, most: most if high else least)
+def pacing(hand: Hand, *, high: bool = False) -> Pauses:
+    return Pauses(clock=hand, draw=lambda least, most: most if high else least)
 
 
-def refuse(paced: Pacing, told: float | None) -> float:
+def refuse(paced: Pauses, told: float | None) -> float:
     """A refusal of a request that was sent after the last."""
     paced.count_throttle()
     return paced.record_throttle(told)
@@ -46,10 +47,10 @@ def test_all_wait_as_long_as_the_api_has_asked_for_and_a_minute_at_most(told: fl
     refuse(late, told)
 
     assert paced.is_on
-    assert paced.wait() == pytest.approx(seconds)
-    assert late.wait() == pytest.approx(1.1 * seconds), "those that are told the same do not come back together"
+    assert paced.delay() == pytest.approx(seconds)
+    assert late.delay() == pytest.approx(1.1 * seconds), "those that are told the same do not come back together"
     hand.at += 1.1 * seconds
-    assert paced.wait() <= 0
+    assert paced.delay() <= 0
 
 
 @pytest.mark.parametrize("told", [0.0, None, 0.001])
@@ -61,7 +62,7 @@ def test_told_to_wait_for_no_time_at_all_they_wait_for_a_second_and_twice_as_lon
 
     for _ in range(10):
         refuse(paced, told)
-        waits.append(paced.wait())
+        waits.append(paced.delay())
         hand.at += waits[-1]
 
     assert waits == pytest.approx([1, 2, 4, 8, 16, 30, 30, 30, 30, 30])
@@ -72,12 +73,12 @@ def test_an_answer_makes_the_next_pause_short_again() -> None:
     paced = pacing(hand)
     for _ in range(5):
         refuse(paced, 0.0)
-        hand.at += paced.wait()
+        hand.at += paced.delay()
 
     paced.record_success()
     refuse(paced, 0.0)
 
-    assert paced.wait() == pytest.approx(1.0)
+    assert paced.delay() == pytest.approx(1.0)
 
 
 def test_refusals_of_what_was_in_flight_together_make_one_pause() -> None:
@@ -88,7 +89,7 @@ def test_refusals_of_what_was_in_flight_together_make_one_pause() -> None:
     for _ in range(100):
         paced.record_throttle(0.0)
 
-    assert paced.wait() == pytest.approx(1.0)
+    assert paced.delay() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("told", "waits"), [(7.0, (7, 7)), (0.0, (1, 2)), (None, (1, 2)), (3_600.0, (3_600, 3_600))])
@@ -103,7 +104,7 @@ def test_when_all_is_over_nothing_has_to_be_asked_any_more() -> None:
     hand.at += 1.0
     paced.record_success()
 
-    assert paced.wait() <= 0
+    assert paced.delay() <= 0
     assert not paced.is_on
 
 
@@ -124,7 +125,7 @@ def test_it_begins_as_what_the_api_has_let_through() -> None:
     assert paced.interval == pytest.approx(1.5 * 0.25 / 2)
     hand.at += 10
     paced.record_start()
-    assert paced.wait() == pytest.approx(0.9 * paced.interval)
+    assert paced.delay() == pytest.approx(0.9 * paced.interval)
 
 
 def test_it_goes_as_fast_as_ever_when_the_api_takes_everything_again() -> None:
@@ -141,7 +142,7 @@ def test_it_goes_as_fast_as_ever_when_the_api_takes_everything_again() -> None:
     answers = list(itertools.takewhile(lambda _: paced.interval, (paced.record_success() for _ in range(1_000))))
 
     assert len(answers) < 150
-    assert not paced.is_on or paced.wait() <= 0
+    assert not paced.is_on or paced.delay() <= 0
 
 
 # -- several processes and one quota ------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class Quota:
 class Process:
     """One that asks as often as it may: there is always another order."""
 
-    pacing: Pacing
+    pacing: Pauses
     limit: ConcurrencyLimit
     in_flight: int = 0
 
@@ -188,9 +189,9 @@ class Fleet:
 
     def run(self, processes: int, concurrency: int, until: float) -> None:
         for _ in range(processes):
-            pacing = Pacing(clock=self.hand, draw=self.random.uniform)
+            pacing = Pauses(clock=self.hand, draw=self.random.uniform)
             gauge = Gauge(memoryview(array("d", [0.0])), 0)
-            process = Process(pacing, ConcurrencyLimit(concurrency, gauge, pacing, clock=self.hand))
+            process = Process(pacing, ConcurrencyLimit(concurrency, gauge, pacing, Event(), clock=self.hand))
             self._at(self.random.random() / 100, lambda process=process: self._ask(process))
         while self._events and self._events[0][0] <= until:
             self.hand.at, _, happens = heapq.heappop(self._events)
@@ -201,7 +202,7 @@ class Fleet:
 
     def _ask(self, process: Process) -> None:
         while process.in_flight < process.limit.value:
-            if process.pacing.is_on and (wait := process.pacing.wait()) > 0:
+            if process.pacing.is_on and (wait := process.pacing.delay()) > 0:
                 self._at(self.hand.at + wait, lambda: self._ask(process))
                 return
             process.pacing.record_start()

@@ -12,7 +12,7 @@ from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef, Hea
 from ingest.domain.errors import QueueUnavailable
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Batch, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
@@ -112,7 +112,7 @@ class Process:
     def __init__(self, source: Source, *, isolate_above: int = 3, drawn: float = 1.0) -> None:
         metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
         queue: Any = source
-        self.in_flight = InFlight(metrics.in_flight)
+        self.in_flight = Held()
         self.heartbeats = Heartbeats(queue, self.in_flight, 30.0, 9.0, SharedClock())
         self.reclaimer = Reclaimer(queue, self.in_flight, metrics.redeliveries, clock=lambda: 0.0)
         self.moves = Moves(queue, self.in_flight, metrics)
@@ -133,7 +133,7 @@ class Process:
         for _ in range(50 * many):
             batch = await self.read(count)
             for entry in batch.deliveries:
-                self.in_flight.start_apart(entry, asyncio.sleep(0))
+                self.in_flight.add(entry, asyncio.create_task(asyncio.sleep(0)))
             taken += batch.deliveries
             if len(taken) >= many:
                 return taken
@@ -276,13 +276,13 @@ async def test_what_is_delivered_again_before_the_reply_to_its_release_has_come_
     source = Releasing()
     process = Process(source)
     released = delivery(1)
-    process.in_flight.start_apart(released, asyncio.sleep(0))
+    process.in_flight.add(released, asyncio.create_task(asyncio.sleep(0)))
     releasing = asyncio.create_task(process.moves.release([released]))
     await source.has_released.wait()
 
     batch = await process.read(1)
     for each in batch.deliveries:
-        process.in_flight.start_apart(each, asyncio.sleep(0))
+        process.in_flight.add(each, asyncio.create_task(asyncio.sleep(0)))
     source.reply.set()
     await releasing
 

@@ -13,7 +13,7 @@ from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.read.reader import BLOCK, Batch, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.settlement import Settlement
@@ -29,7 +29,7 @@ class Process:
         self.group = group or MemoryGroup(now)
         self.queue = MemoryQueue(self.group, name)
         counted = metrics()
-        self.in_flight = InFlight(counted.in_flight, clock=now)
+        self.in_flight = Held(clock=now)
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, LIFETIME, SharedClock(monotonic=now), clock=now)
         settlement = Settlement(
             self.queue, MemoryStore(), self.in_flight, self.heartbeats, counted, BufferLimit(10, 10), clock=now
@@ -46,13 +46,13 @@ class Process:
     async def read(self, count: int = 10) -> Batch:
         batch = await self.reader.read(count, self.shutdown)
         for delivery in batch.deliveries:
-            self.in_flight.start_apart(delivery, asyncio.sleep(0))
+            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(0)))
         return batch
 
     async def read_probe(self, ahead: int = 0) -> list[Delivery]:
         deliveries = await self.reader.read_probe(self.shutdown, ahead)
         for delivery in deliveries:
-            self.in_flight.start_apart(delivery, asyncio.sleep(0))
+            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(0)))
         return deliveries
 
     def leave_pending(self, order_id: str, owner: str | None, count: int) -> EntryRef:

@@ -21,7 +21,7 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.settle.writer import Writer
@@ -52,7 +52,7 @@ class Process:
         self.queue = NotingQueue(self.group, "one")
         self.store = MemoryStore()
         self.metrics = metrics()
-        self.in_flight = InFlight(self.metrics.in_flight, clock=now)
+        self.in_flight = Held(clock=now)
         self.heartbeats = Heartbeats(self.queue, self.in_flight, 30.0, 6.0, SharedClock(monotonic=now), clock=now)
         self.buffer = BufferLimit(ROWS, 10**9)
         self.settlement = Settlement(
@@ -64,11 +64,11 @@ class Process:
         self.group.add(*order_ids)
         deliveries = await self.queue.read(len(order_ids), 0)
         for delivery in deliveries:
-            self.in_flight.start_apart(delivery, asyncio.sleep(seconds))
+            self.in_flight.add(delivery, asyncio.create_task(asyncio.sleep(seconds)))
         return deliveries
 
     async def settle(self, delivery: Delivery, outcome: Outcome) -> None:
-        self.in_flight.decided(delivery)
+        self.in_flight.mark_decided(delivery)
         if isinstance(outcome, Store):
             self.settlement.store(delivery, outcome)
         else:
@@ -217,7 +217,7 @@ async def test_a_locked_row_is_postponed_uncounted_and_the_others_are_stored() -
         await until(process.group.is_empty)
         process.store.locked_ids = {"locked", "unknown"}
         await process.store_each("a", "locked", "b")
-        await until(lambda: process.group.waiting and not process.in_flight.held())
+        await until(lambda: process.group.waiting and not process.in_flight.deliveries())
 
         assert set(process.store.rows) == {"a", "b", "locked"}
         assert process.store.waits == [["a", "locked", "b"]]
@@ -236,7 +236,7 @@ async def test_an_order_that_somebody_else_has_inserted_and_not_committed_is_pos
         inserting = {"order-3", "order-17", "order-18"}
         process.store.inserting_ids = set(inserting)
         await process.store_each(*order_ids)
-        await until(lambda: len(process.group.waiting) == 3 and not process.in_flight.held())
+        await until(lambda: len(process.group.waiting) == 3 and not process.in_flight.deliveries())
 
         assert set(process.store.rows) == set(order_ids) - inserting
         assert {waiting.fields[b"order_id"].decode() for waiting in process.group.waiting} == inserting
@@ -248,14 +248,14 @@ async def test_an_order_that_is_known_to_be_locked_keeps_nothing_waiting_again()
     async with settling() as process:
         process.store.inserting_ids = {"locked"}
         await process.store_each("locked", "a")
-        await until(lambda: process.group.waiting and not process.in_flight.held())
+        await until(lambda: process.group.waiting and not process.in_flight.deliveries())
         await process.store_each("locked", "b")
-        await until(lambda: len(process.group.waiting) == 2 and not process.in_flight.held())
+        await until(lambda: len(process.group.waiting) == 2 and not process.in_flight.deliveries())
         assert set(process.store.rows) == {"a", "b"}
         assert process.store.waits == [["locked", "a"]]
         process.store.inserting_ids = set()
         await process.store_each("locked", "c")
-        await until(lambda: not process.in_flight.held())
+        await until(lambda: not process.in_flight.deliveries())
 
         assert set(process.store.rows) == {"a", "b", "c", "locked"}
         assert process.store.waits == [["locked", "a"]]
@@ -271,7 +271,7 @@ async def test_while_every_row_waits_for_somebody_elses_lock_a_few_are_postponed
         await until(lambda: now() > before + 60, within=120)
         assert len(process.group.waiting) <= 16
         process.store.inserting_ids = set()
-        await until(lambda: not process.in_flight.held())
+        await until(lambda: not process.in_flight.deliveries())
 
         assert len(process.store.rows) + len(process.group.waiting) == 60
 
@@ -299,7 +299,7 @@ async def test_what_others_have_claimed_before_the_commit_is_not_stored() -> Non
         process.store.is_available = False
         await process.store_each("kept", "lost")
         await some_turns()
-        [lost] = [each for each in process.in_flight.held() if each.order_id == "lost"]
+        [lost] = [each for each in process.in_flight.deliveries() if each.order_id == "lost"]
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.in_flight.lose([lost.entry])
         process.store.is_available = True
@@ -315,7 +315,7 @@ async def test_what_others_have_claimed_after_the_commit_is_not_acked() -> None:
         process.store.answers.clear()
         await process.store_each("lost")
         await until(lambda: process.store.statements)
-        [lost] = process.in_flight.held()
+        [lost] = process.in_flight.deliveries()
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.in_flight.lose([lost.entry])
         process.store.answers.set()
@@ -344,13 +344,13 @@ async def test_if_the_last_heartbeat_expires_during_a_commit_nothing_is_acked_th
     async with settling(sends_heartbeats=False) as process:
         process.store.answers.clear()
         await process.store_each("kept", "lost")
-        kept, lost = process.in_flight.held()
+        kept, lost = process.in_flight.deliveries()
         await asyncio.sleep(100)
         process.group.pending[lost.entry] = Pending("two", 2, now())
         process.store.answers.set()
         await until(lambda: kept.entry not in process.group.pending)
 
-        assert process.in_flight.held() == []
+        assert process.in_flight.deliveries() == []
         assert process.queue.acked == [kept.entry]
 
 
@@ -359,9 +359,9 @@ async def test_the_buffer_is_empty_again_when_everything_is_settled_stored_or_lo
     async with settling() as process:
         process.store.is_available = False
         await process.store_each(*(f"order-{number}" for number in range(ROWS)))
-        process.in_flight.lose([delivery.entry for delivery in process.in_flight.held()[:5]])
+        process.in_flight.lose([delivery.entry for delivery in process.in_flight.deliveries()[:5]])
         process.store.is_available = True
-        await until(lambda: not process.in_flight.held())
+        await until(lambda: not process.in_flight.deliveries())
         await some_turns()
 
         for _ in range(ROWS):
@@ -458,7 +458,7 @@ async def test_a_release_that_was_cancelled_on_behalf_of_others_is_made_by_the_n
         await third
 
         assert process.group.pending[deliveries[2].entry].owner is None
-        assert process.in_flight.held() == deliveries[:2]
+        assert process.in_flight.deliveries() == deliveries[:2]
 
 
 # -- rows that are refused --------------------------------------------------------------------------------------

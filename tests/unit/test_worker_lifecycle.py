@@ -99,46 +99,6 @@ async def test_no_more_orders_are_requested_at_once_than_there_are_slots() -> No
 
 
 @virtual_time
-async def test_with_a_backlog_no_more_is_prefetched_than_begins_within_a_moment_and_each_begins_in_its_turn() -> None:
-    place = Workplace()
-    place.upstream.latency = 0.1
-    place.group.add(*order_ids(1_000))
-    requested = prefetched = 0
-
-    async with place.worker(concurrency=80):
-        while not place.group.is_empty():
-            requested = max(requested, len(place.upstream.in_progress))
-            prefetched = max(prefetched, len(unrequested(place)))
-            await asyncio.sleep(0.01)
-
-    assert (requested, prefetched) == (80, 16)
-    assert place.upstream.requested == order_ids(1_000)
-
-
-@virtual_time
-async def test_what_was_prefetched_when_requests_begin_to_hang_soon_runs_elsewhere() -> None:
-    place, other = Workplace(), MemoryUpstream(now)
-    place.upstream.latency = 0.07
-    place.group.add(*order_ids(2_000))
-
-    async with place.worker(concurrency=80):
-        await until(lambda: unrequested(place))
-        place.upstream.answers.clear()
-        await asyncio.sleep(0.1)
-        prefetched = unrequested(place)
-        hanging, place.upstream = place.upstream, other
-        async with place.worker("two", concurrency=80):
-            await until(lambda: prefetched <= place.store.rows.keys(), within=4)
-            hanging.answers.set()
-            await place.finished()
-
-    assert prefetched
-    assert prefetched.isdisjoint(hanging.requested)
-    assert {row.attempts for row in place.store.rows.values()} == {1}
-    assert len(place.store.rows) == 2_000
-
-
-@virtual_time
 async def test_a_failed_order_is_tried_again_later_until_it_is_dead_lettered() -> None:
     place = Workplace()
     place.upstream.faults = {"broken": TransientFault("HTTP 500"), "gone": PermanentFault(DeadReason.NOT_FOUND, "404")}
@@ -372,47 +332,6 @@ async def test_what_does_not_end_within_the_grace_period_is_released_uncounted()
     assert place.group.seen == {}
     assert "hangs" not in place.store.rows
     assert unread in place.group.undelivered or "unread" in place.store.rows
-
-
-@virtual_time
-async def test_what_was_prefetched_when_a_stop_is_requested_is_not_begun_and_is_released_uncounted() -> None:
-    place = Workplace()
-    place.upstream.latency = 0.07
-    place.group.add(*order_ids(2_000))
-
-    async with place.worker(concurrency=80) as worker:
-        await until(lambda: unrequested(place))
-        prefetched = unrequested(place)
-        await worker.stop()
-
-    assert prefetched.isdisjoint(place.upstream.requested)
-    assert {(pending.owner, pending.count) for pending in place.group.pending.values()} == {(None, 0)}
-    assert unrequested(place) == prefetched
-
-
-@virtual_time
-async def test_what_was_prefetched_when_a_stop_is_requested_is_released_at_once_although_a_request_hangs() -> None:
-    place = Workplace()
-    place.upstream.latency = 0.07
-    place.group.add(*order_ids(2_000))
-
-    async with place.worker(concurrency=80, shutdown_grace=30) as worker:
-        await until(lambda: unrequested(place))
-        place.upstream.answers.clear()
-        await asyncio.sleep(0.1)
-        prefetched = [
-            entry for entry in place.group.pending if place.group.delivery(entry).order_id in unrequested(place)
-        ]
-        stopping = asyncio.create_task(worker.stop())
-        await asyncio.sleep(0.1)
-        owners = {place.group.pending[entry].owner for entry in prefetched}
-        is_stopping = not stopping.done()
-        place.upstream.answers.set()
-        await stopping
-
-    assert prefetched
-    assert owners == {None}
-    assert is_stopping
 
 
 @virtual_time

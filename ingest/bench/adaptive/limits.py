@@ -1,6 +1,7 @@
 """The limits that are compared: ours, those of others, a fixed one, and the best one, which knows the API."""
 
 from array import array
+from asyncio import Event
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from random import Random
@@ -9,7 +10,7 @@ from ingest.bench.adaptive.formulas import Arc, Gradient2
 from ingest.bench.adaptive.world import Clock, End, Limit, Phase
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.limit import ConcurrencyLimit
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pauses import Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 OURS = "ours"
@@ -17,13 +18,13 @@ BEST = "optimum"
 
 
 class Ours:
-    """The limit of a worker: `AdaptiveLimit`, and with it `ConcurrencyLimit` and `Pacing`, which answer a 429."""
+    """The limit of a worker: `AdaptiveLimit`, and with it `ConcurrencyLimit` and `Pauses`, which answer a 429."""
 
     def __init__(self, most: int, clock: Clock, random: Random) -> None:
         self._adaptive = AdaptiveLimit(most, clock=clock, shared=clock)
-        self._pacing = Pacing(clock=clock, draw=random.uniform)
+        self._pauses = Pauses(clock=clock, draw=random.uniform)
         gauge = Gauge(memoryview(array("d", [0.0])), 0)
-        self._limit = ConcurrencyLimit(most, gauge, self._pacing, self._adaptive, clock=clock)
+        self._limit = ConcurrencyLimit(most, gauge, self._pauses, Event(), self._adaptive, clock=clock)
 
     @property
     def value(self) -> int:
@@ -33,7 +34,7 @@ class Ours:
     def start(self, now: float) -> None:
         """See `Limit`."""
         del now
-        self._pacing.record_start()
+        self._pauses.record_start()
         self._adaptive.record_start()
 
     def end(self, started_at: float, now: float, end: End) -> None:
@@ -51,7 +52,7 @@ class Ours:
     def pause(self, now: float) -> float:
         """See `Limit`."""
         del now
-        return self._pacing.wait() if self._pacing.is_on else 0.0
+        return self._pauses.delay()
 
 
 class _Unaware:

@@ -19,6 +19,7 @@ class Circuit:
         is_open: whether no requests may be sent.
         is_throttled: whether that is because the API asks to wait.
         is_unproven: whether it is unknown if the API or the orders are at fault, see `Outage`.
+        error: of the outage, or of the last one.
         opened: set while it is open.
         closed: set while it is closed.
         closed_at: when it was closed last.
@@ -38,7 +39,6 @@ class Circuit:
         self._unproven = unproven
         self._clock = clock
         self._opened_at = 0.0
-        self._observers: list[Callable[[str | None], None]] = []
         self.pauses = pauses
         self.closed_at = 0.0
         self.opened = Event()
@@ -47,14 +47,12 @@ class Circuit:
         self.is_open = False
         self.is_throttled = False
         self.is_unproven = False
-
-    def observe(self, observer: Callable[[str | None], None]) -> None:
-        """Call `observer` with the cause when the circuit opens, with None when it closes."""
-        self._observers.append(observer)
+        self.error = ""
 
     def open(self, fault: Fault, error: str, orders: int, *, is_unproven: bool = False) -> None:
         """Stop requests, because of a fault that this many orders have met; `error` describes it."""
         self.is_open = True
+        self.error = error
         self.is_unproven = is_unproven
         self._unproven.set(float(is_unproven))
         self.closed.clear()
@@ -66,7 +64,6 @@ class Circuit:
         # An operator has to correct a credential, or to decide about the orders; other outages pass.
         log = _log.error if is_unproven or isinstance(fault, CredentialFault) else _log.warning
         log("circuit_opened", error=error, orders=orders)
-        self._notify(error)
 
     def close(self) -> None:
         """Allow requests again."""
@@ -78,8 +75,3 @@ class Circuit:
         self.pauses.forget()
         self.closed_at = self._clock()
         _log.info("circuit_closed", seconds=round(self.closed_at - self._opened_at, 1))
-        self._notify(None)
-
-    def _notify(self, cause: str | None) -> None:
-        for observer in self._observers:
-            observer(cause)

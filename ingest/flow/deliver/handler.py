@@ -26,7 +26,7 @@ from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
 from ingest.flow.deliver.document_reader import DocumentReader
-from ingest.flow.pace.limit import ConcurrencyLimit
+from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import Upstream
 
 # Seconds until an order is tried again that could not be requested, for a reason of our own.
@@ -72,7 +72,7 @@ class Handler:
         documents: reads them, fetched or pushed.
         limits: how often an order may fail.
         circuit: tells whether a fault is the order's or the API's.
-        limit: learns how many requests the API accepts.
+        pace: learns how many requests the API accepts.
         draw: a uniform random number between its arguments, for the retry schedule.
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
         clock: monotonic seconds, the circuit's.
@@ -84,7 +84,7 @@ class Handler:
         documents: DocumentReader,
         limits: AttemptLimits,
         circuit: CircuitBreaker,
-        limit: ConcurrencyLimit,
+        pace: Pace,
         *,
         draw: Callable[[float, float], float] = random.uniform,
         on_replaced: Callable[[], None] = ignored,
@@ -95,14 +95,13 @@ class Handler:
         self._documents = documents
         self._limits = limits
         self._circuit = circuit
-        self._limit = limit
+        self._pace = pace
         self._draw = draw
         self._clock = clock
 
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """The outcome of one delivery. Cancelled or killed there, it has changed nothing."""
-        # Not a coroutine of its own, as each one costs every order time.
-        return _refuse() if self._circuit.is_open else self._decide(delivery, self._upstream.fetch)
+        return self._decide(delivery, self._upstream.fetch)
 
     def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """As `handle`, with a single request, although the circuit is open."""
@@ -126,7 +125,7 @@ class Handler:
             return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at), this)
         body, exchange = fetched.body, fetched.exchange
         if exchange is None or exchange.count():
-            self._limit.record_success()
+            self._pace.record_success()
         outcome: Outcome
         try:
             outcome = self._documents.read_now(body, request, fetched.asked_at) or await self._documents.read(
@@ -155,11 +154,11 @@ class Handler:
         is_first = exchange.count()
         if isinstance(fault, PostponedFault) or (isinstance(fault, PermanentFault) and fault.is_configured):
             if is_first:
-                self._limit.record_success()
+                self._pace.record_success()
             return await self._after_configured(delivery, fault, exchange, this)
         after = 0.0
         if isinstance(fault, ThrottledFault):
-            after = self._limit.record_throttle(fault.after, exchange.started_at)
+            after = self._pace.record_throttle(fault.after, exchange.started_at)
         try:
             fault_of = await self._circuit.classify(exchange, fault)
         except NotSent as stopped:
@@ -170,7 +169,7 @@ class Handler:
             return Retry(after, delivery.attempt, fault.retry_reason, str(fault))
         if is_first:
             # The API bears what it is asked for.
-            self._limit.record_success()
+            self._pace.record_success()
         return await self._after_own_fault(delivery, fault, exchange, this)
 
     async def _after_own_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
@@ -230,7 +229,3 @@ def _counted(exchange: Exchange) -> Exchange:
     """The exchange, after its response has been counted."""
     exchange.count()
     return exchange
-
-
-async def _refuse() -> Outcome:
-    return Release("the circuit is open")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import until_available
 from ingest.flow.clock import SharedClock, steady
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Liveness
 from ingest.telemetry.logs import get_logger
 
@@ -31,7 +31,7 @@ class Heartbeats:
 
     Args:
         queue: where heartbeats are sent and leases renewed.
-        in_flight: what is held.
+        held: what is held.
         idle: seconds without renewal after which others claim an entry.
         lifetime: seconds after a heartbeat until this process counts as dead.
         shared: learns the queue's time from each heartbeat.
@@ -42,7 +42,7 @@ class Heartbeats:
     def __init__(
         self,
         queue: Liveness,
-        in_flight: InFlight,
+        held: Held,
         idle: float,
         lifetime: float,
         shared: SharedClock,
@@ -51,7 +51,7 @@ class Heartbeats:
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
-        self._in_flight = in_flight
+        self._held = held
         self._interval = idle / 3
         self._lifetime = lifetime
         self._shared = shared
@@ -76,7 +76,7 @@ class Heartbeats:
         """Send one heartbeat, waiting while Redis is unavailable; if entries may be lost, find out which."""
         await until_available("redis", self._send)
         if self._is_unsure:
-            _log.warning("heartbeat_was_late", entries=len(self._in_flight))
+            _log.warning("heartbeat_was_late", entries=len(self._held))
             await until_available("redis", self._verify)
 
     async def confirm(self) -> None:
@@ -94,9 +94,9 @@ class Heartbeats:
 
     async def renew(self) -> None:
         """Renew what is held for longer than an interval, and drop what others have claimed."""
-        due = [delivery.entry for delivery in self._in_flight.held(min_age=self._interval)]
+        due = [delivery.entry for delivery in self._held.deliveries(min_age=self._interval)]
         if due:
-            self._in_flight.lose(await until_available("redis", self._queue.renew, due))
+            self._held.lose(await until_available("redis", self._queue.renew, due))
 
     async def _keep_sending(self) -> None:
         while True:
@@ -116,9 +116,9 @@ class Heartbeats:
         # By our own clock, too: the reply that told of the break may have been lost, and this one be the second.
         is_first = heartbeat.is_first or asked_at >= self._sent_at + self._lifetime
         self._sent_at = asked_at
-        self._is_unsure |= is_first and len(self._in_flight) > 0
+        self._is_unsure |= is_first and len(self._held) > 0
 
     async def _verify(self) -> None:
         if self._is_unsure:
-            self._in_flight.lose(await self._queue.renew([delivery.entry for delivery in self._in_flight.held()]))
+            self._held.lose(await self._queue.renew([delivery.entry for delivery in self._held.deliveries()]))
             self._is_unsure = False

@@ -40,17 +40,11 @@ class AdaptiveLimit:
         self._most = most
         self._clock = clock
         self._shared = shared
-        self._observer: Callable[[int], None] = _ignore
         self._probes_at = self._clock() + _until_probe(self._shared())
         self.in_flight = 0
         self._search = CapacitySearch(most)
         self.value = int(self._search.limit)
         self._window = self._new_window(is_new=True)
-
-    def observe(self, observer: Callable[[int], None]) -> None:
-        """Call `observer` with the limit, now and when it changes."""
-        self._observer = observer
-        observer(self.value)
 
     def restart(self) -> None:
         """An outage is over: begin with a few. What the API could process before says nothing about now."""
@@ -109,11 +103,8 @@ class AdaptiveLimit:
             self._apply(is_new=True)
 
     def _apply(self, *, is_new: bool) -> None:
-        limit = int(self._search.limit)
-        is_changed, self.value = limit != self.value, limit
+        self.value = int(self._search.limit)
         self._window = self._new_window(is_new=is_new)
-        if is_changed:
-            self._observer(limit)
 
     def _new_window(self, *, is_new: bool) -> AttemptWindow:
         return AttemptWindow(self._clock(), self.in_flight, self.value, is_new=is_new)
@@ -122,7 +113,3 @@ class AdaptiveLimit:
 def _until_probe(shared_now: float) -> float:
     """Seconds until all processes probe."""
     return _PROBE_EVERY - shared_now % _PROBE_EVERY
-
-
-def _ignore(_limit: int) -> None:
-    pass

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
-from ingest.flow.pace.pauses import Pacing
+from ingest.flow.pace.pauses import Pauses
 from ingest.flow.ports import FleetPauses
 from ingest.telemetry.logs import get_logger
 
@@ -24,8 +24,6 @@ _log = get_logger("fleet_pause")
 _LOOK_EVERY = 1.0
 # As often without orders in flight: such a process may send a request or so before it knows.
 _IDLE_LOOKS = 5
-# Others would learn of a shorter one when it is about over.
-SHORTEST = 2.0
 # Two pauses that end within this time are one.
 _SAME = 0.5
 
@@ -34,76 +32,68 @@ class FleetPause:
     """The pauses of the fleet, as one process takes part in them.
 
     Args:
-        pauses: where they are published.
-        pacing: this process's own pauses.
-        in_flight: what this process holds.
-        shortest: seconds of a pause that is worth publishing.
+        fleet: where they are published.
+        pauses: this process's own pauses.
+        held: what this process holds.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments: processes do not ask in step.
     """
 
     def __init__(
         self,
-        pauses: FleetPauses,
-        pacing: Pacing,
-        in_flight: Sized,
+        fleet: FleetPauses,
+        pauses: Pauses,
+        held: Sized,
         *,
-        shortest: float = SHORTEST,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self._fleet = fleet
         self._pauses = pauses
-        self._pacing = pacing
-        self._in_flight = in_flight
-        self._shortest = shortest
+        self._held = held
         self._clock = clock
         self._draw = draw
-        self._told_until = self._known_until = 0.0
-        self._was_told = asyncio.Event()
+        self._known_until = 0.0
         self._is_unavailable = False
-        pacing.on_told = self._told
 
     async def run(self) -> None:
-        """Publish what this process is told, and keep the pauses of the fleet, until cancelled."""
+        """Publish the pauses that this process is asked for, and keep the pauses of the fleet, until cancelled."""
         idle = 0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._draw(0.9, 1.1) * _LOOK_EVERY):
-                    await self._was_told.wait()
-            idle = 0 if self._in_flight or self._told_until else idle + 1
+                    await self._pauses.asked.wait()
+            self._pauses.asked.clear()
+            asked = self._to_publish()
+            idle = 0 if self._held or asked else idle + 1
             if idle % _IDLE_LOOKS:
                 continue
-            self._was_told.clear()
-            await self._exchange()
-            # However many requests are refused, one publication a moment.
+            await self._exchange(asked)
+            # However many requests are rejected, one publication a moment.
             await asyncio.sleep(_SAME / 5)
 
     def close(self) -> None:
         """The process stops: nothing is left to pause."""
 
-    def _told(self, seconds: float) -> None:
-        until = self._clock() + seconds
-        if seconds >= self._shortest and until > self._known_until + _SAME:
-            self._told_until = max(self._told_until, until)
-            self._was_told.set()
+    def _to_publish(self) -> float:
+        """Seconds of a pause that the other processes do not know of; 0 without one."""
+        until = self._pauses.asked_until
+        left = until - self._clock()
+        return left if left > 0 and until > self._known_until + _SAME else 0.0
 
-    async def _exchange(self) -> None:
+    async def _exchange(self, asked: float) -> None:
         now = self._clock()
-        told_until = self._told_until
-        told = max(0.0, told_until - now)
         try:
-            left = await self._pauses.pause(told)
+            left = await self._fleet.pause(asked)
         except Unavailable as error:
-            # What was told is published as soon as that is possible.
+            # The pause is published as soon as that is possible.
             if not self._is_unavailable:
                 log_unavailable(_log, "fleet_pause_unavailable", error)
             self._is_unavailable = True
             return
         self._is_unavailable = False
-        if self._told_until == told_until:
-            self._told_until = 0.0
         if left and now + left > self._known_until + _SAME:
             self._known_until = now + left
-            if not told:
+            if not asked:
                 _log.info("fleet_paused", seconds=round(left, 1))
-                self._pacing.pause_for(left)
+                self._pauses.pause_for(left)

@@ -1,7 +1,7 @@
 """How many orders may be in flight: as many as set, less while the external API throttles.
 
 Additive increase, multiplicative decrease (Chiu and Jain, 1989), with slow start (Jacobson, 1988). When the API says that it is too
-much, all requests pause (see `pacing`). Afterwards the limit begins with a few, doubles with each round of answers up to four fifths of
+much, all requests pause (see `pauses`). Afterwards the limit begins with a few, doubles with each round of answers up to four fifths of
 what was too much, stays there for ten times the pause, and then grows by one for each round. If a single order at a time is too much,
 there is a pause between requests as well.
 
@@ -11,10 +11,11 @@ Where `adaptive_limit` is in use, the lower of the two limits holds.
 """
 
 import time
+from asyncio import Event
 from collections.abc import Callable
 
 from ingest.flow.pace.adaptive_limit import AdaptiveLimit
-from ingest.flow.pace.pauses import WORK_PER_PAUSE, Pacing
+from ingest.flow.pace.pauses import WORK_PER_PAUSE, Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 _CUT = 0.8
@@ -33,7 +34,8 @@ class ConcurrencyLimit:
     Args:
         most: orders, as set.
         gauge: shows the limit.
-        pacing: the pauses between requests.
+        pauses: the pauses between requests.
+        changed: set when the limit has grown.
         adaptive: the limit that the API's own capacity sets, if that is looked for.
         clock: monotonic seconds, those of `record_throttle`.
     """
@@ -42,42 +44,38 @@ class ConcurrencyLimit:
         self,
         most: int,
         gauge: Gauge,
-        pacing: Pacing,
+        pauses: Pauses,
+        changed: Event,
         adaptive: AdaptiveLimit | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = most
         self._exact = float(most)
-        self._capacity = most
         self._adaptive = adaptive
         self._gauge = gauge
-        self._pacing = pacing
+        self._pauses = pauses
+        self._changed = changed
         self._clock = clock
-        self._observer: Callable[[], None] = _ignore
         self._too_much = self._doubles_until = float("inf")
         self._cut_at = self._stays_until = 0.0
-        self.value = most
-        gauge.set(most)
-        if adaptive is not None:
-            adaptive.observe(self._limit_to)
-
-    def observe(self, observer: Callable[[], None]) -> None:
-        """Call `observer` whenever the limit has grown."""
-        self._observer = observer
+        self.value = self._allowed()
+        gauge.set(self.value)
 
     def record_success(self) -> None:
-        """An answer that was not "too much"."""
-        pacing = self._pacing
-        if pacing.is_on:
-            pacing.record_success()
-        if self._exact < self._most and not pacing.interval:
+        """A response that was not "too much"."""
+        pauses = self._pauses
+        if pauses.is_on:
+            pauses.record_success()
+        if self._exact < self._most and not pauses.interval:
             if self._exact > _FAR_ABOVE * self._too_much + 1:
                 self._forget()
             if self._exact < self._doubles_until:
                 self._set(min(self._exact + 1.0, float(self._most), max(1.0, self._doubles_until)))
             elif self._clock() >= self._stays_until:
                 self._set(min(self._exact + 1.0 / self._exact, float(self._most)))
+        if self._adaptive is not None:
+            self._refresh()
 
     def record_throttle(self, told: float | None, asked_at: float) -> float:
         """The API said that it was too much.
@@ -92,15 +90,15 @@ class ConcurrencyLimit:
         # What was in flight at the last cut says nothing of it.
         is_news = asked_at >= self._cut_at
         if is_news:
-            self._pacing.count_throttle()
-        wait = self._pacing.record_throttle(told)
+            self._pauses.count_throttle()
+        wait = self._pauses.record_throttle(told)
         if is_news:
             self._cut()
         return wait
 
     def restart(self) -> None:
         """An outage is over: begin with a few. What was too much for the API before says nothing about now."""
-        self._pacing.resume()
+        self._pauses.resume()
         self._forget()
         if self._adaptive is not None:
             self._adaptive.restart()
@@ -111,26 +109,28 @@ class ConcurrencyLimit:
 
     def _cut(self) -> None:
         self._cut_at = self._clock()
-        self._stays_until = self._cut_at + (WORK_PER_PAUSE + 1) * self._pacing.pause
+        self._stays_until = self._cut_at + (WORK_PER_PAUSE + 1) * self._pauses.pause
         if self.value == 1:
-            self._pacing.slow_down()
+            self._pauses.slow_down()
         # More may be allowed than the API's capacity, which was in flight.
-        self._too_much = min(self._exact, float(self._capacity))
+        self._too_much = min(self._exact, float(self._capacity()))
         self._doubles_until = max(1.0, self._too_much * _CUT)
         self._set(min(_A_FEW, self._doubles_until))
 
     def _set(self, exact: float) -> None:
         self._exact = exact
-        before, self.value = self.value, min(int(exact), self._capacity)
-        self._gauge.set(self.value)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        before, self.value = self.value, self._allowed()
+        if self.value != before:
+            self._gauge.set(self.value)
         if self.value > before:
-            self._observer()
+            self._changed.set()
 
-    def _limit_to(self, capacity: int) -> None:
-        """Let at most this many be in flight: the API's own capacity."""
-        self._capacity = capacity
-        self._set(self._exact)
+    def _allowed(self) -> int:
+        return min(int(self._exact), self._capacity())
 
-
-def _ignore() -> None:
-    pass
+    def _capacity(self) -> int:
+        """The API's own capacity, as far as it is known."""
+        return self._most if self._adaptive is None else self._adaptive.value

@@ -12,6 +12,7 @@ All of it is in memory: a process that restarts learns it again, from its first 
 
 import random
 import time
+from asyncio import Event
 from collections.abc import Callable
 
 _FIRST_PAUSE = 1.0
@@ -32,17 +33,18 @@ _FEW = 12
 WORK_PER_PAUSE = 10.0
 
 
-class Pacing:
+class Pauses:
     """The pauses of one process.
 
     Attributes:
-        is_on: whether `wait` has to be asked at all.
+        is_on: whether there is, or may be, anything to wait for.
         interval: seconds between the beginnings of two requests; 0 while the number in flight is limit enough.
         pause: seconds of the last pause for all.
-        on_told: called with the seconds of each pause that the API asks for by a number.
-        on_refused: called when the API has refused a request.
+        asked: set when the API has asked for a pause that concerns the other processes.
+        asked_until: when the longest of those ends, by the clock.
 
     Args:
+        shared_from: seconds from which a pause concerns the other processes: they learn of a shorter one when it is about over.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
     """
@@ -50,14 +52,16 @@ class Pacing:
     def __init__(
         self,
         *,
+        shared_from: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self._shared_from = shared_from
         self._clock = clock
         self._draw = draw
         self._until = self._next_start = 0.0
-        self.on_told: Callable[[float], None] | None = None
-        self.on_refused: Callable[[], None] | None = None
+        self.asked = Event()
+        self.asked_until = 0.0
         self._refusals = 0
         self._answers = 0
         self._refused_at = clock()
@@ -67,28 +71,29 @@ class Pacing:
         self.interval = 0.0
         self.pause = _FIRST_PAUSE
 
-    def told(self, seconds: float) -> None:
-        """The API says that its quota is used up for so long: all requests pause, those of other processes, too."""
-        told = min(seconds, _LONGEST_TOLD)
-        self.pause_for(told)
-        if self.on_told is not None:
-            self.on_told(told)
+    def ask(self, seconds: float) -> None:
+        """The API's quota is used up for so long: all requests pause, including those of other processes."""
+        seconds = min(seconds, _LONGEST_TOLD)
+        self.pause_for(seconds)
+        self._note(seconds)
 
     def pause_for(self, seconds: float) -> None:
-        """Another process was told to pause."""
+        """Another process was asked to pause."""
         self._until = max(self._until, self._clock() + seconds * self._draw(1.0, _JITTER))
         self.is_on = True
 
-    def wait(self) -> float:
+    def delay(self) -> float:
         """Seconds until the next request may begin; 0 or less for now."""
-        left = max(self._until, self._next_start) - self._clock()
-        if left <= 0 and not self.interval and not self._refusals:
+        if not self.is_on:
+            return 0.0
+        delay = max(self._until, self._next_start) - self._clock()
+        if delay <= 0 and not self.interval and not self._refusals:
             self.is_on = False
-        return left
+        return delay
 
-    def is_paused(self) -> bool:
-        """Whether all requests pause now."""
-        return self.is_on and self._until > self._clock()
+    def left(self) -> float:
+        """Seconds until the pause for all ends; 0 or less without one."""
+        return self._until - self._clock() if self.is_on else 0.0
 
     def record_start(self) -> None:
         """A request begins."""
@@ -102,11 +107,15 @@ class Pacing:
         self.pause = max(floor, min(told or 0.0, _LONGEST_TOLD))
         self._until = max(self._until, now + self.pause * self._draw(1.0, _JITTER))
         self.is_on = True
-        if told and self.on_told is not None:
-            self.on_told(min(told, _LONGEST_TOLD))
-        if self.on_refused is not None:
-            self.on_refused()
+        if told:
+            self._note(min(told, _LONGEST_TOLD))
         return max(told or 0.0, self._draw(floor, 2 * floor))
+
+    def _note(self, seconds: float) -> None:
+        """Let other processes learn of a pause."""
+        if seconds >= self._shared_from:
+            self.asked_until = max(self.asked_until, self._clock() + seconds)
+            self.asked.set()
 
     def count_throttle(self) -> None:
         """The API has refused what was sent after its last refusal: call it before `record_throttle`."""

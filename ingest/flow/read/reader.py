@@ -90,17 +90,16 @@ class Reader:
         self._is_counted = True
         self._most = 0
 
-    async def read(self, count: int, shutdown: Shutdown, *, prefetch: bool = False) -> Batch:
+    async def read(self, count: int, shutdown: Shutdown) -> Batch:
         """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable.
 
         Args:
             count: as many as there are slots.
             shutdown: ends a pause.
-            prefetch: do not wait for new ones: those are for processes with a free slot.
         """
         wanted = min(count, _MOST_AT_ONCE)
         try:
-            batch = await self._next(wanted, 0.0 if prefetch else self._block)
+            batch = await self._next(wanted, self._block)
         except Unavailable as error:
             await self._pause(error, shutdown)
             return Batch([])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Source
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
@@ -25,7 +25,7 @@ class Reclaimer:
 
     Args:
         queue: where they are.
-        in_flight: what this process holds, and must not process twice.
+        held: what this process holds, and must not process twice.
         redeliveries: count what was claimed, by reason.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments: a thousand processes do not ask in step.
@@ -34,14 +34,14 @@ class Reclaimer:
     def __init__(
         self,
         queue: Source,
-        in_flight: InFlight,
+        held: Held,
         redeliveries: Mapping[str, Counter],
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._queue = queue
-        self._in_flight = in_flight
+        self._held = held
         self._redeliveries = redeliveries
         self._clock = clock
         self._draw = draw
@@ -63,7 +63,7 @@ class Reclaimer:
         return self.redelivered(found.released, "idle") + self.redelivered(found.dead, "dead_consumer")
 
     def _known(self) -> set[EntryRef]:
-        return {delivery.entry for delivery in self._in_flight.held()}
+        return {delivery.entry for delivery in self._held.deliveries()}
 
     def redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
         """Count what was claimed, except what this process holds and is not releasing.
@@ -71,7 +71,7 @@ class Reclaimer:
         That is claimed if the event loop was blocked for longer than a lease: claiming has renewed it. What is being released is
         claimed if the reply to that has not come yet.
         """
-        known = self._in_flight.kept() if claimed else set()
+        known = self._held.kept() if claimed else set()
         redelivered = [delivery for delivery in claimed if delivery.entry not in known]
         if redelivered:
             self._redeliveries[reason].inc(len(redelivered))

@@ -13,7 +13,7 @@ from ingest.domain.deliveries.result import Finished
 from ingest.flow.availability import until_available
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Settling
 from ingest.flow.settle.results import finished
 from ingest.flow.settle.rows import Item, Written
@@ -30,14 +30,14 @@ class Acks:
     Args:
         queue: where entries are finished.
         heartbeats: confirm that what is held is still ours.
-        in_flight: holds entries until they are acked.
+        held: holds entries until they are acked.
         buffer: its space is released with them.
     """
 
-    def __init__(self, queue: Settling, heartbeats: Heartbeats, in_flight: InFlight, buffer: BufferLimit) -> None:
+    def __init__(self, queue: Settling, heartbeats: Heartbeats, held: Held, buffer: BufferLimit) -> None:
         self._queue = queue
         self._heartbeats = heartbeats
-        self._in_flight = in_flight
+        self._held = held
         self._buffer = buffer
         self._written: list[Written] = []
         self._entries = 0
@@ -89,13 +89,13 @@ class Acks:
 
     async def _ack(self, written: list[Written]) -> None:
         await self._heartbeats.confirm()
-        self._in_flight.remove(*await until_available("redis", self._send, written))
+        self._held.remove(*await until_available("redis", self._send, written))
         for each in written:
             self.free(each.stored)
 
     async def _send(self, written: list[Written]) -> list[Delivery]:
         """Send the ack of what is still ours. Sent again after a failover, it must not finish another entry that has an ID of theirs."""
-        ours = [item.delivery for each in written for item in self._in_flight.still_held(each.stored)]
+        ours = [item.delivery for each in written for item in self._held.still_held(each.stored)]
         if not ours:
             return []
         if self._queue.keeps_results:
@@ -109,5 +109,5 @@ class Acks:
             result
             for each in written
             for delivery, result in finished(each.stored, each.effects)
-            if self._in_flight.holds(delivery)
+            if self._held.holds(delivery)
         ]

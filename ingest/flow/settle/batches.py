@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.orders.order_row import OrderRow
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.settle.acks import Acks
 from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.rows import Item
@@ -32,11 +32,11 @@ class Batches:
         writer: writes them.
         acks: takes what is stored, to finish its entries.
         refused: the rows that PostgreSQL refuses.
-        in_flight: tells whether other orders may come.
+        held: tells whether other orders may come.
         rows: most rows of a batch.
     """
 
-    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, in_flight: InFlight, rows: int) -> None:
+    def __init__(self, writer: Writer, acks: Acks, refused: RefusedRows, held: Held, rows: int) -> None:
         self._enough = min(_ENOUGH, rows)
         self._writer = writer
         self._acks = acks
@@ -45,7 +45,7 @@ class Batches:
         self._wake = asyncio.Event()
         self._is_enough = asyncio.Event()
         self._finishing = False
-        self._in_flight = in_flight
+        self._held = held
         self._gather_for = self._gather_until = 0.0
         self._look: asyncio.TimerHandle
 
@@ -107,7 +107,7 @@ class Batches:
     def _look_again(self, before: int) -> None:
         loop, count = asyncio.get_running_loop(), len(self._gathered)
         # With a backlog, orders that have just ended are soon followed by others.
-        if loop.time() >= self._gather_until or (count == before and not self._in_flight.tasks):
+        if loop.time() >= self._gather_until or (count == before and not self._held.has_undecided()):
             self._is_enough.set()
         else:
             self._look = loop.call_later(_LOOK, self._look_again, count)

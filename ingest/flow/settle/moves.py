@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.deliveries.outcome import DeadLetter, Retry
 from ingest.flow.availability import until_available
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Settling
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.metrics import WorkerMetrics
@@ -24,13 +24,13 @@ class Moves:
 
     Args:
         queue: where they are moved.
-        in_flight: holds each until it is moved.
+        held: holds each until it is moved.
         metrics: counts what was moved.
     """
 
-    def __init__(self, queue: Settling, in_flight: InFlight, metrics: WorkerMetrics) -> None:
+    def __init__(self, queue: Settling, held: Held, metrics: WorkerMetrics) -> None:
         self._queue = queue
-        self._in_flight = in_flight
+        self._held = held
         self._metrics = metrics
         # After a failover to a server that is behind, entries of two orders may have one ID.
         self._releasing: dict[_Released, Delivery] = {}
@@ -52,7 +52,7 @@ class Moves:
     async def dead_letter(self, delivery: Delivery, outcome: DeadLetter) -> None:
         """Move an entry to the dead letters."""
         moved = await until_available("redis", self._queue.dead_letter, delivery, outcome.reason, outcome.error)
-        self._in_flight.remove(delivery)
+        self._held.remove(delivery)
         if moved:
             self._metrics.orders["dead"].inc()
             _log.error("dead_lettered", **_about(delivery), reason=outcome.reason.value, error=outcome.error)
@@ -60,7 +60,7 @@ class Moves:
     async def release(self, deliveries: Sequence[Delivery]) -> None:
         """Release entries; what is to be released while a call is on its way goes with the next."""
         ours = {(delivery.entry, delivery.order_id): delivery for delivery in deliveries}
-        self._in_flight.releasing(deliveries)
+        self._held.mark_leaving(deliveries)
         self._releasing |= ours
         async with self._release_turn:
             if self._releasing.keys().isdisjoint(ours):
@@ -76,7 +76,7 @@ class Moves:
                 self._releasing = batch | self._releasing
                 raise
             for delivery in batch.values():
-                self._in_flight.remove(delivery)
+                self._held.remove(delivery)
 
     async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:
         """Release what was read and is not in flight.
@@ -88,7 +88,7 @@ class Moves:
 
     async def release_rest(self) -> int:
         """Release everything that is still held, at the end of the process; returns how many were still ours."""
-        held = self._in_flight.held()
+        held = self._held.deliveries()
         return await until_available("redis", self._queue.release, held) if held else 0
 
     def log_released(self) -> None:
@@ -101,7 +101,7 @@ class Moves:
         moved = await until_available(
             "redis", self._queue.reschedule, delivery, outcome.after, outcome.attempt, outcome.reason, outcome.error
         )
-        self._in_flight.remove(delivery)
+        self._held.remove(delivery)
         if moved:
             self._metrics.orders["retried"].inc()
             self._metrics.retries[outcome.reason.value].inc()

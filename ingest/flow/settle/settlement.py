@@ -10,7 +10,7 @@ from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import DeadLetter, Release, Retry, Store
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Settling
 from ingest.flow.ports import Store as OrderStore
 from ingest.flow.settle.acks import Acks
@@ -27,7 +27,7 @@ class Settlement:
     Args:
         queue: where entries are finished and moved.
         store: where orders go.
-        in_flight: holds entries until they are settled.
+        held: holds entries until they are settled.
         heartbeats: confirm before a commit or an ack that entries are still ours.
         metrics: outcomes, latencies, batches.
         buffer: what an order to store has acquired before it comes here; released when it is settled.
@@ -39,7 +39,7 @@ class Settlement:
         self,
         queue: Settling,
         store: OrderStore,
-        in_flight: InFlight,
+        held: Held,
         heartbeats: Heartbeats,
         metrics: WorkerMetrics,
         buffer: BufferLimit,
@@ -48,11 +48,11 @@ class Settlement:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._buffer = buffer
-        self._moves = Moves(queue, in_flight, metrics)
-        writer = Writer(store, in_flight, heartbeats, metrics, buffer.rows, now=now)
-        self._acks = acks = Acks(queue, heartbeats, in_flight, buffer)
+        self._moves = Moves(queue, held, metrics)
+        writer = Writer(store, held, heartbeats, metrics, buffer.rows, now=now)
+        self._acks = acks = Acks(queue, heartbeats, held, buffer)
         refused = RefusedRows(writer, acks, self._moves, buffer, clock=clock)
-        self._batches = Batches(writer, acks, refused, in_flight, buffer.rows)
+        self._batches = Batches(writer, acks, refused, held, buffer.rows)
 
     def store(self, delivery: Delivery, outcome: Store) -> None:
         """Store the orders of a delivery, and ack its entry, with the next batch."""

@@ -19,7 +19,7 @@ from ingest.domain.errors import (
 )
 from ingest.flow.availability import until_available
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.held import InFlight
+from ingest.flow.held import Held
 from ingest.flow.ports import Store
 from ingest.flow.settle.locked_rows import LockedRows, Locks, Part, RowsLocked
 from ingest.flow.settle.rows import Item, Refusal, Written, divided_by_suppression, fresh_item
@@ -53,7 +53,7 @@ class Writer:
 
     Args:
         store: where to.
-        in_flight: asked before each statement which deliveries are still ours.
+        held: asked before each statement which deliveries are still ours.
         heartbeats: confirm that.
         metrics: outcomes, latencies, statements.
         rows: most rows of a statement.
@@ -63,7 +63,7 @@ class Writer:
     def __init__(
         self,
         store: Store,
-        in_flight: InFlight,
+        held: Held,
         heartbeats: Heartbeats,
         metrics: WorkerMetrics,
         rows: int,
@@ -71,7 +71,7 @@ class Writer:
         now: Callable[[], float],
     ) -> None:
         self._store = store
-        self._in_flight = in_flight
+        self._held = held
         self._heartbeats = heartbeats
         self._metrics = metrics
         self._most = rows
@@ -202,7 +202,7 @@ class Writer:
     async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
         """One statement with those items that are still ours: others may have claimed some since the last attempt."""
         await self._heartbeats.confirm()
-        ours = self._in_flight.still_held(part.items)
+        ours = self._held.still_held(part.items)
         rows = [row for item in ours for row in item.rows]
         if not rows:
             return ours, []
@@ -229,7 +229,7 @@ class Writer:
     def _note_uncertain(self, items: Iterable[Item]) -> None:
         """Note that rows of these may be stored, although nobody has been told."""
         if entries := {item.delivery.entry for item in items}:
-            held = {delivery.entry for delivery in self._in_flight.held()}
+            held = {delivery.entry for delivery in self._held.deliveries()}
             self._uncertain = held & (self._uncertain | entries)
 
     def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:

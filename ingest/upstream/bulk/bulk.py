@@ -45,13 +45,13 @@ _LOOK_AGAIN = 0.5
 
 
 class Pace(Protocol):
-    """How fast requests may follow each other: `ingest.flow.pace.request_pace`."""
+    """How fast requests may follow each other: `ingest.flow.pace.pace`."""
 
     @property
-    def most(self) -> int:
+    def requests(self) -> int:
         """Requests that may be in flight."""
 
-    def wait(self) -> float:
+    def request_delay(self) -> float:
         """Seconds until the next one may begin; 0 or less for now."""
 
     def record_request(self) -> None:
@@ -91,18 +91,21 @@ class BulkOptions(msgspec.Struct, frozen=True):
 class BulkUpstream:
     """Keeps the port `Upstream` on an API with a list endpoint.
 
-    Attributes:
-        pace: how fast requests may follow each other; None: as fast as they can.
-
     Args:
         client: sends the requests.
+        pace: how fast requests may follow each other; None: as fast as they can.
         clock: monotonic seconds, those of the circuit breaker.
     """
 
     def __init__(
-        self, client: ListClient, options: BulkOptions, *, clock: Callable[[], float] = time.monotonic
+        self,
+        client: ListClient,
+        options: BulkOptions,
+        pace: Pace | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.pace: Pace | None = None
+        self._pace = pace
         self._client = client
         self._most = options.requests
         self._requester = Requester(AnswerReader(options.path, options.id_path, options.size), options.body, clock)
@@ -119,10 +122,15 @@ class BulkUpstream:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, client: ListClient, options: BulkOptions, *, clock: Callable[[], float] = time.monotonic
+        cls,
+        client: ListClient,
+        options: BulkOptions,
+        pace: Pace | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> AsyncIterator[Self]:
         """Open it on a client; at the end, the requests in flight are dropped."""
-        bulk = cls(client, options, clock=clock)
+        bulk = cls(client, options, pace, clock=clock)
         try:
             yield bulk
         finally:
@@ -164,7 +172,7 @@ class BulkUpstream:
     def _send(self) -> None:
         self._is_due = False
         while self._waiting and self._has_room():
-            if self.pace is not None and (pause := self.pace.wait()) > 0:
+            if self._pace is not None and (pause := self._pace.request_delay()) > 0:
                 if self._is_closed:
                     self._drop_waiting()
                     return
@@ -208,11 +216,11 @@ class BulkUpstream:
         if self._counted >= self._most:
             return False
         # While the API throttles, also those count that take long.
-        return self.pace is None or self.pace.most >= self._most or len(self._running) < self.pace.most
+        return self._pace is None or self._pace.requests >= self._most or len(self._running) < self._pace.requests
 
     def _begin(self, flight: "_Flight") -> None:
-        if self.pace is not None:
-            self.pace.record_request()
+        if self._pace is not None:
+            self._pace.record_request()
         self._counted += 1
         flight.task = task = asyncio.create_task(self._run(flight))
         self._running.add(task)

@@ -50,6 +50,7 @@ class FleetQuota:
         waits: how long requests wait for the quota.
         gauges: the granted rate and concurrency, by kind.
         now: the clock, for an API that names times and does not tell its own.
+        on_exhausted: called with the seconds for which the API's quota is used up, by its headers.
         clock: seconds that go on while the machine sleeps.
     """
 
@@ -61,6 +62,7 @@ class FleetQuota:
         waits: Histogram,
         gauges: Mapping[str, Gauge],
         now: Callable[[], datetime],
+        on_exhausted: Callable[[float], None],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,7 +77,7 @@ class FleetQuota:
         self._changed = asyncio.Event()
         self._asks_at = math.inf
         self._timer: asyncio.TimerHandle | None = None
-        self._pause: Callable[[float], None] = lambda _: None
+        self._on_exhausted = on_exhausted
         self._is_unavailable = self._is_closed = False
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -114,17 +116,13 @@ class FleetQuota:
         """How many orders this process should hold, at most."""
         return self._share.read_ahead()
 
-    def on_exhausted(self, pause: Callable[[float], None]) -> None:
-        """Call `pause` with the seconds for which the API's quota is used up, by its headers."""
-        self._pause = pause
-
     def observe(self, headers: Mapping[str, str]) -> None:
         """Slow the fleet down so that what is left of the API's quota, by its headers, lasts until it is full again."""
         left = remaining_of(headers, api_time(headers, self._now()).timestamp())
         if left is None:
             return
         if not left.requests:
-            self._pause(left.seconds)
+            self._on_exhausted(left.seconds)
         else:
             self._share.told(left.rate, left.seconds, self._clock())
 

@@ -37,12 +37,15 @@ def connecting(shared_metrics: SharedMetrics, kind: Kind) -> Connect:
         limits: UpstreamLimits = LIMITS,
         token: str | None = None,
         proxy: str | None = None,
+        is_paused: Callable[[], bool] = lambda: False,
         **more: Any,
     ) -> AbstractAsyncContextManager[UpstreamClient]:
         seconds = WorkerMetrics.on(shared_metrics, 0).upstream_request
         if token is not None:
             more["access"] = Access("bearer", {"token": secret("token", token)})
-        return UpstreamClient.open(Endpoint(template, kind=kind, proxy=proxy, **more), limits, seconds)
+        return UpstreamClient.open(
+            Endpoint(template, kind=kind, proxy=proxy, **more), limits, seconds, is_paused=is_paused
+        )
 
     return open_client
 

@@ -146,8 +146,7 @@ async def test_a_fault_that_ends_within_the_immediate_tries_is_not_reported(
 async def test_while_the_api_asks_to_wait_nothing_is_tried_again(api: SimulatedApi, connect: Connect) -> None:
     api.behave(error_rate=1.0)
 
-    async with connect(api.url_template, QUICK) as client:
-        client.is_paused = lambda: True
+    async with connect(api.url_template, QUICK, is_paused=lambda: True) as client:
         with pytest.raises(NotSent, match="asks to wait"):
             await client.fetch(FetchRequest(ORDER))
 

@@ -5,6 +5,8 @@ Everything between the ports is the real flow, with the service's default settin
 
 from ingest.bench.backpressure.calls import Calls
 from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingApi
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import Settings
@@ -20,4 +22,5 @@ async def run(calls: Calls, limit: int) -> None:
     shutdown = Shutdown(settings.shutdown_grace)
     queue = MemoryQueue(len(calls), shutdown)
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    await build_worker(settings, Ports(queue, MemoryStore(), SleepingApi(calls)), metrics).run(shutdown)
+    pace = Pace(limit, metrics.concurrency_limit, Pauses())
+    await build_worker(settings, Ports(queue, MemoryStore(), SleepingApi(calls), pace), metrics).run(shutdown)

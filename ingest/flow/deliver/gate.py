@@ -1,0 +1,50 @@
+"""Whether an order may be requested now: not while the circuit is open, the external API asks to wait, or the process stops."""
+
+from ingest.domain.deliveries.delivery import Delivery
+from ingest.domain.deliveries.outcome import Release
+from ingest.domain.errors import ASKED_TO_WAIT
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.pace.pace import Pace
+from ingest.flow.shutdown import Shutdown
+
+# How long a delivery waits without a check of the circuit.
+_CHECK_EVERY = 0.25
+
+
+class Gate:
+    """The one place that admits orders.
+
+    Args:
+        circuit: closed while requests may be sent.
+        pace: when the next one may begin.
+    """
+
+    def __init__(self, circuit: CircuitBreaker, pace: Pace) -> None:
+        self._circuit = circuit
+        self._pace = pace
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no order may be requested until the circuit closes."""
+        return self._circuit.is_open
+
+    def delay(self) -> float:
+        """Seconds until the next order may be requested, while the gate is open; 0 or less for now."""
+        return self._pace.delay()
+
+    async def admit(self, delivery: Delivery, shutdown: Shutdown) -> Release | None:
+        """Wait until a delivery may be handled; returns its release if it must not be.
+
+        The API may have asked for a pause while the delivery was being read. A pushed document needs no request, so that it waits
+        for no pause.
+        """
+        if self._circuit.is_open:
+            return Release("the external API is unavailable")
+        if delivery.document is not None:
+            return None
+        while (pause := self._pace.delay()) > 0:
+            await shutdown.pause(min(pause, _CHECK_EVERY))
+            if self._circuit.opened.is_set() or shutdown.requested.is_set():
+                return Release(ASKED_TO_WAIT)
+        self._pace.record_order()
+        return None

@@ -1,0 +1,81 @@
+"""The gate: which deliveries may be handled now."""
+
+import asyncio
+
+from fakes.virtual_time import now, some_turns, virtual_time
+from fakes.workers import gauge
+from unit.evidence import nothing_stored
+
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
+from ingest.domain.deliveries.outcome import Release
+from ingest.domain.errors import TransientFault
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.gate import Gate
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
+from ingest.flow.shutdown import Shutdown
+
+FETCHED = Delivery(EntryRef("stream", "1-0"), "a", 1.0, 1, 1, None, {})
+PUSHED = Delivery(EntryRef("stream", "2-0"), "b", 1.0, 1, 1, b"{}", {})
+
+
+async def no_request(request: FetchRequest) -> None:
+    raise AssertionError(request)
+
+
+class Scene:
+    """A gate, with what it depends on."""
+
+    def __init__(self) -> None:
+        self.pauses = Pauses(clock=now, draw=lambda low, _: low)
+        self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, 10, clock=now)
+        self.gate = Gate(self.circuit, Pace(10, gauge(), self.pauses, clock=now))
+        self.shutdown = Shutdown(1.0)
+
+    async def open_circuit(self) -> None:
+        fault = TransientFault("connection refused", reached=False)
+        await self.circuit.classify(Exchange((FetchRequest("other"),), now()), fault)
+
+    async def admit(self, delivery: Delivery = FETCHED) -> Release | None:
+        return await self.gate.admit(delivery, self.shutdown)
+
+
+@virtual_time
+async def test_while_the_circuit_is_open_every_delivery_is_released() -> None:
+    scene = Scene()
+    await scene.open_circuit()
+
+    released = [await scene.admit(delivery) for delivery in (FETCHED, PUSHED)]
+
+    assert [type(each) for each in released] == [Release, Release]
+    assert scene.gate.is_closed
+
+
+@virtual_time
+async def test_a_delivery_waits_for_a_pause_and_a_pushed_document_does_not() -> None:
+    scene, before = Scene(), now()
+    scene.pauses.ask(3.0)
+
+    pushed = await scene.admit(PUSHED)
+    at_once = now()
+    fetched = await scene.admit()
+
+    assert (pushed, at_once, fetched) == (None, before, None)
+    assert now() - before >= 3.0
+
+
+@virtual_time
+async def test_a_stop_or_an_open_circuit_ends_the_wait_for_a_pause() -> None:
+    stopped, broken, before = Scene(), Scene(), now()
+    stopped.pauses.ask(60.0)
+    broken.pauses.ask(60.0)
+    waiting = [asyncio.create_task(scene.admit()) for scene in (stopped, broken)]
+    await some_turns()
+
+    stopped.shutdown.request("test")
+    await broken.open_circuit()
+    released = await asyncio.gather(*waiting)
+
+    assert [type(each) for each in released] == [Release, Release]
+    assert now() - before < 1.0

@@ -1,0 +1,253 @@
+"""The scheduler: how long the worker waits before it reads, and for how many free slots."""
+
+import asyncio
+
+from fakes.virtual_time import now, some_turns, virtual_time
+from fakes.workers import gauge
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.evidence import nothing_stored
+
+from ingest.domain.deliveries.delivery import Delivery, EntryRef
+from ingest.domain.errors import TransientFault
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.flow.circuit.breaker import CircuitBreaker
+from ingest.flow.deliver.gate import Gate
+from ingest.flow.deliver.scheduler import Scheduler
+from ingest.flow.held import Held
+from ingest.flow.pace.pace import Pace
+from ingest.flow.pace.pauses import Pauses
+from ingest.flow.shutdown import Shutdown
+
+
+async def no_request(request: FetchRequest) -> None:
+    raise AssertionError(request)
+
+
+class Process:
+    """A scheduler, with what it needs."""
+
+    def __init__(self, requests: int, *, most: int = 1_000, per_request: int = 1) -> None:
+        self.held = Held(clock=now)
+        self.pauses = Pauses(clock=now, draw=lambda low, _: low)
+        self.pace = Pace(requests, gauge(), self.pauses, per_request=per_request, clock=now)
+        self.circuit = CircuitBreaker(no_request, gauge(), gauge(), nothing_stored, requests, clock=now)
+        self.scheduler = Scheduler(self.held, self.pace, Gate(self.circuit, self.pace), gauge(), most)
+        self.shutdown = Shutdown(1.0)
+        self._number = 0
+
+    def take(self, seconds: float = 3_600.0) -> "asyncio.Task[None]":
+        return self.scheduler.start(self.next_delivery(), asyncio.sleep(seconds))
+
+    def next_delivery(self) -> Delivery:
+        self._number += 1
+        return Delivery(EntryRef("stream", f"{self._number}-0"), "a", 1.0, 1, 1, None, {})
+
+    async def wait(self, *, backlog: bool = False) -> int:
+        return await self.scheduler.wait(self.shutdown, backlog=backlog)
+
+    async def end(self) -> None:
+        for task in list(self.scheduler.tasks):
+            task.cancel()
+        await some_turns()
+
+
+@virtual_time
+async def test_a_delivery_is_held_and_takes_a_slot_while_its_task_runs() -> None:
+    process = Process(10)
+    task = process.take(1.0)
+    before = now()
+
+    assert (await process.wait(), now(), len(process.held)) == (9, before, 1)
+    await task
+    await some_turns()
+    assert (await process.wait(), len(process.held)) == (10, 1), "held until it is removed"
+
+
+@virtual_time
+async def test_while_all_are_taken_it_waits_for_the_first_that_is_free() -> None:
+    process = Process(2)
+    process.take(5.0)
+    process.take()
+    before = now()
+
+    assert await process.wait() == 1
+    assert now() - before == 5.0
+    await process.end()
+
+
+@virtual_time
+async def test_a_request_for_several_orders_has_as_many_slots_and_all_of_them_as_many_as_set() -> None:
+    process = Process(3, most=120, per_request=50)
+    assert await process.wait() == 120
+
+    process.pace.record_throttle(0.0, now())
+    process.pauses.resume()
+
+    assert await process.wait() == 100
+
+
+@virtual_time
+async def test_with_a_backlog_it_waits_for_several_slots_that_become_free_within_a_moment() -> None:
+    process = Process(80)
+    for number in range(80):
+        process.take(0.0001 * (number + 1))
+
+    assert await process.wait(backlog=True) == 10
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_it_waits_a_moment_for_the_slots_of_a_whole_request() -> None:
+    process = Process(2, most=10, per_request=5)
+    for seconds in (1.0, *([1.003] * 5), 3.0, 3.0, 3.0, 3.0):
+        process.take(seconds)
+    before = now()
+
+    assert await process.wait(backlog=True) in {5, 6}
+    assert round(now() - before, 4) == 1.003
+    await process.end()
+
+
+@virtual_time
+async def test_with_a_backlog_a_single_slot_is_used_after_a_moment() -> None:
+    process = Process(640)
+    for _ in range(639):
+        process.take()
+    before = now()
+
+    assert await process.wait(backlog=True) == 1
+    assert 0 < now() - before < 0.01
+    await process.end()
+
+
+@virtual_time
+async def test_when_the_limit_grows_its_slots_are_used_although_no_task_has_ended() -> None:
+    process = Process(80)
+    process.pace.record_throttle(0.0, now())
+    process.pauses.resume()
+    for _ in range(4):
+        process.take()
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+    is_early = waiting.done()
+
+    process.pace.record_success()
+
+    assert (is_early, await waiting) == (False, 1)
+    await process.end()
+
+
+class Orders(Process):
+    """Orders that come and end when they are told to, and a reader that takes as many as it may."""
+
+    def __init__(self) -> None:
+        super().__init__(32)
+        self.unread = 0
+        self.running: list[tuple[Delivery, asyncio.Event]] = []
+        self._come = asyncio.Event()
+
+    async def keep_reading(self) -> None:
+        while True:
+            while not self.unread:
+                self._come.clear()
+                await self._come.wait()
+            taken = min(self.unread, await self.wait(backlog=True))
+            self.unread -= taken
+            for _ in range(taken):
+                delivery = self.next_delivery()
+                self.scheduler.start(delivery, self._process(delivery))
+
+    def do(self, step: str, count: int) -> None:
+        match step:
+            case "come":
+                self.unread += count
+                self._come.set()
+            case "end":
+                for _, end in self.running[:count]:
+                    end.set()
+            case "lose":
+                self.held.lose([delivery.entry for delivery in self.held.deliveries()[-count:]])
+            case "throttle":
+                self.pace.record_throttle(0.0, now())
+                self.pauses.resume()
+            case "answer":
+                for _ in range(count):
+                    self.pace.record_success()
+
+    async def _process(self, delivery: Delivery) -> None:
+        run = delivery, asyncio.Event()
+        self.running.append(run)
+        try:
+            await run[1].wait()
+            self.held.remove(delivery)
+        finally:
+            self.running.remove(run)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["come", "end", "lose", "throttle", "answer"]), st.integers(1, 40)), max_size=60)
+)
+def test_when_nothing_more_happens_nothing_waits_while_a_slot_is_free(steps: list[tuple[str, int]]) -> None:
+    @virtual_time
+    async def run() -> None:
+        orders = Orders()
+        reading = asyncio.create_task(orders.keep_reading())
+        for step, count in steps:
+            orders.do(step, count)
+            await asyncio.sleep(0.01)  # longer than it waits for several slots
+            is_full = len(orders.scheduler.tasks) >= orders.pace.requests
+            assert is_full or not orders.unread, (step, count)
+            assert len(orders.scheduler.tasks) <= 32
+        while orders.running:
+            orders.do("end", 1_000)
+            await asyncio.sleep(0.01)
+        reading.cancel()
+
+        assert (orders.unread, len(orders.held)) == (0, 0)
+        await orders.end()
+
+    run()
+
+
+@virtual_time
+async def test_a_request_to_stop_ends_the_wait() -> None:
+    process = Process(1)
+    process.take()
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+
+    process.shutdown.request("test")
+    process.scheduler.wake()
+
+    assert await waiting == 0
+    await process.end()
+
+
+@virtual_time
+async def test_while_the_circuit_is_open_nothing_is_read() -> None:
+    process = Process(1)
+    process.take()
+    waiting = asyncio.create_task(process.wait())
+    await some_turns()
+
+    fault = TransientFault("connection refused", reached=False)
+    await process.circuit.classify(Exchange((FetchRequest("a"),), now()), fault)
+    process.scheduler.wake()
+
+    assert await waiting == 0
+    await process.end()
+    assert await process.wait() == 0, "although there is a slot"
+
+
+@virtual_time
+async def test_while_the_api_asks_for_a_pause_nothing_is_read() -> None:
+    process = Process(5)
+    process.pace.record_throttle(30.0, now())
+    before = now()
+
+    waits = [await process.wait(), await process.wait()]
+
+    assert waits[0] == 0
+    assert waits[1] > 0
+    assert now() - before >= 30
