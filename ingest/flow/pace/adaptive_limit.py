@@ -1,10 +1,9 @@
-"""Limits the requests in flight to what the external API can process, which it finds from how long they take and from refusals.
+"""Limits the requests in flight to the capacity of the external API, estimated from response times and overload responses.
 
-Each HTTP request is an attempt, and is counted on its own: a sequence of tries with its pauses would say little. About once a second
-`capacity_search` decides by a window of attempts. Refusals (503, 504) and timeouts lower the limit at most once in a window.
-A 429 is none of its business: the quota, and `limit`, answer that.
+Each HTTP request is an attempt and counts separately. About once a second, `capacity_search` evaluates a window of attempts.
+Overload responses (503, 504) and timeouts lower the limit at most once in a window. A 429 concerns the quota and `limit` instead.
 
-All of it is in memory: a process that restarts learns it again, beginning with a few.
+The estimate is in memory. After a restart, a process begins with a few requests.
 """
 
 import time
@@ -13,11 +12,11 @@ from collections.abc import Callable
 from ingest.flow.pace.attempt_window import AttemptWindow
 from ingest.flow.pace.capacity_search import CapacitySearch, is_another
 
-# Refusals that are no single failure, and their share of a window. If most are refused, the window need not come to its end.
-_REFUSED = 5
-_REFUSED_SHARE = 0.1
-_MOST_REFUSED = 0.5
-# Seconds between probes. A probe costs a fifth of the throughput of one window.
+# Overload responses that are more than a single failure, and their share of a window. A window with mostly such responses ends early.
+_OVERLOADS = 5
+_OVERLOADS_SHARE = 0.1
+_MOST_OVERLOADED = 0.5
+# Seconds between probes. A probe costs 20 % of the throughput of one window.
 _PROBE_EVERY = 15.0
 
 
@@ -26,11 +25,11 @@ class AdaptiveLimit:
 
     Attributes:
         value: attempts that may be in flight now.
-        in_flight: attempts that are.
+        in_flight: attempts in flight.
 
     Args:
-        most: attempts, as set.
-        clock: monotonic seconds, those of the attempts.
+        most: the configured limit.
+        clock: monotonic seconds, as in the attempts.
         shared: seconds of a clock that all processes share, so that they probe together.
     """
 
@@ -47,7 +46,7 @@ class AdaptiveLimit:
         self._window = self._new_window(is_new=True)
 
     def restart(self) -> None:
-        """An outage is over: begin with a few. What the API could process before says nothing about now."""
+        """An outage has ended. Begin with a few requests, because the API's capacity may have changed."""
         self._search = CapacitySearch(self._most)
         self._apply(is_new=True)
 
@@ -60,7 +59,7 @@ class AdaptiveLimit:
             self._window.peak = self.in_flight
 
     def record_document(self, started_at: float, ended_at: float) -> None:
-        """An attempt has brought a document."""
+        """An attempt has returned a document."""
         in_flight = self.in_flight
         self.in_flight = in_flight - 1
         if self._window.add(started_at, ended_at, in_flight):
@@ -69,23 +68,23 @@ class AdaptiveLimit:
             self._probe()
 
     def record_overload(self, started_at: float) -> None:
-        """An attempt was refused because the API has too much to do, or was not answered in time."""
+        """The API was overloaded for an attempt, or did not respond in time."""
         in_flight = self.in_flight
         self.in_flight = in_flight - 1
         window = self._window
         window.add_overload(started_at, in_flight)
-        if window.overloads >= _REFUSED and window.overloads >= _MOST_REFUSED * window.ended:
+        if window.overloads >= _OVERLOADS and window.overloads >= _MOST_OVERLOADED * window.ended:
             self._cut()
 
     def record_end(self) -> None:
-        """An attempt has ended in a way that says nothing about the API's capacity."""
+        """An attempt has ended in a way that does not depend on the API's capacity."""
         self.in_flight -= 1
 
     # -- once in a window -------------------------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         window, before = self._window, self._search.limit
-        if window.overloads >= _REFUSED_SHARE * window.ended > 0:
+        if window.overloads >= _OVERLOADS_SHARE * window.ended > 0:
             self._cut()
             return
         self._search.decide(window.measure(now))

@@ -1,6 +1,6 @@
-"""Sums up the attempts of about a second: how long the API took, and how many requests it had at a time.
+"""Summarizes the attempts of about a second: the API's response times and the number of concurrent requests.
 
-An attempt is one HTTP request. A sequence of tries for one order is several of them, and the pauses between are none of the API's.
+An attempt is one HTTP request. The pauses between several tries for one order do not count.
 """
 
 import msgspec
@@ -8,31 +8,31 @@ import msgspec
 SHORTEST = 1.0
 """Seconds. As in failsafe-go's limiter (`WithRecentWindow(1s, 30s, 50)`, `adaptivelimiter.go`)."""
 _LONGEST = 30.0
-# Seconds for which nothing has taken longer.
+# Seconds without a longer attempt.
 _AFTER_LONGEST = 0.5
 _ENOUGH = 50
-# After the longest time, a slow API has sent no more; with fewer, a p90 says nothing.
+# Enough at the end of the longest window, for a slow API. A p90 of fewer attempts is meaningless.
 _ENOUGH_OF_A_SLOW_API = 10
-# p90, as in failsafe-go: it shows a queue earlier than the median, and is steadier than the slowest answer.
+# p90, as in failsafe-go. It shows a queue earlier than the median, and is steadier than the maximum.
 _QUANTILE = 0.9
-# Sorting more would hold up the event loop for over a millisecond, and they would tell nothing more.
+# Sorting more samples would block the event loop for over a millisecond without improving the result.
 _MOST_SAMPLES = 5_000
-# The limit was reached if so much of it was used at some moment, and so much on average.
+# Shares of the limit that count as reaching it: the peak and the average.
 _FULL_AT_PEAK = 0.9
 _FULL_ON_AVERAGE = 0.5
 _STEADY = 0.25
-# Seconds: what a clock may not tell apart.
+# Seconds; the resolution of a clock.
 _CLOCK = 1e-6
 _LATER = float("inf")
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one window has shown.
+    """The measurements of one window.
 
     Attributes:
-        p90: seconds within which nine of ten documents came.
-        mean: seconds of a document.
-        in_flight: attempts at a time, on average.
+        p90: the 90th percentile of the response time, in seconds.
+        mean: the mean response time, in seconds.
+        in_flight: concurrent attempts, on average.
         throughput: documents per second.
         is_full: whether the limit was reached.
     """
@@ -45,25 +45,25 @@ class Measured(msgspec.Struct, frozen=True):
 
     @property
     def is_steady(self) -> bool:
-        """Whether as many come in as go out (Little's law): while a queue builds up, durations lag behind it."""
+        """Whether arrivals match departures (Little's law). While a queue builds up, durations lag behind it."""
         return abs(self.throughput * self.mean - self.in_flight) < _STEADY * self.in_flight
 
 
 class AttemptWindow:
-    """The attempts since a moment.
+    """The attempts since the beginning of a window.
 
     Attributes:
         began_at: monotonic seconds.
         peak: attempts in flight, at most.
-        overloads: attempts that the API refused or let time out.
-        loaded: attempts in flight when it did so, at most.
+        overloads: attempts with an overload response or a timeout.
+        loaded: the most attempts in flight at an overload.
 
     Args:
         began_at: monotonic seconds.
-        in_flight: attempts at its beginning.
-        limit: attempts that may be in flight; it holds from when those above it have ended.
-        is_new: whether the limit is another than before. Then only attempts that begin under it are counted, and the
-            window is long enough for the slow ones, too.
+        in_flight: attempts in flight at the beginning.
+        limit: attempts that may be in flight. It takes effect when the attempts above it have ended.
+        is_new: whether the limit has changed. If so, only attempts that begin under the new limit count, and the window is long
+            enough for slow attempts.
     """
 
     __slots__ = (
@@ -109,22 +109,22 @@ class AttemptWindow:
             self._first = ended_at
         self._longest = seconds
         if self._is_new:
-            # Until nothing that begins under the new limit takes longer, the slow ones are still to come.
+            # Wait for the slow attempts that began under the new limit.
             self._due = max(self._due, self._counts_from + seconds + _AFTER_LONGEST)
 
     @property
     def ended(self) -> int:
-        """Attempts that say something about this limit: documents, and refusals."""
+        """Attempts that count for this limit: documents and overloads."""
         return self._samples + self.overloads
 
     def add_overload(self, started_at: float, in_flight: int) -> None:
-        """Count an attempt that was refused or not answered in time, if it says something about this limit."""
+        """Count an overload response or a timeout, if it belongs to this limit."""
         if started_at >= self.began_at and in_flight <= self._limit:
             self.overloads += 1
             self.loaded = max(self.loaded, in_flight)
 
     def measure(self, now: float) -> Measured:
-        """What it has shown until now."""
+        """The measurements until now."""
         ordered = sorted(max(seconds, _CLOCK) for seconds in self._seconds)
         in_flight = self._in_flight / self._samples
         return Measured(

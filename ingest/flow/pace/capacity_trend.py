@@ -1,4 +1,4 @@
-"""Tells whether more requests at a time still bring more, over the last windows. Pure arithmetic."""
+"""Detects from the last windows whether more concurrent requests still increase throughput. Pure arithmetic."""
 
 from collections import deque
 from statistics import correlation, fmean, pstdev
@@ -10,7 +10,7 @@ _WINDOWS = 20
 _AT_LEAST = 10
 # Relative deviation of the requests in flight below which the rest is noise.
 _VARIATION = 0.03
-# failsafe-go's thresholds of overload: throughput does not follow, and duration does.
+# failsafe-go's thresholds of an overload: durations rise with the requests in flight, and throughput does not.
 _NO_GAIN = 0.3
 _SLOWER = 0.5
 
@@ -22,7 +22,7 @@ class CapacityTrend:
         self._windows: deque[Measured] = deque(maxlen=_WINDOWS)
 
     def is_overload(self, measured: Measured) -> bool:
-        """Take in a window; returns whether more in flight have brought no more throughput, and have taken longer."""
+        """Add a window; returns whether more requests in flight took longer without increasing throughput."""
         if not measured.is_full:
             return False
         self._windows.append(measured)
@@ -34,10 +34,10 @@ class CapacityTrend:
         return _correlation(in_flight, throughput) < _NO_GAIN and _correlation(in_flight, seconds) > _SLOWER
 
     def clear(self) -> None:
-        """What was before says nothing about now."""
+        """Forget the windows, because conditions have changed."""
         self._windows.clear()
 
 
 def _correlation(one: list[float], other: list[float]) -> float:
-    """Pearson's; 0 if the other does not vary at all."""
+    """Pearson's coefficient; 0 if the other does not vary."""
     return correlation(one, other) if min(other) != max(other) else 0.0

@@ -1,11 +1,10 @@
-"""Carries a pause that the external API asks for to all processes: it asked one of them, and means all.
+"""Shares a pause that the external API requests from one process with all processes.
 
-The process that was told publishes the pause, and each process that has orders in flight asks once a second whether there is one; so all
-pause about a second later, also those that have nothing to do with the order that was refused, and without a configured quota. A
-process without orders asks less often, as thousands may have none. A pause that is over before the others would learn of it is
-not published.
+The process that receives the request publishes the pause. Each process with orders in flight checks once a second for a pause, so that
+all of them pause within about a second, even without a configured quota. A process without orders checks less often, because there
+may be thousands of them. A pause that would end before the others see it is not published.
 
-If the process dies before it has published, the next request that is refused publishes it.
+If the process dies before it has published the pause, the next rejected request publishes it.
 """
 
 import asyncio
@@ -22,21 +21,21 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("fleet_pause")
 _LOOK_EVERY = 1.0
-# As often without orders in flight: such a process may send a request or so before it knows.
+# Without orders in flight, one check in five. Such a process may send a request before it sees the pause.
 _IDLE_LOOKS = 5
 # Two pauses that end within this time are one.
 _SAME = 0.5
 
 
 class FleetPause:
-    """The pauses of the fleet, as one process takes part in them.
+    """One process's part in the pauses of the fleet.
 
     Args:
         fleet: where they are published.
         pauses: this process's own pauses.
-        held: what this process holds.
+        held: the deliveries of this process.
         clock: monotonic seconds.
-        draw: a uniform random number between its arguments: processes do not ask in step.
+        draw: a uniform random number between its arguments, so that processes do not check in step.
     """
 
     def __init__(
@@ -57,7 +56,7 @@ class FleetPause:
         self._is_unavailable = False
 
     async def run(self) -> None:
-        """Publish the pauses that this process is asked for, and keep the pauses of the fleet, until cancelled."""
+        """Publish the pauses of this process, and keep the pauses of the fleet, until cancelled."""
         idle = 0
         while True:
             with suppress(TimeoutError):
@@ -73,10 +72,10 @@ class FleetPause:
             await asyncio.sleep(_SAME / 5)
 
     def close(self) -> None:
-        """The process stops: nothing is left to pause."""
+        """The process stops; there is nothing to end."""
 
     def _to_publish(self) -> float:
-        """Seconds of a pause that the other processes do not know of; 0 without one."""
+        """Seconds of a pause that is not published yet; 0 without one."""
         until = self._pauses.asked_until
         left = until - self._clock()
         return left if left > 0 and until > self._known_until + _SAME else 0.0

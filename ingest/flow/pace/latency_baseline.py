@@ -1,18 +1,18 @@
-"""How long the external API takes without a queue, and how many requests wait in it when it takes longer."""
+"""The external API's response time without a queue, and the length of its queue when responses take longer."""
 
 from collections import deque
 from statistics import median
 
 from ingest.flow.pace.attempt_window import Measured
 
-# failsafe-go's: the median of 5 windows drops an unusual one, an average of the same age the noise (`smoothedSamples`), and
-# the baseline is an average with an age of 10 windows (`WithBaselineWindow(10)`); the weight of a new value is 2 / (age + 1).
+# As in failsafe-go: the median of 5 windows removes outliers, an average over as many removes noise (`smoothedSamples`), and
+# the baseline is an average over 10 windows (`WithBaselineWindow(10)`). The weight of a new value is 2 / (age + 1).
 _SMOOTHED = 5
 _SMOOTHING = 2 / (5 + 1)
 _WEIGHT = 2 / (10 + 1)
-# While the limit is reached, what is higher has this part of its weight, and only if it is no queue: this is how a baseline drifts.
+# While the limit is reached, a higher value counts with this share of its weight, and only without a queue: baselines drift.
 _UPWARDS = 0.5
-# What differs by less is averaged after a probe, what differs by more is another latency.
+# After a probe, a smaller difference is averaged. A larger one means that the latency has changed.
 _NEAR = 0.25
 
 
@@ -30,15 +30,15 @@ class LatencyBaseline:
         self._latest = 0.0
 
     def observe(self, measured: Measured, few: float) -> float:
-        """Take in a window; returns its p90 without noise.
+        """Add a window; returns its p90 without noise.
 
         Args:
             measured: the window.
-            few: waiting requests that are no queue.
+            few: waiting requests that do not count as a queue.
         """
         previous, self._latest = self._latest or measured.p90, measured.p90
         smoothed = self._smooth(measured.p90)
-        # What two windows show is no noise, and smoothing takes longer to show it.
+        # Two windows that agree are no noise, although smoothing has not caught up.
         recent = min(max(smoothed, min(previous, measured.p90)), max(previous, measured.p90))
         if not self.seconds:
             self.seconds = recent
@@ -49,16 +49,16 @@ class LatencyBaseline:
         return recent
 
     def queue(self, measured: Measured, recent: float) -> float:
-        """Requests that wait in the API, by Little's law: those in flight less those that would be without waiting."""
+        """Requests in the API's queue, by Little's law: the requests in flight, less those without a queue."""
         return measured.in_flight * max(0.0, 1.0 - self.seconds / recent)
 
     def adopt(self, measured: Measured) -> None:
-        """No queue was in this window."""
+        """Take the baseline from a window without a queue."""
         is_near = abs(measured.p90 - self.seconds) < _NEAR * self.seconds
         self.seconds = (self.seconds + measured.p90) / 2 if is_near else measured.p90
 
     def clear(self) -> None:
-        """The limit is another: what windows have shown under the last one is not to be smoothed with what comes."""
+        """The limit has changed: do not smooth across the change."""
         self._windows.clear()
         self._smoothed = 0.0
 

@@ -1,13 +1,13 @@
-"""How many orders may be in flight: as many as set, less while the external API throttles.
+"""Limits the requests in flight: to the configured number, and to fewer while the external API throttles.
 
-Additive increase, multiplicative decrease (Chiu and Jain, 1989), with slow start (Jacobson, 1988). When the API says that it is too
-much, all requests pause (see `pauses`). Afterwards the limit begins with a few, doubles with each round of answers up to four fifths of
-what was too much, stays there for ten times the pause, and then grows by one for each round. If a single order at a time is too much,
-there is a pause between requests as well.
+Additive increase, multiplicative decrease (Chiu and Jain, 1989), with slow start (Jacobson, 1988). When the API throttles, all requests
+pause (see `pauses`). Afterwards the limit begins with a few, doubles with each round of responses up to 80 % of the number that was too
+much, stays there for ten times the pause, and then grows by one for each round. If a single request in flight is too much, there is a
+pause between requests as well.
 
-After an outage it begins with a few in the same way: what comes back up does not bear everybody at once.
+After an outage the limit begins with a few in the same way, because a server that has just started cannot serve everyone immediately.
 
-Where `adaptive_limit` is in use, the lower of the two limits holds.
+With `adaptive_limit`, the lower of the two limits applies.
 """
 
 import time
@@ -19,9 +19,9 @@ from ingest.flow.pace.pauses import WORK_PER_PAUSE, Pauses
 from ingest.telemetry.shared_metrics import Gauge
 
 _CUT = 0.8
-# With fewer, one order that hangs would hold up all others.
+# With fewer, one order that hangs would block all others.
 _A_FEW = 4.0
-# So far above what was too much once, that says nothing any more.
+# At this multiple of the number that was too much, the earlier experience no longer applies.
 _FAR_ABOVE = 1.25
 
 
@@ -29,15 +29,15 @@ class ConcurrencyLimit:
     """The limit of one process.
 
     Attributes:
-        value: orders that may be in flight now.
+        value: requests that may be in flight now.
 
     Args:
-        most: orders, as set.
+        most: the configured limit.
         gauge: shows the limit.
         pauses: the pauses between requests.
         changed: set when the limit has grown.
-        adaptive: the limit that the API's own capacity sets, if that is looked for.
-        clock: monotonic seconds, those of `record_throttle`.
+        adaptive: the limit by the API's capacity, if it is in use.
+        clock: monotonic seconds, as in `record_throttle`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ConcurrencyLimit:
         gauge.set(self.value)
 
     def record_success(self) -> None:
-        """A response that was not "too much"."""
+        """The API has responded without throttling."""
         pauses = self._pauses
         if pauses.is_on:
             pauses.record_success()
@@ -77,27 +77,27 @@ class ConcurrencyLimit:
         if self._adaptive is not None:
             self._refresh()
 
-    def record_throttle(self, told: float | None, asked_at: float) -> float:
-        """The API said that it was too much.
+    def record_throttle(self, retry_after: float | None, started_at: float) -> float:
+        """The API has throttled a request.
 
         Args:
-            told: seconds for which it asks to wait, if it does.
-            asked_at: when the request began.
+            retry_after: the seconds that the API asks for, if it does.
+            started_at: when the request began.
 
         Returns:
             Seconds for which the order should wait.
         """
-        # What was in flight at the last cut says nothing of it.
-        is_news = asked_at >= self._cut_at
+        # Requests that were in flight at the last cut do not count again.
+        is_news = started_at >= self._cut_at
         if is_news:
             self._pauses.count_throttle()
-        wait = self._pauses.record_throttle(told)
+        wait = self._pauses.record_throttle(retry_after)
         if is_news:
             self._cut()
         return wait
 
     def restart(self) -> None:
-        """An outage is over: begin with a few. What was too much for the API before says nothing about now."""
+        """An outage has ended. Begin with a few requests, and forget the number that was too much before."""
         self._pauses.resume()
         self._forget()
         if self._adaptive is not None:
@@ -112,7 +112,7 @@ class ConcurrencyLimit:
         self._stays_until = self._cut_at + (WORK_PER_PAUSE + 1) * self._pauses.pause
         if self.value == 1:
             self._pauses.slow_down()
-        # More may be allowed than the API's capacity, which was in flight.
+        # The limit may exceed the API's capacity, which was in flight.
         self._too_much = min(self._exact, float(self._capacity()))
         self._doubles_until = max(1.0, self._too_much * _CUT)
         self._set(min(_A_FEW, self._doubles_until))
@@ -132,5 +132,5 @@ class ConcurrencyLimit:
         return min(int(self._exact), self._capacity())
 
     def _capacity(self) -> int:
-        """The API's own capacity, as far as it is known."""
+        """The API's capacity, as far as it is known."""
         return self._most if self._adaptive is None else self._adaptive.value

@@ -1,6 +1,6 @@
-"""A lower limit as an experiment: does a request take less time when fewer are in flight?
+"""Lowers the limit as an experiment: does a request take less time when fewer are in flight?
 
-If it does, requests were waiting for each other, in a queue. If it does not, the API itself takes that long.
+If so, requests were waiting in a queue. Otherwise the API itself takes that long.
 """
 
 from math import log
@@ -9,20 +9,20 @@ import msgspec
 
 from ingest.flow.pace.attempt_window import Measured
 
-# An experiment says something when it has changed the requests in flight by this factor.
+# An experiment is conclusive once it has changed the requests in flight by this factor.
 _ENOUGH = 0.9
-# Of the change in flight, the part that duration follows: 1 with a queue, 0 without one.
+# The change of the duration relative to the change of the requests in flight: 1 with a queue, 0 without one.
 _HALF = 0.5
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """What was before.
+    """The measurements before the experiment.
 
     Attributes:
-        in_flight: attempts at a time.
+        in_flight: concurrent attempts, on average.
         mean: seconds of an attempt.
-        limit: to be restored.
-        is_steady: whether that can be compared with anything.
+        limit: restored afterwards.
+        is_steady: whether the measurements can be compared.
     """
 
     in_flight: float
@@ -32,19 +32,19 @@ class Experiment(msgspec.Struct, frozen=True):
 
     @classmethod
     def after(cls, measured: Measured, limit: float) -> "Experiment":
-        """One that begins now."""
+        """An experiment that begins now."""
         return cls(measured.in_flight, measured.mean, limit, measured.is_steady)
 
     def is_over(self, measured: Measured) -> bool:
-        """Whether it has changed enough."""
+        """Whether the requests in flight have changed enough."""
         return measured.in_flight <= _ENOUGH * self.in_flight
 
     def shows_queue(self, measured: Measured) -> bool:
-        """Whether fewer take less time."""
+        """Whether fewer requests took less time."""
         return self._says_something(measured) and self._followed(measured) >= _HALF
 
     def shows_none(self, measured: Measured) -> bool:
-        """Whether fewer take as long; if they take much longer, something else has changed meanwhile."""
+        """Whether fewer requests took as long. If they took much longer, something else has changed."""
         return self._says_something(measured) and -_HALF < self._followed(measured) < _HALF
 
     def _says_something(self, measured: Measured) -> bool:

@@ -1,6 +1,6 @@
-"""Reads the next deliveries: first what this consumer left unfinished, then what others abandoned, then new entries.
+"""Reads the next deliveries: first unfinished entries of this consumer, then abandoned ones, then new ones.
 
-Everything is read here, and a slot is free before anything is read, whatever its source.
+Every read happens here, and only when a slot is free.
 """
 
 import asyncio
@@ -20,13 +20,12 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("reader")
 
-# How long a read waits for new entries: short, because a stop waits for it rather than cancels it.
+# Seconds for which a read waits for new entries. A stop waits for the read instead of cancelling it.
 BLOCK = 1.0
-# With many free slots, the first orders are requested while the next entries are read, and Redis answers others meanwhile.
+# With many free slots, the first orders are requested while the next entries are read.
 _MOST_AT_ONCE = 100
-# A probe need not wait long for a new entry.
 _PROBE_BLOCK = 0.05
-# Each announcement wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
+# Each new entry wakes every blocked reader, which costs Redis up to 5 us each. Of many idle processes, this many wait in a
 # blocking read, and the others poll about once a second.
 _MOST_BLOCKED = 32
 
@@ -34,12 +33,12 @@ Release = Callable[[Sequence[Delivery]], Awaitable[None]]
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What one read has brought.
+    """The result of one read.
 
     Attributes:
-        deliveries: to be processed.
-        is_full: whether there may be more: as many came as there were slots.
-        is_isolated: whether the one delivery has to be processed while nothing else is in flight.
+        deliveries: the deliveries to process.
+        is_full: whether there may be more, because every free slot got one.
+        is_isolated: whether the only delivery must be processed while nothing else is in flight.
     """
 
     deliveries: list[Delivery]
@@ -51,11 +50,11 @@ class Reader:
     """The deliveries for one process.
 
     Args:
-        queue: where new entries come from.
-        reclaimer: where those come from that were delivered before.
-        release: releases what has to wait for its isolation; raises `Unavailable` if Redis cannot be used now.
-        heartbeats: tells how many other consumers there are.
-        isolate_above: deliveries of an entry above which it is isolated: it may have killed the workers that held it.
+        queue: the source of new entries.
+        reclaimer: the source of entries that were delivered before.
+        release: releases entries that must wait for their isolation; raises `Unavailable` if Redis is unavailable.
+        heartbeats: count the consumers of the group.
+        isolate_above: deliveries of an entry above which it is isolated, because it may have killed its workers.
         block: seconds for which a read waits for new entries.
         draw: a uniform random number between its arguments.
     """
@@ -79,14 +78,13 @@ class Reader:
         self._block = block
         self._draw = draw
         self._is_paused = False
-        # True at the start, for a predecessor's entries, and after a failure here, when a reply may have been lost
-        # with entries in it.
+        # True at the start, for a predecessor's entries, and after a failed read, whose reply may have contained entries.
         self._may_own_more = True
-        # What was claimed since then. That which a bug has ended is pending until its lease ends: claimed again at once, it would
-        # keep everything else waiting.
+        # Entries that were claimed since then. An entry whose processing failed with a bug stays pending until its lease ends.
+        # Claiming it again immediately would block all others.
         self._claimed_own: set[EntryRef] = set()
-        # A predecessor may have died of an entry: claiming it counts. What was in a lost reply was counted then; on a network
-        # that loses large replies, the next read is smaller.
+        # Claiming a predecessor's entry counts, because the entry may have killed it. Entries of a lost reply were already counted.
+        # After a lost reply the next read is smaller, for networks that lose large replies.
         self._is_counted = True
         self._most = 0
 
@@ -94,7 +92,7 @@ class Reader:
         """Up to `count` deliveries, waiting for new ones; none, after a pause, while Redis is unavailable.
 
         Args:
-            count: as many as there are slots.
+            count: the number of free slots.
             shutdown: ends a pause.
         """
         wanted = min(count, _MOST_AT_ONCE)
@@ -107,14 +105,14 @@ class Reader:
         return batch
 
     async def read_probe(self, shutdown: Shutdown, ahead: int = 0) -> list[Delivery]:
-        """One delivery, if there is any: a new one, or else the one released first, or left pending by a predecessor or a lost reply.
+        """One delivery for a probe: a new one, or else one that was released, or left pending by a predecessor or a lost reply.
 
         Args:
             shutdown: ends a pause while Redis is unavailable.
-            ahead: how many new entries to pass over and release.
+            ahead: how many new entries to skip and release.
         """
         try:
-            # Released entries may be what failed.
+            # Released entries may have failed before.
             new = await self._queue.read(1 + ahead, _PROBE_BLOCK, claims=False)
             if new[:-1]:
                 await self._release(new[:-1])
@@ -140,7 +138,7 @@ class Reader:
         except Unavailable:
             self._reply_was_lost(count)
             raise
-        # Doubled with each reply that came, until it no longer matters.
+        # Doubles with each reply, until it no longer limits anything.
         self._most = 2 * self._most if len(taken) == self._most else self._most
         return batch
 
@@ -173,8 +171,8 @@ class Reader:
     # -- isolation ------------------------------------------------------------------------------------------
 
     async def _isolate(self, deliveries: list[Delivery], *, is_full: bool) -> Batch:
-        """Keep none of those that may be poison, or one of them alone; the others are released, uncounted."""
-        # An entry that was delivered often and never settled may have killed those who held it.
+        """Keep either the harmless entries, or a single one that may be poison; the others are released, uncounted."""
+        # An entry that was delivered often and never settled may have killed its workers.
         harmless = [delivery for delivery in deliveries if delivery.count <= self._isolate_above]
         possible_poison = [delivery for delivery in deliveries if delivery.count > self._isolate_above]
         kept, left = (harmless, possible_poison) if harmless else (possible_poison[:1], possible_poison[1:])

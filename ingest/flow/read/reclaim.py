@@ -1,6 +1,6 @@
-"""Reclaims what others have left: entries that were released, and those of dead consumers.
+"""Reclaims entries that were released, and entries of dead consumers.
 
-Any number of processes do this at once; each claim is one atomic step in Redis, so no entry is claimed twice.
+Any number of processes do this concurrently. Each claim is one atomic step in Redis, so that no entry is claimed twice.
 """
 
 import random
@@ -14,9 +14,9 @@ from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
 _log = get_logger("reclaim")
-# Between two claims that find nothing. An idle process asks between its reads of a second, so after every second one.
+# Seconds between two claims that find nothing. An idle process checks after every second read.
 _EVERY = 1.5
-# Claiming a hundred takes Redis a millisecond or two; then it answers others.
+# Claiming a hundred entries occupies Redis for a millisecond or two.
 _AT_ONCE = 100
 
 
@@ -24,11 +24,11 @@ class Reclaimer:
     """Claims abandoned entries, every second or two while there are none.
 
     Args:
-        queue: where they are.
-        held: what this process holds, and must not process twice.
-        redeliveries: count what was claimed, by reason.
+        queue: the queue.
+        held: the deliveries of this process, which it must not process twice.
+        redeliveries: counters of claimed entries, by reason.
         clock: monotonic seconds.
-        draw: a uniform random number between its arguments: a thousand processes do not ask in step.
+        draw: a uniform random number between its arguments, so that a thousand processes do not check in step.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Reclaimer:
         self._next = 0.0
 
     async def claim_own(self, count: int, claimed_before: set[EntryRef], *, counted: bool) -> list[Delivery]:
-        """Up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
+        """Claim up to `count` entries that a predecessor of this name, or a lost reply, has left pending for this consumer."""
         claimed = await self._queue.claim_own(count, self._known() | claimed_before, counted=counted)
         return self.redelivered(claimed, "restart")
 
     async def claim(self, count: int) -> list[Delivery]:
-        """Up to `count` abandoned entries, a hundred at most; none if the last claim found too few, a moment ago."""
+        """Claim up to `count` abandoned entries, at most a hundred; none shortly after a claim that found too few."""
         if self._clock() < self._next:
             return []
         count = min(count, _AT_ONCE)
@@ -66,16 +66,16 @@ class Reclaimer:
         return {delivery.entry for delivery in self._held.deliveries()}
 
     def redelivered(self, claimed: Sequence[Delivery], reason: str) -> list[Delivery]:
-        """Count what was claimed, except what this process holds and is not releasing.
+        """Count the claimed entries, except those that this process holds and is not releasing.
 
-        That is claimed if the event loop was blocked for longer than a lease: claiming has renewed it. What is being released is
-        claimed if the reply to that has not come yet.
+        A process claims its own entries if its event loop was blocked for longer than a lease, which renews them. It also claims
+        entries that it is releasing while the reply is on its way.
         """
         known = self._held.kept() if claimed else set()
         redelivered = [delivery for delivery in claimed if delivery.entry not in known]
         if redelivered:
             self._redeliveries[reason].inc(len(redelivered))
-        # What was released has no delivery before this one: to process it is ordinary work, and in an outage all that happens.
+        # A released entry has no earlier delivery, so that processing it is ordinary work and not logged.
         if abandoned := sum(delivery.count > 1 for delivery in redelivered):
             _log.info("entries_reclaimed", entries=abandoned, reason=reason)
         return redelivered
