@@ -1,9 +1,9 @@
 """The lifecycle of one delivery, from the stream to the ack.
 
-    reader ──▶ executor ──▶ handler ──▶ Outcome ──▶ settlement ──▶ batch ──▶ (commit, then ack)
-    (slots)      │          (fetch, decode, decide)     ├──▶ retry set
-                 ▼                                      ├──▶ dead letters
-              in_flight                                 └──▶ released to the group
+    read ──▶ scheduler ──▶ gate ──▶ handler ──▶ Outcome ──▶ settlement ──▶ batch ──▶ (commit, then ack)
+    (slots)      │                  (fetch, decode, decide)     ├──▶ retry set
+                 ▼                                              ├──▶ dead letters
+               held                                             └──▶ released to the group
 
-`handler` decides and writes nothing; `settlement`, with its parts, alone writes. An `Outcome` is all that passes between the two.
+The handler decides and writes nothing. Only `settle` writes. An `Outcome` is the only value that passes between the two.
 """

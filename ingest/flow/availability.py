@@ -1,4 +1,4 @@
-"""Waits while a server is unavailable: an outage is not an order's fault."""
+"""Waits while a server is unavailable, since an outage is not an order's fault."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -15,12 +15,12 @@ _LOG_EVERY = 10.0
 
 
 def log_unavailable(log: Any, event: str, error: BaseException, **fields: object) -> None:
-    """Log that a server cannot be used: a warning, or an error if it refuses us, since then a person is needed."""
+    """Log that a server is unavailable: a warning, or an error if it denies access, because an operator must act then."""
     (log.error if isinstance(error, UserError) else log.warning)(event, error=str(error), **fields)
 
 
 class AvailabilityLog:
-    """Logs when a server cannot be used, every ten seconds while that lasts, and once when it is over."""
+    """Logs when a server becomes unavailable, every ten seconds during the outage, and once at its end."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -38,18 +38,17 @@ class AvailabilityLog:
             log_unavailable(_log, "still_unavailable", error, server=self._server, seconds=round(now - self._began_at))
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """A call has succeeded."""
         if self._began_at is not None:
             _log.info("available_again", server=self._server, seconds=round(time.monotonic() - self._began_at, 1))
             self._began_at = None
 
 
 async def until_available(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-    """Make the call until the server answers it; only cancelling ends the wait.
+    """Repeat the call until it succeeds. Only cancellation ends the wait.
 
-    A refusal (a right revoked, a table renamed) is waited for as well, and logged as an error: if the process ended with
-    orders in flight, and came back with them again and again, they would look like poison messages.
-    Logs when the wait begins, every ten seconds while it lasts, and once when it is over.
+    It also waits while access is denied (a privilege was revoked, a table renamed), and logs an error. If the process ended instead,
+    with orders in flight, those orders would look like poison messages after a few restarts.
     """
     try:
         return await call(*arguments)
@@ -58,10 +57,10 @@ async def until_available(server: str, call: Callable[..., Awaitable[_T]], *argu
 
 
 async def until_ready(server: str, call: Callable[..., Awaitable[_T]], *arguments: Any) -> _T:
-    """As `until_available`, for a process that starts and holds nothing yet: a refusal is raised at once.
+    """As `until_available`, for a process that starts and holds no delivery: denied access raises immediately.
 
     Raises:
-        UserError: if the server refuses us.
+        UserError: if the server denies access.
     """
     try:
         return await call(*arguments)

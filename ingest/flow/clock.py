@@ -1,6 +1,6 @@
-"""One clock for all workers: the queue server's, carried on between heartbeats by our own monotonic one.
+"""One clock for all workers: the queue server's clock, continued between heartbeats by the monotonic clock of the machine.
 
-A worker whose wall clock is wrong would otherwise stamp what it fetches with a time that makes it newer, or older, than it is.
+With a wrong wall clock, a worker would otherwise stamp documents as newer or older than they are.
 """
 
 import time
@@ -8,17 +8,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 
-# A sample that took much longer than the best is less exact than what we have, as long as the best is not old.
+# A sample that took much longer than the best one is less exact, unless the best one is older than this many seconds.
 _GOOD_FOR = 60.0
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 steady: Callable[[], float] = partial(time.clock_gettime, _STEADY)
-"""Seconds that never jump, and that go on while the machine sleeps, where the system has such a clock."""
+"""Seconds that never jump. They include the time that the machine sleeps, if the system has such a clock."""
 
 
 class SharedClock:
-    """Unix time by the queue server; by our wall clock until the first sample.
+    """Unix time by the queue server, or by the machine's wall clock until the first sample.
 
     Args:
         monotonic: seconds.

@@ -1,4 +1,4 @@
-"""Orders that the external API has delivered before: a canary request for one of them shows whether it still works."""
+"""Remembers orders that the external API has delivered. A canary request for one of them shows whether the API works."""
 
 import asyncio
 from collections import deque
@@ -8,16 +8,16 @@ from ingest.domain.errors import Unavailable
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.flow.ports import Decode, Upstream
 
-# Canary requests for one question. An order may have been deleted since the API delivered it, so one is not enough.
+# Canary requests for one decision. One is not enough, because an order may have been deleted since it was delivered.
 _MOST = 3
 # The same order may be delivered several times in a row.
 _REMEMBERED = 8
-# PostgreSQL may be unavailable as well, and finding out about the external API must not wait for it.
+# The decision about the external API must not wait for PostgreSQL, which may be unavailable as well.
 _LONGEST_LOOKUP = 2.0
 
 
 class KnownOrders:
-    """The last orders that this process has received; a process that has received none takes stored ones.
+    """The last orders that this process has received, or stored orders if it has received none.
 
     Args:
         stored: returns IDs of stored orders, at most as many as requested; raises `Unavailable`.
@@ -29,7 +29,7 @@ class KnownOrders:
         self.add = self._latest.append
 
     async def candidates(self, failing: Collection[str] = ()) -> list[FetchRequest]:
-        """Up to three orders for canary requests, the latest first; none that is `failing`."""
+        """Up to three orders for canary requests, the latest first, without those that are `failing`."""
         found = {request.order_id: request for request in reversed(self._latest)}
         if len(found.keys() - failing) < _MOST:
             for order_id in await self._look_up(_MOST + len(failing)):
@@ -45,7 +45,7 @@ class KnownOrders:
 
 
 def canary_request(upstream: Upstream, decode: Decode) -> Callable[[FetchRequest], Awaitable[None]]:
-    """The function that sends a canary request; it raises a `Fault` or `InvalidDocument` unless the response is a valid order."""
+    """Return the function that sends a canary request. It raises `Fault` or `InvalidDocument` unless the response is a valid order."""
 
     async def request(known: FetchRequest) -> None:
         fetched = await upstream.fetch_once(known)

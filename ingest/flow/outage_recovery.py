@@ -1,4 +1,4 @@
-"""While the external API is unavailable: releases what is in flight, and probes until a request is answered."""
+"""Handles an outage of the external API: releases the deliveries in flight, and probes until a request succeeds."""
 
 import asyncio
 
@@ -12,23 +12,23 @@ from ingest.flow.shutdown import Shutdown
 from ingest.flow.waiting import all_ended, first_of
 from ingest.telemetry.activity import record_activity
 
-# Without a known order, each probe takes an order from twice as far ahead in the queue as the last: the first ones may all be bad.
-# The entries in between are released, no more than this many in an outage, since Redis keeps a record of each.
+# Without a known order, each probe takes an order from twice as far ahead in the queue as the last one, because the first orders may
+# all be bad. The entries in between are released: at most this many in an outage, because Redis keeps a record of each.
 _MOST_PASSED = 1000
-# Probes that may hang at once: with the longest pause between them, as many as begin within a request's longest time.
+# Probes that may hang concurrently. With the longest pause between them, this many begin within the longest request timeout.
 _MOST_PROBES = 8
 
 
 class OutageRecovery:
-    """What one process does from when its circuit opens until it closes.
+    """The recovery of one process, from when its circuit opens until it closes.
 
     Args:
-        circuit: whether it is open, and when the next probe may be sent.
-        pace: begins with a few afterwards.
-        reader: where probes come from.
-        executor: processes them.
-        settlement: releases what is interrupted.
-        held: what is held.
+        circuit: the circuit, and the pauses between probes.
+        pace: begins with a few requests afterwards.
+        reader: the source of probes.
+        executor: processes probes.
+        settlement: releases interrupted deliveries.
+        held: the deliveries of this process.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OutageRecovery:
         self._ahead = self._passed = 0
 
     async def run(self, shutdown: Shutdown) -> None:
-        """Send no requests but probes until one is answered, or a stop is requested."""
+        """Send only probes until one succeeds, or a stop is requested."""
         self._ahead = self._passed = 0
         await self._interrupt(shutdown)
         probes: list[asyncio.Task[None]] = []
@@ -62,7 +62,7 @@ class OutageRecovery:
             if len(probes) == _MOST_PROBES:
                 await self._cancel([probes.pop(0)], shutdown)
             probes += await self._probe(shutdown)
-        # One was answered: those that hang would only keep their slots from working.
+        # A probe has succeeded. Probes that hang would only occupy their slots.
         await self._cancel(self._undecided(probes), shutdown)
         self._settlement.log_released()
         self._pace.restart()
@@ -70,18 +70,18 @@ class OutageRecovery:
     async def _pause(self, shutdown: Shutdown) -> None:
         pauses = self._circuit.pauses
         pause = pauses.next()
-        # The last probe may be answered meanwhile, and told to wait.
+        # The response to the last probe may ask to wait.
         while pause > 0 and not (self._circuit.closed.is_set() or shutdown.requested.is_set()):
             await first_of([], shutdown.requested, self._circuit.closed, within=pause)
             pause = pauses.left()
 
     async def _interrupt(self, shutdown: Shutdown) -> None:
-        """Release what is in flight; an API that only asks to wait is left the requests that it processes."""
+        """Release the deliveries in flight. If the API only asks to wait, the requests that it is processing go on."""
         started = [task for _, task in self._held.undecided()]
         await self._cancel([] if self._circuit.is_throttled else started, shutdown)
 
     async def _cancel(self, tasks: list[asyncio.Task[None]], shutdown: Shutdown) -> None:
-        """Cancel tasks, and release what they have not decided; a request to stop ends the wait for Redis."""
+        """Cancel tasks and release their undecided deliveries. A request to stop ends the wait for Redis."""
         for task in tasks:
             task.cancel()
         await all_ended(tasks)
@@ -96,9 +96,9 @@ class OutageRecovery:
             await all_ended([releasing])
 
     async def _probe(self, shutdown: Shutdown) -> list[asyncio.Task[None]]:
-        """Request one order: in turn one that the API has delivered before, and one from the queue.
+        """Request one order, alternating between a known order and one from the queue.
 
-        Those in the queue may be what fails; the known ones may have been deleted.
+        The orders in the queue may be the cause of the failures, and a known order may have been deleted.
         """
         record_activity()
         self._is_canary_due = not self._is_canary_due
@@ -115,12 +115,12 @@ class OutageRecovery:
         return [self._executor.start_probe(delivery) for delivery in deliveries]
 
     def _go_ahead(self) -> int:
-        """How many new entries the next probe passes over."""
+        """How many new entries the next probe skips."""
         self._ahead = min(2 * self._ahead + 1, _MOST_PASSED - self._passed)
         self._passed += self._ahead
         return self._ahead
 
     def _undecided(self, probes: list[asyncio.Task[None]]) -> list[asyncio.Task[None]]:
-        """Those that go on, and may be cancelled: they are not about to settle an outcome."""
+        """The probes that may be cancelled, because they are not applying an outcome."""
         decided = self._held.decided_tasks()
         return [probe for probe in probes if not probe.done() and probe not in decided]

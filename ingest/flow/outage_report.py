@@ -1,7 +1,7 @@
-"""Reports to the queue that this process's circuit is open, and why, for `ingest status`.
+"""Reports to the queue that the circuit of this process is open, and why, for `ingest status`.
 
-Reported when the circuit opens or closes, and regularly while it is open, so that the report of a process that dies expires. Nothing
-waits for it: while Redis is unavailable, it is reported later.
+It reports when the circuit opens or closes, and regularly while it is open, so that the report of a dead process expires. While Redis
+is unavailable, the report is sent later.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("circuit")
 _AGAIN = 5.0
 _LIFETIME = 3 * _AGAIN
-# A library's error may quote a lot.
+# Characters of an error; some libraries quote whole documents.
 _LONGEST = 200
 
 
 class OutageReport:
-    """What the queue is told of this process's circuit.
+    """The reports of one process.
 
     Args:
-        queue: where it is reported.
-        circuit: whose state is reported.
+        queue: receives the reports.
+        circuit: the circuit to report.
         now: Unix seconds by the queue's clock.
     """
 
@@ -38,10 +38,10 @@ class OutageReport:
         self._outage: Outage | None = None
 
     async def run(self) -> None:
-        """Report until cancelled; at the start, that it is closed, whatever a predecessor of the same name has reported."""
+        """Report until cancelled. The first report replaces the one of a predecessor with the same name."""
         while True:
             self._outage = (self._outage or self._described()) if self._circuit.is_open else None
-            is_reported = await self._tell()
+            is_reported = await self._send()
             changed = self._circuit.opened if self._outage is None else self._circuit.closed
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if is_reported and self._outage is None else _AGAIN):
@@ -52,7 +52,7 @@ class OutageReport:
         shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
         return Outage(self._now(), shown, self._circuit.is_unproven)
 
-    async def _tell(self) -> bool:
+    async def _send(self) -> bool:
         try:
             await self._queue.report_outage(self._outage, _LIFETIME)
         except Unavailable as error:

@@ -1,7 +1,7 @@
-"""How a worker is asked to stop: first to finish, then to release.
+"""Stops a worker in two phases: it first finishes its deliveries, then releases the rest.
 
-`requested` means: read nothing more, finish what is in flight. `overdue` means: the grace period is over, or the stop was
-requested twice; release what is not finished.
+`requested` means that the worker stops reading and finishes the deliveries in flight. `overdue` means that the grace period has ended, or
+the stop was requested twice, so that it releases the unfinished deliveries.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("shutdown")
 
-# A process manager that signals the whole group, and a supervisor that passes its own signal on, ask once.
+# A process manager that signals the whole group, and a supervisor that forwards its own signal, count as one request.
 _SAME_REQUEST = 1.0
 
 
 class Shutdown:
-    """One process's stop, in two phases.
+    """The stop of one process.
 
     Args:
         grace: seconds from the request until `overdue`.
@@ -29,10 +29,10 @@ class Shutdown:
         self.overdue = asyncio.Event()
 
     def request(self, cause: str) -> None:
-        """Request the stop; requested again, more than a moment later, the grace period is over."""
+        """Request the stop. A second request, more than a moment later, ends the grace period."""
         if self.requested.is_set():
             if time.monotonic() - self._requested_at > _SAME_REQUEST and not self.overdue.is_set():
-                _log.warning("stop_hurried", cause=cause)
+                _log.warning("shutdown_forced", cause=cause)
                 self.overdue.set()
             return
         self._requested_at = time.monotonic()
@@ -41,7 +41,7 @@ class Shutdown:
         asyncio.get_running_loop().call_later(self._grace, self.overdue.set)
 
     async def pause(self, seconds: float) -> None:
-        """Wait, but no longer than until the request."""
+        """Wait for `seconds`, or until the stop is requested."""
         try:
             async with asyncio.timeout(seconds):
                 await self.requested.wait()

@@ -1,7 +1,7 @@
-"""One worker process's work: reads as many deliveries as there are slots, processes each, and stops cleanly.
+"""Runs one worker process: reads as many deliveries as it has slots, processes each, and stops cleanly.
 
-The process may die at any await. What it holds is then pending under its name in Redis, and is delivered again to its
-successor or to another worker; nothing is acked before it is committed.
+The process may die at any await. Its deliveries are then pending under its name in Redis, and are delivered again to its successor or
+to another worker. An entry is acked only after its commit.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("worker")
 
-# After the grace period: for the last commit, and for releasing.
+# Seconds after the grace period for the last commit, and for releasing.
 _LAST_WAIT = 2.0
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is made of; `ingest.services.worker_parts` puts it together."""
+    """The parts of a worker, which `ingest.services.worker_parts` composes."""
 
     queue: Liveness
     held: Held
@@ -51,7 +51,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Processes deliveries until it is asked to stop."""
+    """Processes deliveries until a stop is requested."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -60,13 +60,13 @@ class Worker:
         self._settlement = parts.settlement
 
     async def run(self, shutdown: Shutdown) -> None:
-        """Work until stopped; on return everything is settled or released.
+        """Work until stopped. On return every delivery is settled or released.
 
-        Cancelled, it drops everything at once, and Redis keeps what was not settled.
+        When cancelled, it drops all deliveries immediately, and Redis keeps the unsettled ones.
         """
         if await self._has_announced_itself(shutdown):
             await self._run(shutdown)
-        # Without a reply, too, Redis may have taken the first heartbeat.
+        # Redis may have accepted the first heartbeat even if no reply came.
         await self._release_rest()
 
     async def _run(self, shutdown: Shutdown) -> None:
@@ -87,7 +87,6 @@ class Worker:
                 for task in background:
                     task.cancel()
         finally:
-            # Not in the group, which would cost each of them another callback.
             await self._cancel_deliveries()
 
     async def _work(self, shutdown: Shutdown) -> None:
@@ -100,7 +99,7 @@ class Worker:
                 backlog = await self._take(free, shutdown)
 
     async def _take(self, free: int, shutdown: Shutdown) -> bool:
-        """Read up to `free` deliveries and start them; returns whether there may be more."""
+        """Read up to `free` deliveries and start them; return whether there may be more."""
         batch = await self._parts.reader.read(free, shutdown)
         record_activity()
         self._settlement.expect_more(backlog=batch.is_full)
@@ -109,17 +108,17 @@ class Worker:
         else:
             self._parts.executor.start(batch.deliveries, shutdown)
             if not batch.is_full:
-                # Let their requests go out before the next read is sent.
+                # Send their requests before the next read.
                 await asyncio.sleep(0)
         return batch.is_full
 
     async def _isolate(self, delivery: Delivery, shutdown: Shutdown) -> None:
-        """Read nothing more while it is processed."""
+        """Read no other delivery while it is processed."""
         processing = self._parts.executor.start_isolated(delivery)
         await first_of([processing], shutdown.requested, self._parts.circuit.opened)
 
     async def _has_announced_itself(self, shutdown: Shutdown) -> bool:
-        """Send the first heartbeat, before anything is read; False if a stop was requested before Redis has replied."""
+        """Send the first heartbeat before the first read; return False if a stop was requested before Redis replied."""
         sending = asyncio.create_task(self._parts.heartbeats.send())
         try:
             await first_of([sending], shutdown.requested)
@@ -144,14 +143,14 @@ class Worker:
     # -- the end --------------------------------------------------------------------------------------------
 
     async def _finish(self, shutdown: Shutdown, storing: asyncio.Task[None]) -> None:
-        """Let what is in flight end within the grace period; then cancel it."""
+        """Let deliveries in flight end within the grace period, then cancel the rest."""
         overdue = asyncio.create_task(shutdown.overdue.wait())
         ended = asyncio.create_task(all_ended(list(self._tasks)))
         try:
             await asyncio.wait([overdue, ended], return_when=asyncio.FIRST_COMPLETED)
             await self._cancel_deliveries()
             self._settlement.finish()
-            # A batch in progress is worth a moment even now: committed and acked, it need not be processed again.
+            # Give a batch in progress a moment: once it is committed and acked, it need not be processed again.
             await asyncio.wait([overdue, storing], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait([storing], timeout=_LAST_WAIT)
         finally:
@@ -166,7 +165,7 @@ class Worker:
         await all_ended(tasks)
 
     async def _release_rest(self) -> None:
-        """Release what is still held, and leave the group; failing that, others will reclaim it."""
+        """Release the remaining deliveries and leave the group. If that fails, other workers will reclaim them."""
         self._settlement.log_released()
         held = len(self._held)
         try:

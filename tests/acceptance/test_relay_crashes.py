@@ -195,7 +195,7 @@ async def test_a_second_request_ends_the_grace_period_of_a_relay(
         await eventually(has_ended)
         _, log = await asyncio.to_thread(relay.communicate)
 
-    assert "stop_hurried" in log
+    assert "shutdown_forced" in log
     assert relay.returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""Processes one delivery: the handler decides its outcome, settlement applies it."""
+"""Processes deliveries: the handler decides the outcome, and settlement applies it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,11 +23,11 @@ class Executor:
     """Starts the deliveries of one process.
 
     Args:
-        handler: decides.
-        settlement: applies.
-        held: holds each delivery until it is settled.
-        scheduler: runs them.
-        gate: admits them.
+        handler: decides the outcome.
+        settlement: applies it.
+        held: the deliveries of this process.
+        scheduler: runs each delivery.
+        gate: admits each delivery.
         circuit: ends the wait of an isolated delivery.
     """
 
@@ -58,7 +58,7 @@ class Executor:
         return self._scheduler.start(delivery, self._process(delivery, self._handler.probe))
 
     def start_isolated(self, delivery: Delivery) -> asyncio.Task[None]:
-        """Process a delivery that may kill the process, as soon as nothing else is in flight that would be lost with it."""
+        """Process a delivery that may kill the process, as soon as no other delivery is in flight."""
         _log.warning("entry_isolated", entry_id=delivery.entry.id, deliveries=delivery.count)
         return self._scheduler.start(delivery, self._process(delivery, self._when_alone))
 
@@ -71,7 +71,7 @@ class Executor:
             else:
                 await self._settlement.move(delivery, outcome)
         except Exception:  # noqa: BLE001  the one place for it, see below
-            # A bug met by one order must not stop the others. The entry stays pending and is delivered again, until
+            # A bug in processing one order must not stop the others. The entry stays pending and is delivered again until
             # Redis has counted too many deliveries.
             _log.exception("delivery_failed", order_id=delivery.order_id, entry_id=delivery.entry.id)
             self._held.remove(delivery)

@@ -76,7 +76,7 @@ class Heartbeats:
         """Send one heartbeat, waiting while Redis is unavailable; if entries may be lost, find out which."""
         await until_available("redis", self._send)
         if self._is_unsure:
-            _log.warning("heartbeat_was_late", entries=len(self._held))
+            _log.warning("heartbeat_late", entries=len(self._held))
             await until_available("redis", self._verify)
 
     async def confirm(self) -> None:
