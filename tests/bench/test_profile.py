@@ -42,9 +42,9 @@ def test_a_run_gives_each_stage_its_share(cli: Cli, client: str) -> None:
 @pytest.mark.parametrize(
     ("names", "stage"),
     [
-        (["ingest.flow.deliver.slots:Slots._free", "ingest.flow.worker:Worker._work"], "read"),
+        (["ingest.flow.deliver.scheduler:Scheduler._until_free", "ingest.flow.worker:Worker._work"], "read"),
         (["redis.asyncio.connection:AbstractConnection.read_response", "ingest.queue.consume.source:ReadingMember.read"], "read"),
-        (["ingest.flow.held:InFlight.start", "ingest.flow.worker:Worker._take"], "bookkeeping"),
+        (["ingest.flow.held:Held.add", "ingest.flow.worker:Worker._take"], "bookkeeping"),
         (["ingest.upstream.session:ApiSession.send", "ingest.upstream.client:UpstreamClient.fetch"], "fetch: our client"),
         (["ingest.upstream.http.http1_connection:Http1Connection.data_received"], "fetch: HTTP"),
         (["asyncio.locks:Lock.acquire", "aiohttp.client:ClientSession._request"], "fetch: HTTP"),
@@ -67,7 +67,7 @@ def test_a_sample_belongs_to_the_innermost_function_that_has_a_stage(names: list
 
 def test_samples_of_all_processes_are_added(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('[[["ingest.flow.read.reader:Reader.read"], 2], [[], 1]]')
-    (tmp_path / "2.json").write_text('[[["ingest.flow.deliver.slots:Slots.wait"], 1]]')
+    (tmp_path / "2.json").write_text('[[["ingest.flow.deliver.scheduler:Scheduler.wait"], 1]]')
     (tmp_path / "2.unfinished").write_text('[[["ingest')
 
     counts = count_by_stage(tmp_path)
