@@ -37,8 +37,6 @@ class Http1Connection(asyncio.Protocol):
         deadline: until when the request has to be answered.
         retires_at: from when on it is not used again.
         is_open: whether requests may be sent.
-        on_answered: called when its first request has been answered.
-        on_dropped: called if the server closes the connection instead.
     """
 
     __slots__ = (
@@ -55,8 +53,6 @@ class Http1Connection(asyncio.Protocol):
         "deadline",
         "heard_at",
         "is_open",
-        "on_answered",
-        "on_dropped",
         "retires_at",
     )
 
@@ -80,8 +76,6 @@ class Http1Connection(asyncio.Protocol):
         self._unread = 0
         self.heard_at = self.deadline = 0.0
         self.is_open = self._is_reused = False
-        self.on_answered: Callable[[], object] | None = None
-        self.on_dropped: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
@@ -155,14 +149,12 @@ class Http1Connection(asyncio.Protocol):
             if exc is None and self._parser.end_of_file():
                 self._answer()
             else:
-                if self.on_dropped is not None and not (self._is_reused or self._parser.has_begun):
-                    self.on_dropped()
                 self.fail(self._lost(exc))
         self._parser.forget()
         self._waiting.pop(self, None)
         self._on_end(self)
         # Below it TLS has buffers of half a megabyte, and this connection is freed late, as its parser.
-        self._transport = self.on_answered = self.on_dropped = None
+        self._transport = None
 
     # ----
 
@@ -182,9 +174,6 @@ class Http1Connection(asyncio.Protocol):
             else:
                 answered.set_result(document)
         self._answered = None
-        if self.on_answered is not None:
-            self.on_answered()
-            self.on_answered = None
 
     def _continue(self) -> None:
         """Wait for the next request, if there may be one."""

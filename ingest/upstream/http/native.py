@@ -10,16 +10,14 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from typing import Any
 
 import aiohappyeyeballs
 
 from ingest.domain.os_errors import is_exhaustion, reason_of
 from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http.http1_origin import Origin
-from ingest.upstream.http.tls_connection import TlsConnection
 from ingest.upstream.http.tls_context import context_of, reason_of_tls
-from ingest.upstream.http.tls_sessions import HostSession, TlsSessions
 from ingest.upstream.http.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
 from ingest.upstream.http.turns import Turns
 
@@ -58,7 +56,6 @@ class NativeTransport:
         limits = self._limits = options.limits
         self._total = limits.total
         self._tls = context_of(options.tls) if options.is_tls else None
-        self._sessions = TlsSessions()
         # By the prefix of their URLs; the one that was used last.
         self._origins: dict[str, Origin] = {}
         self._origin: Origin | None = None
@@ -136,28 +133,23 @@ class NativeTransport:
     async def _connected(self, origin: Origin, deadline: float, idle: list[Http1Connection]) -> Http1Connection:
         """Return a new connection, or one of `idle` that has become free before it is this one's turn to be opened."""
         time = self._loop.time
-        session: HostSession | None = None
-        offered: ssl.SSLSession | None = None
         try:
             addresses, left = origin.known_addresses(), self._limits.connect
             if addresses is None:
                 addresses, left = await self._resolved(origin, deadline)
             origin.next_first()
-            session = self._session_of(origin)
-            # Waiting for its turn is not connecting: it may take longer than a short limit for that.
-            await self._turn(session, deadline)
+            await self._turns.take()
+            if self._closed is not None:
+                raise NoResponse(_CLOSED, reached=False)
             if (kept := self._kept(idle, time())) is not None:
                 return kept
             origin.close_waiting()
             async with asyncio.timeout_at(min(deadline, time() + left)):
-                offered = session.offered if session is not None else None
-                connected = await self._connect(origin, addresses, session)
+                connected = await self._connect(origin, addresses)
         except (OSError, RuntimeError) as error:
             # uvloop raises a RuntimeError, instead of an OSError, for a connection that has just been closed.
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
-            if session is not None:
-                session.connection_failed(offered)
             raise _not_connected(error) from error
         if self._closed is not None:  # nobody would close this connection, or end its request
             connected.abort()
@@ -177,49 +169,30 @@ class NativeTransport:
             addresses = await origin.addresses()
         return addresses, until - self._loop.time()
 
-    async def _turn(self, session: HostSession | None, deadline: float) -> None:
-        """Return when a connection should be opened."""
-        if session is None:
-            await self._turns.take()  # milliseconds: a timer would take longer than anything else here
-        else:
-            async with asyncio.timeout_at(deadline):
-                await session.turn()
-                await self._turns.take()
-        if self._closed is not None:
-            raise NoResponse(_CLOSED, reached=False)
+    async def _connect(self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType]) -> Http1Connection:
+        loop = self._loop
+        # The certificate must be valid for the host name without the dot of a fully qualified one.
+        tls: dict[str, Any] = {"ssl": self._tls, "server_hostname": origin.host.rstrip(".")} if origin.is_tls else {}
 
-    async def _connect(
-        self, origin: Origin, addresses: list[aiohappyeyeballs.AddrInfoType], session: HostSession | None
-    ) -> Http1Connection:
-        loop, new = self._loop, partial(self._new, origin, session)
+        def new() -> Http1Connection:
+            return Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
+
         try:
             if len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
-                # Nothing to choose from: the loop alone connects in a third of the time.
+                # With a single address, the loop alone connects in a third of the time.
                 host, port = addresses[0][4][:2]
-                _, protocol = await loop.create_connection(new, host, port)
-            else:
-                connected = await aiohappyeyeballs.start_connection(
-                    addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
-                )
-                # From here on the loop closes the socket, also if it fails.
-                _, protocol = await loop.create_connection(new, sock=connected)
+                return (await loop.create_connection(new, host, port, **tls))[1]
+            connected = await aiohappyeyeballs.start_connection(
+                addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY, loop=loop
+            )
+            # From here on the loop closes the socket, even if it fails.
+            return (await loop.create_connection(new, sock=connected, **tls))[1]
         except ssl.SSLError:
             raise
         except OSError as error:
             if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
                 origin.forget_addresses()
             raise
-        return await protocol.secured() if isinstance(protocol, TlsConnection) else protocol
-
-    def _new(self, origin: Origin, session: HostSession | None) -> Http1Connection | TlsConnection:
-        connection = Http1Connection(self._limits.body, origin.idle, origin.waiting, self._ended)
-        if session is None:
-            return connection
-        assert self._tls is not None  # noqa: S101  there is a session
-        return TlsConnection(connection, self._tls, _name_of(origin), session)
-
-    def _session_of(self, origin: Origin) -> HostSession | None:
-        return self._sessions.of(_name_of(origin)) if self._tls is not None and origin.is_tls else None
 
     def _origin_of(self, url: str) -> Origin:
         origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)
@@ -241,11 +214,6 @@ class NativeTransport:
         for connection in [connection for connection in self._connections if connection.is_late(now, read)]:
             connection.fail(NoResponse("while waiting for the response", timed_out=True))
         self._watch = self._loop.call_later(self._check_every, self._check) if self._connections else None
-
-
-def _name_of(origin: Origin) -> str:
-    """Return the name that the origin's certificate has to be valid for."""
-    return origin.host.rstrip(".")
 
 
 def _not_connected(error: OSError | RuntimeError) -> NoResponse:
