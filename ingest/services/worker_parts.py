@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ingest.domain.orders.plain_order import decode_plain
+from ingest.domain.orders.order import decode_order
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
@@ -81,7 +81,7 @@ class Ports(msgspec.Struct, frozen=True):
     queue: Queue
     store: Store
     upstream: Upstream
-    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
+    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_order))
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
     adaptive: AdaptiveLimit | None = None
     pauses: FleetPauses | None = None

@@ -34,7 +34,7 @@ class ConfiguredApi:
 
     client: UpstreamClient
     upstream: Upstream
-    decoder: OrderDecoder[Order]
+    decoder: OrderDecoder
 
     async def authenticate(self) -> None:
         """See `Api`."""

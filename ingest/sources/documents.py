@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ingest.domain.orders.order import Order, decode_order, document_id
-from ingest.domain.orders.plain_order import decode_plain
+from ingest.domain.orders.order import decode_order, document_id
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
 from ingest.mapping.transforms.functions import load_function
@@ -31,7 +30,7 @@ async def open_decode(settings: "Settings", transform_seconds: Histogram) -> Asy
     """
     decode = decode_of(settings)
     if settings.transform is None:
-        yield OrderDecoder(decode_plain) if settings.mapping is None else decode
+        yield decode
         return
     async with _open_runner(settings, settings.transform) as runner:
         yield Transform(decode, runner, transform_seconds)
@@ -58,7 +57,7 @@ def identify_of(settings: "Settings") -> Callable[[bytes], str | None]:
     return document_id if mapping is None else mapping.identify
 
 
-def decode_of(settings: "Settings") -> OrderDecoder[Order]:
+def decode_of(settings: "Settings") -> OrderDecoder:
     """What makes orders of documents, by the settings.
 
     Raises:

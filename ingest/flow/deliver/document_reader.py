@@ -8,7 +8,7 @@ import msgspec
 
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.plain_order import StorableOrder
+from ingest.domain.orders.order import Order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.kept_documents import KeptDocuments
 from ingest.flow.ports import Decode
@@ -44,7 +44,7 @@ class DocumentReader:
             self._buffer.release(size)
             raise
 
-    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
+    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[Order]) -> bytes | None:
         return self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
 
 
