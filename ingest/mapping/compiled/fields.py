@@ -11,7 +11,6 @@ from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Decl
 from ingest.mapping.compiled.expressions import compile_expression
 from ingest.mapping.compiled.paths import Read, compile_path, keys_alone, parse_path
 from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
-from ingest.mapping.compiled.plain_fields import FieldCode
 from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context, read_key, read_keys
 from ingest.mapping.errors import MappingError, Mismatch
 
@@ -45,11 +44,6 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
     read = without(_source(field, kind, keys, scope), field.none)
     convert = pipeline(field, kind, keys, scope)
     return _converting(field, read, convert, Without(default, needed, _text_of(field, keys)))
-
-
-def compile_with_code(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> FieldCode:
-    """As `compile_field`, to be read together with others."""
-    return FieldCode.of(declared, kind, compile_field(declared, kind, keys, scope, needed=needed))
 
 
 def _converting(field: Field, read: Read, convert: Convert | Contextual, without_value: Without) -> Read:

@@ -14,6 +14,11 @@ from ingest.mapping.errors import MappingError, Mismatch, type_name
 Read = Callable[[Any, Any], Any]
 """Takes a value (an order, or one of its lines) and the whole order; returns what it finds, None if there is nothing."""
 
+
+def read_nothing(_value: Any, _order: Any) -> None:
+    """Find nothing: the field is not mapped."""
+
+
 EACH = -1
 """The step `[]`."""
 
