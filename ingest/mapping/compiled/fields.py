@@ -9,9 +9,9 @@ from ingest.mapping.compiled.conditions import checked_path, compile_conditions,
 from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
 from ingest.mapping.compiled.expressions import compile_expression
-from ingest.mapping.compiled.paths import Read, compile_path, keys_alone, parse_path
+from ingest.mapping.compiled.paths import Read, compile_path, parse_path
 from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
-from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context, read_key, read_keys
+from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context
 from ingest.mapping.errors import MappingError, Mismatch
 
 Keys = tuple[str | int, ...]
@@ -52,10 +52,7 @@ def _converting(field: Field, read: Read, convert: Convert | Contextual, without
         return read_each(read, convert, without_value)
     if isinstance(convert, Contextual):
         return read_in_context(read, convert, without_value)
-    keys = () if path is None or field.none else keys_alone(path)
-    if not keys:
-        return read_any(read, convert, without_value)
-    return read_key(keys[0], convert, without_value) if len(keys) == 1 else read_keys(keys, convert, without_value)
+    return read_any(read, convert, without_value)
 
 
 def _implied_kind(field: Field) -> Type:

@@ -91,12 +91,6 @@ def _from_order(read: Read) -> Read:
     return read_order
 
 
-def keys_alone(path: Path) -> tuple[str, ...]:
-    """The keys of a path that has nothing else, and does not begin at the order; none if it is another."""
-    keys = tuple(step for step in path.steps if isinstance(step, str))
-    return keys if len(keys) == len(path.steps) and not path.is_absolute else ()
-
-
 def _compile(steps: tuple[str | int, ...]) -> Read:
     if len(steps) != 1 or not isinstance(steps[0], str):
         return lambda value, _: walk(value, steps)
