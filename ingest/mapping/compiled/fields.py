@@ -4,17 +4,15 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.toml_errors import dotted
-from ingest.mapping.compiled.conditions import checked_path, compile_conditions, single_path, without
+from ingest.domain.toml_lines import Keys
+from ingest.mapping.compiled.conditions import compile_conditions, without
 from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
-from ingest.mapping.compiled.expressions import compile_expression
-from ingest.mapping.compiled.paths import Read, compile_path, parse_path
+from ingest.mapping.compiled.expressions import compile_expression, result_of
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
 from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
 from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context
 from ingest.mapping.errors import MappingError, Mismatch
-
-Keys = tuple[str | int, ...]
 
 # The types that values may have instead of that of their field.
 _INSTEAD: dict[Type, tuple[Type, ...]] = {"quantity": ("decimal", "integer")}
@@ -72,10 +70,7 @@ def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
         is_single = kind != "json" and not scope.is_attribute
         return compile_path((single_path if is_single else checked_path)(field.path, below))
     if field.jmespath is not None:
-        try:
-            return compile_expression(field.jmespath, dotted(keys))
-        except MappingError as error:
-            raise error.below(*below) from None
+        return compile_expression(field.jmespath, keys)
     if field.requested:
         raise MappingError("`requested` is for `id` of [order] alone", below)
     return _composed(field, kind, below, scope)
@@ -208,7 +203,4 @@ def _check_options(field: Field, kind: Type, keys: Keys) -> None:
 
 def _text_of(field: Field, keys: Keys) -> str:
     """Where the value comes from, for errors; empty if its parts say so themselves."""
-    if field.jmespath is not None:
-        return f" (the result of {dotted(keys)})"
-    path = field.path or ""
-    return path if path.startswith(("$", "[")) or not path else f".{path}"
+    return place_of(field.path) if field.jmespath is None else result_of(keys)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.domain.orders.order import OrderLine
-from ingest.domain.toml_errors import dotted
-from ingest.mapping.compiled.conditions import checked_path, compile_conditions
+from ingest.domain.toml_lines import Keys
+from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import LineFields, Type
-from ingest.mapping.compiled.expressions import compile_expression
-from ingest.mapping.compiled.fields import Keys, compile_field
-from ingest.mapping.compiled.paths import Read, compile_path, read_nothing
+from ingest.mapping.compiled.expressions import compile_expression, result_of
+from ingest.mapping.compiled.fields import compile_field
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of, read_nothing
 from ingest.mapping.compiled.pipelines import Scope
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
@@ -24,7 +24,7 @@ def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
         MappingError: it cannot be used.
     """
     elements = _elements(declared, keys)
-    at = _text_of(declared) if declared.jmespath is None else f" (the result of {dotted(keys)})"
+    at = place_of(declared.source) if declared.jmespath is None else result_of(keys)
     where = compile_conditions(declared.where, (*keys, "where"))
     sku, quantity, unit_price, description = _fields(declared, keys, scope)
 
@@ -63,13 +63,9 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
         raise MappingError("has both `from` and `jmespath`: remove one of them", keys)
     if declared.source is not None:
         path = checked_path(declared.source, (*keys, "from"))
-        return _list(compile_path(path), _text_of(declared), is_optional=declared.optional)
+        return _list(compile_path(path), place_of(declared.source), is_optional=declared.optional)
     if declared.jmespath is not None:
-        try:
-            read = compile_expression(declared.jmespath, dotted(keys))
-        except MappingError as error:
-            raise error.below(*keys, "jmespath") from None
-        return _list(read, f" (the result of {dotted(keys)})", is_optional=declared.optional)
+        return _list(compile_expression(declared.jmespath, keys), result_of(keys), is_optional=declared.optional)
     return lambda order, _: [order]
 
 
@@ -86,8 +82,3 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
         raise Mismatch("no value for `lines`" if found is None else f"expected `array`, got {type_name(found)}", at)
 
     return read_list
-
-
-def _text_of(declared: LineFields) -> str:
-    source = declared.source or ""
-    return source if source.startswith(("$", "[")) or not source else f".{source}"

@@ -3,11 +3,10 @@
 from typing import Any
 
 from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, check_order
-from ingest.mapping.compiled.conditions import single_path
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
 from ingest.mapping.compiled.fields import compile_field
 from ingest.mapping.compiled.lines import compile_lines
-from ingest.mapping.compiled.paths import Read, read_nothing, text_of, walk
+from ingest.mapping.compiled.paths import Read, read_nothing, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import Scope
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name

@@ -75,6 +75,37 @@ def parse_path(text: str) -> Path:
     return Path(tuple(steps), is_absolute)
 
 
+def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse the path of a single value.
+
+    Raises:
+        MappingError: it is no path, or that of a list.
+    """
+    path = checked_path(text, keys)
+    if path.is_list:
+        raise MappingError("a path with [] leads to a list of values, and one value is needed", keys)
+    return path
+
+
+def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse a path; an error tells where in the file it is.
+
+    Raises:
+        MappingError: it is no path.
+    """
+    try:
+        return parse_path(text)
+    except MappingError as error:
+        raise error.below(*keys) from None
+
+
+def place_of(path: str | None) -> str:
+    """The place of a path as it is written, for errors: below the object that it is applied to."""
+    if not path or path.startswith(("$", "[")):
+        return path or ""
+    return f".{path}"
+
+
 def compile_path(path: Path) -> Read:
     """Compile a path."""
     read = _compile(path.steps)
