@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 import msgspec
@@ -60,12 +61,10 @@ class GrowingDocumentReader(DocumentReader):
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
         super().__init__(decode, buffer, keep)
-        self._turns = asyncio.Semaphore(turns) if turns else None
+        self._turns = asyncio.Semaphore(turns) if turns else nullcontext()
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """As there."""
-        if self._turns is None:
-            return await self._with_space(await super().read(body, request, at))
         # Before the document has space: what waits for its turn must not keep that from orders that wait for space in theirs.
         async with self._turns:
             return await self._with_space(await super().read(body, request, at))
