@@ -40,7 +40,7 @@ from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.queue.consume.consumer import Consumer
 from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.sources.documents import open_decode, with_parts
+from ingest.sources.documents import mapping_of, open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.sources.quota_of import open_quota
 from ingest.store.orders.order_store import OrderStore
@@ -259,8 +259,9 @@ async def open_ports(
         bulk = None
         if settings.upstream_bulk_url:
             bulk = await stack.enter_async_context(BulkUpstream.open(client, bulk_options(settings)))
-        upstream = with_parts(bulk or client, client, settings)
-        decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
+        mapping = mapping_of(settings)
+        upstream = with_parts(bulk or client, client, mapping, settings.upstream_body_limit)
+        decode = await stack.enter_async_context(open_decode(settings, mapping, metrics.transform))
         yield Ports(consumer, store, upstream, decode, clock, adaptive, pauses, quota, bulk, client)
 
 
