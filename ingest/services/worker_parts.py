@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ingest.domain.orders.plain_order import decode_plain
+from ingest.domain.orders.order import decode_order
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
@@ -40,7 +40,7 @@ from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.queue.consume.consumer import Consumer
 from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.sources.documents import open_decode, with_parts
+from ingest.sources.documents import mapping_of, open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.sources.quota_of import open_quota, quota_limits
 from ingest.store.orders.order_store import OrderStore
@@ -79,7 +79,7 @@ class Ports(msgspec.Struct, frozen=True):
     store: Store
     upstream: Upstream
     pace: Pace
-    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
+    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_order))
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
     pauses: FleetPauses | None = None
     shared: Sequence[FleetPart] = ()
@@ -245,8 +245,9 @@ async def open_ports(
             opening = BulkUpstream.open(client, bulk_options(settings), pace)
             upstream = bulk = await stack.enter_async_context(opening)
             shared.append(bulk)
-        upstream = with_parts(upstream, client, settings)
-        decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
+        mapping = mapping_of(settings)
+        upstream = with_parts(upstream, client, mapping, settings.upstream_body_limit)
+        decode = await stack.enter_async_context(open_decode(settings, mapping, metrics.transform))
         yield Ports(consumer, store, upstream, pace, decode, clock, fleet, shared)
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.orders.plain_order import StorableOrder
+from ingest.domain.orders.order import Order
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
@@ -18,7 +18,7 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         document: the document, if it is to be kept.
     """
 
-    orders: tuple[StorableOrder, ...]
+    orders: tuple[Order, ...]
     fetched_at: datetime
     size: int
     document: bytes | None = None

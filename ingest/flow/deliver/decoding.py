@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.plain_order import StorableOrder
+from ingest.domain.orders.order import Order
 
 # Decoding a document takes some 20 ms for each MB: from here on it is done in a thread, one at a time, so that the loop goes on.
 _LARGE = 1024 * 1024
 
-Decoded = TypeVar("Decoded", bound=StorableOrder)
 
-
-class OrderDecoder(Generic[Decoded]):
+class OrderDecoder:
     """Keeps the port `Decode`: one order in a document.
 
     Args:
@@ -21,24 +18,19 @@ class OrderDecoder(Generic[Decoded]):
         large: bytes from which on a document is decoded in a thread.
     """
 
-    def __init__(self, parse: Callable[[bytes, str], Decoded], large: int = _LARGE) -> None:
+    def __init__(self, parse: Callable[[bytes, str], Order], large: int = _LARGE) -> None:
         self._parse = parse
         self._large = large
         self._turn = asyncio.Lock()
 
-    def decode_now(self, body: bytes, request: FetchRequest) -> tuple[Decoded, ...] | None:
-        """As `decode`; None for a large document."""
-        return (self._parse(body, request.order_id),) if len(body) < self._large else None
-
-    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Decoded, ...]:
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
         """The order in a document.
 
         Raises:
             InvalidDocument: if it is not a valid document of the order requested.
         """
-        orders = self.decode_now(body, request)
-        if orders is not None:
-            return orders
+        if len(body) < self._large:
+            return (self._parse(body, request.order_id),)
         async with self._turn:
             # Most of it is Python code, which lets the loop have its turns.
             return (await asyncio.to_thread(self._parse, body, request.order_id),)
