@@ -20,8 +20,8 @@ from ingest.domain.deliveries.delivery import (
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.exchange import Fetched, FetchRequest
 from ingest.domain.fetch.outage import Outage
-from ingest.domain.orders.order import Order
 from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import StorableOrder
 
 
 class Source(Protocol):
@@ -147,7 +147,7 @@ class Upstream(Protocol):
 class Decode(Protocol):
     """From a document to orders: `ingest.flow.deliver.decoding`, and `ingest.mapping` for mappings and user code."""
 
-    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
         """The orders in a document: none, one or several.
 
         Raises:

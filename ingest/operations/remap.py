@@ -13,8 +13,9 @@ from typing import Any, Protocol, TypeVar
 from ingest.domain.deliveries.delivery import DeadReason, Effect
 from ingest.domain.errors import RowsRefused, RowSuppressed, StoreLocked, TransformFailed
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.order import InvalidDocument, Order, document_id
+from ingest.domain.orders.order import InvalidDocument, document_id
 from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import StorableOrder
 from ingest.store.orders.documents import Documents, DocumentSelection, Remapped, StoredDocument
 
 __all__ = ["MAX_EXAMPLES", "DocumentSelection", "Failure", "RemapReport", "remap"]
@@ -29,7 +30,7 @@ _UNNAMED = "the document does not say of which order it is, and the transform re
 class Decoder(Protocol):
     """What makes orders of documents, as a worker does."""
 
-    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...]:
         """The orders in a document."""
 
 

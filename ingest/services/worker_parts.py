@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ingest.domain.orders.order import decode_order
+from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.availability import until_ready
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
@@ -79,7 +79,7 @@ class Ports(msgspec.Struct, frozen=True):
     store: Store
     upstream: Upstream
     pace: Pace
-    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_order))
+    decode: Decode = msgspec.field(default_factory=lambda: OrderDecoder(decode_plain))
     clock: SharedClock = msgspec.field(default_factory=SharedClock)
     pauses: FleetPauses | None = None
     shared: Sequence[FleetPart] = ()

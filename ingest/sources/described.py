@@ -34,7 +34,7 @@ class ConfiguredApi:
 
     client: UpstreamClient
     upstream: Upstream
-    decoder: OrderDecoder
+    decoder: OrderDecoder[Order]
 
     async def authenticate(self) -> None:
         """See `Api`."""

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ingest.domain.orders.order import decode_order, document_id
+from ingest.domain.orders.order import Order, decode_order, document_id
+from ingest.domain.orders.plain_order import decode_plain
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
 from ingest.mapping.transforms.functions import load_function
@@ -32,7 +33,7 @@ async def open_decode(
     """
     decode = decoder_of(mapping)
     if settings.transform is None:
-        yield decode
+        yield OrderDecoder(decode_plain) if mapping is None else decode
         return
     async with _open_runner(settings, settings.transform) as runner:
         yield Transform(decode, runner, transform_seconds)
@@ -54,7 +55,7 @@ def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | No
     return document_id if mapping is None else mapping.identify
 
 
-def decoder_of(mapping: "CompiledMapping | None") -> OrderDecoder:
+def decoder_of(mapping: "CompiledMapping | None") -> OrderDecoder[Order]:
     """Return the decoder of documents, before any transform."""
     return OrderDecoder(decode_order) if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
 

@@ -20,8 +20,8 @@ import asyncpg
 import uvloop
 from redis.asyncio import Redis
 
-from ingest.domain.orders.order import decode_order
 from ingest.domain.orders.order_row import OrderRow
+from ingest.domain.orders.plain_order import decode_plain
 from ingest.store.orders.columns import COLUMNS, EXPRESSIONS, arguments, incoming, named
 
 GROUP = "bare"
@@ -77,7 +77,7 @@ class BareLoop:
         self._freed.set()
         # An entry's ID begins with the time, in ms, at which it was added.
         added_at = int(entry_id.partition(b"-")[0]) / 1000
-        self._fetched[entry_id] = OrderRow.of(decode_order(body, order_id), asked_at, 1, added_at)
+        self._fetched[entry_id] = OrderRow.of(decode_plain(body, order_id), asked_at, 1, added_at)
         self._some_fetched.set()
 
     async def _store_all(self) -> None:

@@ -33,6 +33,8 @@ _PREFIXES: dict[str, str | None] = {
     "ingest.domain.orders.order:Order.": ROW,
     "ingest.domain.orders.order:_exact_total": ROW,
     "ingest.domain.orders.order:": DECODE,
+    "ingest.domain.orders.plain_order:PlainOrder.": ROW,
+    "ingest.domain.orders.plain_order:": DECODE,
     "ingest.domain.orders.order_row:": ROW,
     "ingest.store.": UPSERT,
     "asyncpg.": UPSERT,

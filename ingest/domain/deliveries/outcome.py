@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.orders.order import Order
+from ingest.domain.orders.plain_order import StorableOrder
 
 
 class Store(msgspec.Struct, frozen=True, gc=False):
@@ -18,7 +18,7 @@ class Store(msgspec.Struct, frozen=True, gc=False):
         document: the document, if it is to be kept.
     """
 
-    orders: tuple[Order, ...]
+    orders: tuple[StorableOrder, ...]
     fetched_at: datetime
     size: int
     document: bytes | None = None

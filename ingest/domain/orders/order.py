@@ -27,7 +27,7 @@ _ZERO = Decimal(0)
 _MAX_MAGNITUDE = 30
 _JSON_SAFE = 2**53
 # The whole numbers that every JSON parser keeps.
-_WHOLE_QUANTITY = msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)
+WHOLE_QUANTITY = msgspec.Meta(ge=-_JSON_SAFE, le=_JSON_SAFE)
 
 
 class InvalidOrderId(ValueError):
@@ -60,7 +60,7 @@ class OrderLine(msgspec.Struct, frozen=True, gc=False):
     """An order line; quantity and price may be zero or negative (returns, discounts, adjustments), the quantity fractional."""
 
     sku: str
-    quantity: Annotated[int, _WHOLE_QUANTITY] | Decimal
+    quantity: Annotated[int, WHOLE_QUANTITY] | Decimal
     unit_price: Decimal
     description: str | None = None
 
@@ -109,7 +109,7 @@ def _exact_total(lines: Sequence[OrderLine]) -> Decimal:
     return total
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
     """Return a number of the attributes, as msgspec would, which takes 18 µs for one near the largest: seconds for a large document.
 
     Raises:
@@ -121,7 +121,7 @@ def _number(text: str) -> float:
     return value
 
 
-_decoder = msgspec.json.Decoder(Order, float_hook=_number)
+_decoder = msgspec.json.Decoder(Order, float_hook=number)
 
 # Decimal accepts more than JSON numbers (`1_000`, ` 1.5 `, the digits of every script), and does not keep the text. So prices
 # and quantities given as strings are checked in the document itself. One search, about 0.2 µs per line, is enough for nearly every
@@ -133,7 +133,7 @@ _ESCAPED_ASCII = b"\\u00"
 # A JSON string can contain NUL only as this escape; searching for it is cheap, checking each text is not.
 _ESCAPED_NUL = b"\\u0000"
 # As a number: `in` looks for one first, and a byte string costs it an exception.
-_BACKSLASH = ord("\\")
+BACKSLASH = ord("\\")
 _DECIMAL_TEXT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
@@ -167,12 +167,12 @@ def decode_order(body: bytes, order_id: str) -> Order:
         raise InvalidDocument("the document belongs to another order - at `$.id`")
     are_usual = _are_usual_amounts(order)
     # A search for one byte is much faster than for several.
-    has_escapes = _BACKSLASH in body
+    has_escapes = BACKSLASH in body
     if not are_usual or _UNUSUAL_PRICE.search(body) or (has_escapes and _ESCAPED_ASCII in body):
         _check_written_decimals(body)
     if not are_usual:
         _check_amounts(order)
-    _check_times(order.placed_at, order.updated_at)
+    check_times(order.placed_at, order.updated_at)
     if has_escapes and _ESCAPED_NUL in body:
         _check_texts(order)
     return order
@@ -212,14 +212,18 @@ def check_order(order: Order, body: bytes) -> None:
     """
     if not _are_usual_amounts(order):
         _check_amounts(order)
-    _check_times(order.placed_at, order.updated_at)
+    check_times(order.placed_at, order.updated_at)
     # A search for one byte is much faster than for several.
-    if _BACKSLASH in body and _ESCAPED_NUL in body:
+    if BACKSLASH in body and _ESCAPED_NUL in body:
         _check_texts(order)
 
 
-def _check_times(placed_at: datetime, updated_at: datetime | None) -> None:
-    # The first and last years cannot be converted to UTC from every offset.
+def check_times(placed_at: datetime, updated_at: datetime | None) -> None:
+    """Check that the times of an order can be converted to UTC.
+
+    Raises:
+        InvalidDocument: one is in the first or last years, which cannot be converted from every offset.
+    """
     if not 1 < placed_at.year < 9999:
         raise InvalidDocument("a year out of range - at `$.placed_at`")
     if updated_at is not None and not 1 < updated_at.year < 9999:

@@ -9,7 +9,7 @@ from typing import Self
 
 import msgspec
 
-from ingest.domain.orders.order import Order
+from ingest.domain.orders.plain_order import StorableOrder
 
 # A time that is further ahead of the queue's clock is no version: every later one would count as older.
 MOST_AHEAD = timedelta(days=1)
@@ -46,7 +46,7 @@ class OrderRow(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(
         cls,
-        order: Order,
+        order: StorableOrder,
         fetched_at: datetime,
         attempts: int,
         enqueued_at: float,

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.order import Order
+from ingest.domain.orders.plain_order import StorableOrder
 
 # Decoding a document takes some 20 ms for each MB: from here on it is done in a thread, one at a time, so that the loop goes on.
 _LARGE = 1024 * 1024
 
+Decoded = TypeVar("Decoded", bound=StorableOrder)
 
-class OrderDecoder:
+
+class OrderDecoder(Generic[Decoded]):
     """Keeps the port `Decode`: one order in a document.
 
     Args:
@@ -18,12 +21,12 @@ class OrderDecoder:
         large: bytes from which on a document is decoded in a thread.
     """
 
-    def __init__(self, parse: Callable[[bytes, str], Order], large: int = _LARGE) -> None:
+    def __init__(self, parse: Callable[[bytes, str], Decoded], large: int = _LARGE) -> None:
         self._parse = parse
         self._large = large
         self._turn = asyncio.Lock()
 
-    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
+    async def decode(self, body: bytes, request: FetchRequest) -> tuple[Decoded, ...]:
         """The order in a document.
 
         Raises:

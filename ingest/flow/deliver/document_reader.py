@@ -9,7 +9,7 @@ import msgspec
 
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.domain.orders.order import Order
+from ingest.domain.orders.plain_order import StorableOrder
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.kept_documents import KeptDocuments
 from ingest.flow.ports import Decode
@@ -45,7 +45,7 @@ class DocumentReader:
             self._buffer.release(size)
             raise
 
-    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[Order]) -> bytes | None:
+    def _kept(self, body: bytes, request: FetchRequest, orders: Sequence[StorableOrder]) -> bytes | None:
         return self._keep.of(body, request, len(orders)) if self._keep is not None and orders else None
 
 
