@@ -100,16 +100,17 @@ def _resumable(report: "RemapReport", *, has_options: bool) -> Iterator[None]:
 async def _run(settings: "Settings", selection: "DocumentSelection", report: "RemapReport", *, dry_run: bool) -> None:
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
-    from ingest.sources.documents import identify_of, open_decode
+    from ingest.sources.documents import identify_of, mapping_of, open_decode
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform
     dsn = settings.postgres_dsn.get_secret_value()
-    async with open_decode(settings, seconds) as decode:
+    mapping = mapping_of(settings)
+    async with open_decode(settings, mapping, seconds) as decode:
         with ProgressDisplay("remapping") as display:
             await run(
                 *(dsn, decode, selection, report),
-                identify=identify_of(settings),
+                identify=identify_of(mapping),
                 dry_run=dry_run,
                 on_progress=display.update,
                 on_locked=lambda after: display.say(

@@ -155,13 +155,6 @@ class Decode(Protocol):
             TransformFailed: if a user's own function failed for it.
         """
 
-    def decode_now(self, body: bytes, request: FetchRequest) -> tuple[StorableOrder, ...] | None:
-        """The same without waiting; None if `decode` has to be used.
-
-        Raises:
-            InvalidDocument: as there.
-        """
-
     async def check(self, body: bytes, request: FetchRequest) -> None:
         """Whether it is a valid document of the order requested; no user code is called.
 

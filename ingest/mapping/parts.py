@@ -11,9 +11,8 @@ import msgspec
 
 from ingest.domain.fetch.pages import Page
 from ingest.domain.orders.order import InvalidDocument
-from ingest.mapping.compiled.conditions import single_path
 from ingest.mapping.compiled.declaration import Part
-from ingest.mapping.compiled.paths import text_of, walk
+from ingest.mapping.compiled.paths import single_path, text_of, walk
 from ingest.mapping.decoding import decode_json_strictly
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 

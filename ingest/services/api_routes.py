@@ -28,7 +28,7 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
 from ingest.services.api_operations import Operated, open_operated, operation_groups
 from ingest.settings import Settings, load_settings
-from ingest.sources.documents import decode_of
+from ingest.sources.documents import decoder_of, mapping_of
 from ingest.telemetry.shared_metrics import Counter
 
 # From where orders are announced, as metrics name it.
@@ -136,7 +136,7 @@ def groups(
     described: list[Group] = [
         Health({"redis": redis_answers}),
         Announcing(queueing, Idempotency(connections.calls), limits),
-        Pushing(queueing, decode_of(settings), limits),
+        Pushing(queueing, decoder_of(mapping_of(settings)), limits),
         *operation_groups(connections.operated, limits),
         *([of_webhooks] if webhooks.sources else []),
     ]

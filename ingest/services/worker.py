@@ -28,7 +28,7 @@ from ingest.queue.consume.consumer import Consumer
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import open_worker
-from ingest.sources.documents import decode_of
+from ingest.sources.documents import mapping_of
 from ingest.sources.endpoint import check_endpoint
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
@@ -49,7 +49,7 @@ def run_worker(settings: "Settings") -> int:
     # Whatever is wrong with these is said now, by one line, and not by each process.
     endpoint = check_endpoint(settings, os.environ)
     require(endpoint.kind, has_proxy=endpoint.has_proxy)
-    decode_of(settings)
+    mapping_of(settings)
     if settings.transform is not None:
         # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
         run_interruptible(check_function(settings.transform, settings.transform_memory))

@@ -40,7 +40,7 @@ from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.queue.consume.consumer import Consumer
 from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.sources.documents import open_decode, with_parts
+from ingest.sources.documents import mapping_of, open_decode, with_parts
 from ingest.sources.endpoint import endpoint_of, limits_of
 from ingest.sources.quota_of import open_quota, quota_limits
 from ingest.store.orders.order_store import OrderStore
@@ -245,8 +245,9 @@ async def open_ports(
             opening = BulkUpstream.open(client, bulk_options(settings), pace)
             upstream = bulk = await stack.enter_async_context(opening)
             shared.append(bulk)
-        upstream = with_parts(upstream, client, settings)
-        decode = await stack.enter_async_context(open_decode(settings, metrics.transform))
+        mapping = mapping_of(settings)
+        upstream = with_parts(upstream, client, mapping, settings.upstream_body_limit)
+        decode = await stack.enter_async_context(open_decode(settings, mapping, metrics.transform))
         yield Ports(consumer, store, upstream, pace, decode, clock, fleet, shared)
 
 

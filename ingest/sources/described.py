@@ -20,7 +20,7 @@ from ingest.operations.doctor import (
 )
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
 from ingest.sources.bulk_requests import bulk_options
-from ingest.sources.documents import decode_of, mapping_of, with_parts
+from ingest.sources.documents import decoder_of, mapping_of, with_parts
 from ingest.sources.endpoint import check_endpoint, endpoint_of, limits_of
 from ingest.sources.quota_of import quota_name
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -57,7 +57,8 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
     """
     require(settings.upstream_client)
     check_endpoint(settings, environ)
-    decoder = decode_of(settings)
+    mapping = mapping_of(settings)
+    decoder = decoder_of(mapping)
 
     @asynccontextmanager
     async def open_api() -> AsyncIterator[ConfiguredApi]:
@@ -65,13 +66,12 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
         limits = replace(limits_of(settings), tries=1)
         async with UpstreamClient.open(endpoint_of(settings, environ), limits, seconds) as client:
             if not settings.upstream_bulk_url:
-                yield ConfiguredApi(client, with_parts(client, client, settings), decoder)
+                yield ConfiguredApi(client, with_parts(client, client, mapping, settings.upstream_body_limit), decoder)
                 return
             async with BulkUpstream.open(client, bulk_options(settings)) as bulk:
-                yield ConfiguredApi(client, with_parts(bulk, client, settings), decoder)
+                yield ConfiguredApi(client, with_parts(bulk, client, mapping, settings.upstream_body_limit), decoder)
 
     configured = Configured(**{field.name: getattr(settings, field.name) for field in fields(Configured)})
-    has_mapping = mapping_of(settings) is not None
     return Subject(
         backends=Backends.of(settings),
         quota=quota_name(settings),
@@ -86,7 +86,7 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
             has_quota=bool(settings.upstream_rate or settings.upstream_concurrency),
         ),
         upstream=UpstreamSubject(
-            endpoint_of(settings, environ), open_api, order_id, has_mapping, settings.upstream_timeout
+            endpoint_of(settings, environ), open_api, order_id, mapping is not None, settings.upstream_timeout
         ),
         configured=configured,
         unknown=unknown_settings(environ, names_in_dot_env()),

@@ -23,15 +23,17 @@ _LARGE_TO_MAP = 256 * 1024
 
 
 @asynccontextmanager
-async def open_decode(settings: "Settings", transform_seconds: Histogram) -> AsyncIterator[Decode]:
-    """What makes orders of documents, by the settings.
+async def open_decode(
+    settings: "Settings", mapping: "CompiledMapping | None", transform_seconds: Histogram
+) -> AsyncIterator[Decode]:
+    """Open the decoding of documents, by the mapping and the transform of the settings.
 
     Raises:
-        ConfigError: if the mapping or the transform cannot be used.
+        ConfigError: if the transform cannot be used.
     """
-    decode = decode_of(settings)
+    decode = decoder_of(mapping)
     if settings.transform is None:
-        yield OrderDecoder(decode_plain) if settings.mapping is None else decode
+        yield OrderDecoder(decode_plain) if mapping is None else decode
         return
     async with _open_runner(settings, settings.transform) as runner:
         yield Transform(decode, runner, transform_seconds)
@@ -48,44 +50,33 @@ async def _open_runner(settings: "Settings", function: str) -> AsyncIterator[Run
         yield pool
 
 
-def identify_of(settings: "Settings") -> Callable[[bytes], str | None]:
-    """What tells of which announced order a document is; None if it does not say.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
-    """
-    mapping = mapping_of(settings)
+def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:
+    """Return the function that finds the ID of a document's order; it returns None if the document has none."""
     return document_id if mapping is None else mapping.identify
 
 
-def decode_of(settings: "Settings") -> OrderDecoder[Order]:
-    """What makes orders of documents, by the settings.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
-    """
-    mapping = mapping_of(settings)
+def decoder_of(mapping: "CompiledMapping | None") -> OrderDecoder[Order]:
+    """Return the decoder of documents, before any transform."""
     return OrderDecoder(decode_order) if mapping is None else OrderDecoder(mapping.decode, _LARGE_TO_MAP)
 
 
-def with_parts(upstream: Upstream, client: UpstreamClient, settings: "Settings") -> Upstream:
-    """What fetches orders, and where the mapping says that they come in parts, puts them together.
+def with_parts(
+    upstream: Upstream, client: UpstreamClient, mapping: "CompiledMapping | None", body_limit: int
+) -> Upstream:
+    """Return an upstream that puts orders together from their parts, where the mapping declares some.
 
     Args:
         upstream: fetches the orders.
         client: fetches the other parts.
-        settings: name the mapping.
-
-    Raises:
-        ConfigError: if the mapping cannot be used.
+        mapping: declares the parts.
+        body_limit: most bytes of an order with its parts.
     """
-    mapping = mapping_of(settings)
     if mapping is None or not mapping.parts:
         return upstream
     from ingest.mapping.parts import join  # noqa: PLC0415  only some need it
     from ingest.upstream.parts import PartsClient  # noqa: PLC0415  as above
 
-    return PartsClient(upstream, client.fetch_at, mapping.parts, join, settings.upstream_body_limit)
+    return PartsClient(upstream, client.fetch_at, mapping.parts, join, body_limit)
 
 
 def mapping_of(settings: "Settings") -> "CompiledMapping | None":

@@ -485,9 +485,6 @@ class Growing:
         await asyncio.sleep(0)
         return (replace(decode_order(body, request.order_id), attributes={"note": "x" * 1_000}),)
 
-    def decode_now(self, body: bytes, request: FetchRequest) -> None:
-        """Never."""
-
 
 def growing(decoder: Growing, buffer: BufferLimit, turns: int) -> Handler:
     documents = GrowingDocumentReader(decoder, buffer, turns=turns)

@@ -62,7 +62,7 @@ def check(
     with _naming({"INGEST_MAPPING": mapping and "--mapping", "INGEST_UPSTREAM_URL": url and "--url"}):
         settings, compiled = _configured(mapping, url)
         if sample is None:
-            body = run_interruptible(_fetched(settings, _checked_id(order_id or "")))
+            body = run_interruptible(_fetched(settings, compiled, _checked_id(order_id or "")))
         else:
             body = _read(sample, settings.upstream_body_limit)
     try:
@@ -122,7 +122,7 @@ def _read(sample: Path, limit: int) -> bytes:
     return clean_json(body)
 
 
-async def _fetched(settings: "Settings", order_id: str) -> bytes:
+async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: str) -> bytes:
     from ingest.domain.fetch.exchange import FetchRequest
     from ingest.sources.documents import with_parts
     from ingest.sources.endpoint import endpoint_of, limits_of
@@ -132,7 +132,8 @@ async def _fetched(settings: "Settings", order_id: str) -> bytes:
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
     async with UpstreamClient.open(endpoint_of(settings, os.environ), limits_of(settings), seconds) as client:
         try:
-            return (await with_parts(client, client, settings).fetch(FetchRequest(order_id))).body
+            upstream = with_parts(client, client, mapping, settings.upstream_body_limit)
+            return (await upstream.fetch(FetchRequest(order_id))).body
         except Fault as fault:
             raise UserError(f"cannot fetch order {order_id}: {fault}") from None
 

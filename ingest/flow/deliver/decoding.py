@@ -26,19 +26,14 @@ class OrderDecoder(Generic[Decoded]):
         self._large = large
         self._turn = asyncio.Lock()
 
-    def decode_now(self, body: bytes, request: FetchRequest) -> tuple[Decoded, ...] | None:
-        """As `decode`; None for a large document."""
-        return (self._parse(body, request.order_id),) if len(body) < self._large else None
-
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Decoded, ...]:
         """The order in a document.
 
         Raises:
             InvalidDocument: if it is not a valid document of the order requested.
         """
-        orders = self.decode_now(body, request)
-        if orders is not None:
-            return orders
+        if len(body) < self._large:
+            return (self._parse(body, request.order_id),)
         async with self._turn:
             # Most of it is Python code, which lets the loop have its turns.
             return (await asyncio.to_thread(self._parse, body, request.order_id),)

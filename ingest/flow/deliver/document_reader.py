@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 import msgspec
@@ -27,25 +28,6 @@ class DocumentReader:
         self._decode = decode
         self._buffer = buffer
         self._keep = keep
-
-    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:
-        """As `read`, if nothing has to be waited for; else None. A coroutine costs every order time.
-
-        Raises:
-            InvalidDocument: if it is not a valid document of the order requested.
-        """
-        size = len(body)
-        if not self._buffer.try_acquire(size):
-            return None
-        try:
-            orders = self._decode.decode_now(body, request)
-            if orders is not None:
-                return Store(orders, at, size, self._kept(body, request, orders) if self._keep is not None else None)
-        except BaseException:
-            self._buffer.release(size)
-            raise
-        self._buffer.release(size)
-        return None
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """The orders of a document that was requested, or pushed, at a time. Until there is space for it, it waits as it came.
@@ -79,16 +61,10 @@ class GrowingDocumentReader(DocumentReader):
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
         super().__init__(decode, buffer, keep)
-        self._turns = asyncio.Semaphore(turns) if turns else None
-
-    def read_now(self, body: bytes, request: FetchRequest, at: datetime) -> Store | None:  # noqa: ARG002  as there
-        """None: user code may make it wait."""
-        return None
+        self._turns = asyncio.Semaphore(turns) if turns else nullcontext()
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """As there."""
-        if self._turns is None:
-            return await self._with_space(await super().read(body, request, at))
         # Before the document has space: what waits for its turn must not keep that from orders that wait for space in theirs.
         async with self._turns:
             return await self._with_space(await super().read(body, request, at))

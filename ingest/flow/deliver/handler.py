@@ -128,9 +128,7 @@ class Handler:
             self._pace.record_success()
         outcome: Outcome
         try:
-            outcome = self._documents.read_now(body, request, fetched.asked_at) or await self._documents.read(
-                body, request, fetched.asked_at
-            )
+            outcome = await self._documents.read(body, request, fetched.asked_at)
         except TransformFailed as error:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
@@ -144,7 +142,7 @@ class Handler:
         request, at = delivery.request(str(delivery.order_id)), delivery.pushed_at()
         document = clean_json(document, self._on_replaced)
         try:
-            return self._documents.read_now(document, request, at) or await self._documents.read(document, request, at)
+            return await self._documents.read(document, request, at)
         except TransformFailed as error:
             return DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.mapping.compiled.declaration import NO_VALUE, Condition
-from ingest.mapping.compiled.paths import Path, Read, compile_path, parse_path
+from ingest.mapping.compiled.paths import Read, compile_path, single_path
 from ingest.mapping.errors import MappingError
 
 Holds = Callable[[Any, Any], bool]
@@ -63,27 +63,3 @@ def is_among(value: Any, others: list[Any]) -> bool:
 
 def _as_list(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
-
-
-def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
-    """Parse the path of a single value.
-
-    Raises:
-        MappingError: it is no path, or that of a list.
-    """
-    path = checked_path(text, keys)
-    if path.is_list:
-        raise MappingError("a path with [] leads to a list of values, and one value is needed", keys)
-    return path
-
-
-def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
-    """Parse a path; an error tells where in the file it is.
-
-    Raises:
-        MappingError: it is no path.
-    """
-    try:
-        return parse_path(text)
-    except MappingError as error:
-        raise error.below(*keys) from None

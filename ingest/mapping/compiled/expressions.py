@@ -15,6 +15,8 @@ from jmespath.functions import Functions, signature
 from jmespath.parser import ParsedResult
 
 from ingest.domain.orders.order import EXACT
+from ingest.domain.toml_errors import dotted
+from ingest.domain.toml_lines import Keys
 from ingest.mapping.compiled.conversions import MAX_MAGNITUDE, to_decimal
 from ingest.mapping.compiled.paths import Read
 from ingest.mapping.errors import MappingError, Mismatch
@@ -90,12 +92,17 @@ def _writable(number: Any) -> Any:
     return number
 
 
-def compile_expression(text: str, name: str) -> Read:
-    """Compile an expression; it is applied to a line, or to the order.
+def result_of(keys: Keys) -> str:
+    """The place of an expression's result, for errors."""
+    return f" (the result of {dotted(keys)})"
+
+
+def compile_expression(text: str, keys: Keys) -> Read:
+    """Compile the expression `jmespath` of a field or of lines; it is applied to a line, or to the order.
 
     Args:
         text: the expression.
-        name: where in the mapping it is, for errors.
+        keys: the place of the field or the lines in the mapping.
 
     Raises:
         MappingError: it is not JMESPath.
@@ -105,9 +112,12 @@ def compile_expression(text: str, name: str) -> Read:
         # Functions are looked up when they run: an unknown one would be found with the first order.
         _check(parsed)
         compiled = ParsedResult(text, _with_decimals(parsed))
+    except MappingError as error:
+        raise error.below(*keys, "jmespath") from None
     except (JMESPathError, RecursionError) as error:
-        raise MappingError(f"not a JMESPath expression: {' '.join(str(error).split())}") from None
-    options = jmespath.Options(custom_functions=ExactFunctions())
+        message = " ".join(str(error).split())
+        raise MappingError(f"not a JMESPath expression: {message}", (*keys, "jmespath")) from None
+    options, name = jmespath.Options(custom_functions=ExactFunctions()), dotted(keys)
 
     def read(value: Any, _: Any) -> Any:
         try:

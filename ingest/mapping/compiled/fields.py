@@ -4,18 +4,15 @@ from typing import Any
 
 import msgspec
 
-from ingest.domain.toml_errors import dotted
-from ingest.mapping.compiled.conditions import checked_path, compile_conditions, single_path, without
+from ingest.domain.toml_lines import Keys
+from ingest.mapping.compiled.conditions import compile_conditions, without
 from ingest.mapping.compiled.conversions import Convert
 from ingest.mapping.compiled.declaration import NO_VALUE, OPTIONS, SOURCES, Declared, Field, Type
-from ingest.mapping.compiled.expressions import compile_expression
-from ingest.mapping.compiled.paths import Read, compile_path, keys_alone, parse_path
+from ingest.mapping.compiled.expressions import compile_expression, result_of
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, parse_path, place_of, single_path
 from ingest.mapping.compiled.pipelines import Contextual, Scope, base_conversion, pipeline
-from ingest.mapping.compiled.plain_fields import FieldCode
-from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context, read_key, read_keys
+from ingest.mapping.compiled.reads import Without, read_any, read_each, read_in_context
 from ingest.mapping.errors import MappingError, Mismatch
-
-Keys = tuple[str | int, ...]
 
 # The types that values may have instead of that of their field.
 _INSTEAD: dict[Type, tuple[Type, ...]] = {"quantity": ("decimal", "integer")}
@@ -47,21 +44,13 @@ def compile_field(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, n
     return _converting(field, read, convert, Without(default, needed, _text_of(field, keys)))
 
 
-def compile_with_code(declared: Declared, kind: Type, keys: Keys, scope: Scope, *, needed: str = "") -> FieldCode:
-    """As `compile_field`, to be read together with others."""
-    return FieldCode.of(declared, kind, compile_field(declared, kind, keys, scope, needed=needed))
-
-
 def _converting(field: Field, read: Read, convert: Convert | Contextual, without_value: Without) -> Read:
     path = None if field.path is None else parse_path(field.path)
     if path is not None and path.is_list:
         return read_each(read, convert, without_value)
     if isinstance(convert, Contextual):
         return read_in_context(read, convert, without_value)
-    keys = () if path is None or field.none else keys_alone(path)
-    if not keys:
-        return read_any(read, convert, without_value)
-    return read_key(keys[0], convert, without_value) if len(keys) == 1 else read_keys(keys, convert, without_value)
+    return read_any(read, convert, without_value)
 
 
 def _implied_kind(field: Field) -> Type:
@@ -81,10 +70,7 @@ def _source(field: Field, kind: Type, keys: Keys, scope: Scope) -> Read:
         is_single = kind != "json" and not scope.is_attribute
         return compile_path((single_path if is_single else checked_path)(field.path, below))
     if field.jmespath is not None:
-        try:
-            return compile_expression(field.jmespath, dotted(keys))
-        except MappingError as error:
-            raise error.below(*below) from None
+        return compile_expression(field.jmespath, keys)
     if field.requested:
         raise MappingError("`requested` is for `id` of [order] alone", below)
     return _composed(field, kind, below, scope)
@@ -217,7 +203,4 @@ def _check_options(field: Field, kind: Type, keys: Keys) -> None:
 
 def _text_of(field: Field, keys: Keys) -> str:
     """Where the value comes from, for errors; empty if its parts say so themselves."""
-    if field.jmespath is not None:
-        return f" (the result of {dotted(keys)})"
-    path = field.path or ""
-    return path if path.startswith(("$", "[")) or not path else f".{path}"
+    return place_of(field.path) if field.jmespath is None else result_of(keys)

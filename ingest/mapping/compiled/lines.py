@@ -4,33 +4,31 @@ from collections.abc import Callable
 from typing import Any
 
 from ingest.domain.orders.order import OrderLine
-from ingest.domain.toml_errors import dotted
-from ingest.mapping.compiled.conditions import checked_path, compile_conditions
+from ingest.domain.toml_lines import Keys
+from ingest.mapping.compiled.conditions import compile_conditions
 from ingest.mapping.compiled.declaration import LineFields, Type
-from ingest.mapping.compiled.expressions import compile_expression
-from ingest.mapping.compiled.fields import Keys, compile_with_code
-from ingest.mapping.compiled.paths import Read, compile_path
+from ingest.mapping.compiled.expressions import compile_expression, result_of
+from ingest.mapping.compiled.fields import compile_field
+from ingest.mapping.compiled.paths import Read, checked_path, compile_path, place_of, read_nothing
 from ingest.mapping.compiled.pipelines import Scope
-from ingest.mapping.compiled.plain_fields import FieldCode, read_together
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 
-ReadLines = Callable[[Any, Any], list[OrderLine] | tuple[OrderLine, ...]]
-"""Takes the whole order, twice."""
+ReadLines = Callable[[Any], list[OrderLine]]
+"""Takes the whole order."""
 
 
-def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> tuple[ReadLines, ReadLines]:
-    """Compile one of `[[lines]]`: to what says where an error is, and to what is faster and does not.
+def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> ReadLines:
+    """Compile one of `[[lines]]`.
 
     Raises:
         MappingError: it cannot be used.
     """
     elements = _elements(declared, keys)
-    at = _text_of(declared) if declared.jmespath is None else f" (the result of {dotted(keys)})"
+    at = place_of(declared.source) if declared.jmespath is None else result_of(keys)
     where = compile_conditions(declared.where, (*keys, "where"))
-    fields = _fields(declared, keys, scope)
-    sku, quantity, unit_price, description = (field.read for field in fields)
+    sku, quantity, unit_price, description = _fields(declared, keys, scope)
 
-    def read_lines(order: Any, _: Any) -> list[OrderLine]:
+    def read_lines(order: Any) -> list[OrderLine]:
         found = elements(order, order)
         lines = []
         index = 0
@@ -46,26 +44,17 @@ def compile_lines(declared: LineFields, keys: Keys, scope: Scope) -> tuple[ReadL
             raise mismatch.below(f"{at}[{index}]" if at else "") from None
         return lines
 
-    read = read_together(fields, OrderLine)
-    if where is None:
-        return read_lines, lambda order, _: tuple([read(each, order) for each in elements(order, order)])
-    return read_lines, lambda order, _: tuple(
-        [read(each, order) for each in elements(order, order) if where(each, order)]
-    )
+    return read_lines
 
 
-def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[FieldCode]:
-    def needed(name: str, kind: Type) -> FieldCode:
-        return compile_with_code(getattr(declared, name), kind, (*keys, name), scope, needed=name)
+def _fields(declared: LineFields, keys: Keys, scope: Scope) -> list[Read]:
+    def needed(name: str, kind: Type) -> Read:
+        return compile_field(getattr(declared, name), kind, (*keys, name), scope, needed=name)
 
-    description = FieldCode(_nothing)
+    description: Read = read_nothing
     if declared.description is not None:
-        description = compile_with_code(declared.description, "text", (*keys, "description"), scope)
+        description = compile_field(declared.description, "text", (*keys, "description"), scope)
     return [needed("sku", "text"), needed("quantity", "quantity"), needed("unit_price", "decimal"), description]
-
-
-def _nothing(_value: Any, _order: Any) -> None:
-    return None
 
 
 def _elements(declared: LineFields, keys: Keys) -> Read:
@@ -74,13 +63,9 @@ def _elements(declared: LineFields, keys: Keys) -> Read:
         raise MappingError("has both `from` and `jmespath`: remove one of them", keys)
     if declared.source is not None:
         path = checked_path(declared.source, (*keys, "from"))
-        return _list(compile_path(path), _text_of(declared), is_optional=declared.optional)
+        return _list(compile_path(path), place_of(declared.source), is_optional=declared.optional)
     if declared.jmespath is not None:
-        try:
-            read = compile_expression(declared.jmespath, dotted(keys))
-        except MappingError as error:
-            raise error.below(*keys, "jmespath") from None
-        return _list(read, f" (the result of {dotted(keys)})", is_optional=declared.optional)
+        return _list(compile_expression(declared.jmespath, keys), result_of(keys), is_optional=declared.optional)
     return lambda order, _: [order]
 
 
@@ -97,8 +82,3 @@ def _list(read: Read, at: str, *, is_optional: bool) -> Read:
         raise Mismatch("no value for `lines`" if found is None else f"expected `array`, got {type_name(found)}", at)
 
     return read_list
-
-
-def _text_of(declared: LineFields) -> str:
-    source = declared.source or ""
-    return source if source.startswith(("$", "[")) or not source else f".{source}"

@@ -2,16 +2,12 @@
 
 from typing import Any
 
-import msgspec
-
 from ingest.domain.orders.order import InvalidDocument, Order, OrderLine, check_order
-from ingest.mapping.compiled.conditions import single_path
 from ingest.mapping.compiled.declaration import Field, MappingFile, OrderFields, Type
-from ingest.mapping.compiled.fields import compile_with_code
-from ingest.mapping.compiled.lines import ReadLines, compile_lines
-from ingest.mapping.compiled.paths import Read, text_of, walk
+from ingest.mapping.compiled.fields import compile_field
+from ingest.mapping.compiled.lines import compile_lines
+from ingest.mapping.compiled.paths import Read, read_nothing, single_path, text_of, walk
 from ingest.mapping.compiled.pipelines import Scope
-from ingest.mapping.compiled.plain_fields import FieldCode, read_named, read_together
 from ingest.mapping.decoding import decode_json
 from ingest.mapping.errors import MappingError, Mismatch, type_name
 from ingest.mapping.parts import KEY, PartPages
@@ -38,31 +34,23 @@ class CompiledMapping:
         scope = Scope(currency=self._currency)
         if not file.lines:
             raise MappingError("needs at least one [[lines]]", ("lines",))
-        lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
-        self._lines = [with_places for with_places, _ in lines]
+        self._lines = [compile_lines(lines, ("lines", index), scope) for index, lines in enumerate(file.lines)]
         scope = Scope(currency=self._currency, is_attribute=True)
-        attributes = {
-            name: compile_with_code(field, "json", ("attributes", name), scope)
-            for name, field in file.attributes.items()
-        }
-        self._attributes = [(name, field.read) for name, field in attributes.items()]
-        self._read = self._together([fast for _, fast in lines], attributes)
+        self._attributes = [
+            (name, compile_field(field, "json", ("attributes", name), scope)) for name, field in file.attributes.items()
+        ]
 
     def _compile_order(self, fields: OrderFields) -> None:
         def compiled(name: str, kind: Type, *, is_needed: bool = False) -> Read:
             declared = getattr(fields, name)
             if declared is None:
-                return _nothing
+                return read_nothing
             scope = Scope(None if name == "currency" else self._currency)
-            self._codes[name] = compile_with_code(
-                declared, kind, ("order", name), scope, needed=name if is_needed else ""
-            )
-            return self._codes[name].read
+            return compile_field(declared, kind, ("order", name), scope, needed=name if is_needed else "")
 
         is_requested = isinstance(fields.id, Field) and fields.id.requested
         if is_requested and fields.id != Field(requested=True):
             raise MappingError("`requested` stands alone", ("order", "id"))
-        self._codes: dict[str, FieldCode] = {}
         self._currency = compiled("currency", "text", is_needed=True)
         self._id_at = f".{fields.id}" if isinstance(fields.id, str) else f".{fields.id.path or ''}".rstrip(".")
         self._id = None if is_requested else compiled("id", "text", is_needed=True)
@@ -71,14 +59,6 @@ class CompiledMapping:
         self._updated_at = compiled("updated_at", "timestamp")
         self._customer_id = compiled("customer_id", "text")
         self._country = compiled("country", "text")
-
-    def _together(self, lines: list[ReadLines], attributes: dict[str, FieldCode]) -> Read:
-        """What reads a whole order, faster than field by field, and does not say where an error is."""
-        nothing = FieldCode(_nothing)
-        read_lines = FieldCode(lines[0] if len(lines) == 1 else _joined(lines))
-        before = [self._codes.get(name, nothing) for name in ("id", "status", "currency", "placed_at")]
-        after = [self._codes.get(name, nothing) for name in ("updated_at", "customer_id", "country")]
-        return read_together([*before, read_lines, *after, FieldCode(read_named(attributes))], Order)
 
     def decode(self, body: bytes, order_id: str | None) -> Order:
         """Map the document of the order `order_id`; with None, of whichever order it is.
@@ -93,7 +73,7 @@ class CompiledMapping:
         try:
             if envelope:
                 document, envelope = self._unwrapped(document, envelope)
-            order = self._quickly_mapped(document, order_id) or self._mapped(document, order_id)
+            order = self._mapped(document, order_id)
         except Mismatch as mismatch:
             raise InvalidDocument(_message(mismatch, text_of(envelope))) from None
         try:
@@ -121,16 +101,6 @@ class CompiledMapping:
             raise Mismatch("no value for the order")
         return document, ()
 
-    def _quickly_mapped(self, document: Any, order_id: str | None) -> Order | None:
-        """The order, or None if something is wrong with it."""
-        try:
-            order: Order = self._read(document, document)
-        except (Mismatch, ValueError):
-            return None
-        if self._id is None:
-            return msgspec.structs.replace(order, id=order_id or "")
-        return order if order_id is None or order.id == order_id else None
-
     def _mapped(self, document: Any, order_id: str | None) -> Order:
         if document.__class__ is not dict:
             raise Mismatch(f"expected `object`, got {type_name(document)}")
@@ -139,7 +109,7 @@ class CompiledMapping:
             raise Mismatch("the document belongs to another order", self._id_at)
         lines: list[OrderLine] = []
         for read in self._lines:
-            lines += read(document, document)
+            lines += read(document)
         attributes = {}
         for name, read_attribute in self._attributes:
             value = read_attribute(document, document)
@@ -156,14 +126,6 @@ class CompiledMapping:
             self._country(document, document),
             attributes,
         )
-
-
-def _joined(lines: list[ReadLines]) -> ReadLines:
-    return lambda order, _: tuple([line for read in lines for line in read(order, order)])
-
-
-def _nothing(_value: Any, _order: Any) -> None:
-    return None
 
 
 def _message(mismatch: Mismatch, envelope: str) -> str:

@@ -14,6 +14,11 @@ from ingest.mapping.errors import MappingError, Mismatch, type_name
 Read = Callable[[Any, Any], Any]
 """Takes a value (an order, or one of its lines) and the whole order; returns what it finds, None if there is nothing."""
 
+
+def read_nothing(_value: Any, _order: Any) -> None:
+    """Find nothing: the field is not mapped."""
+
+
 EACH = -1
 """The step `[]`."""
 
@@ -70,6 +75,37 @@ def parse_path(text: str) -> Path:
     return Path(tuple(steps), is_absolute)
 
 
+def single_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse the path of a single value.
+
+    Raises:
+        MappingError: it is no path, or that of a list.
+    """
+    path = checked_path(text, keys)
+    if path.is_list:
+        raise MappingError("a path with [] leads to a list of values, and one value is needed", keys)
+    return path
+
+
+def checked_path(text: str, keys: tuple[str | int, ...]) -> Path:
+    """Parse a path; an error tells where in the file it is.
+
+    Raises:
+        MappingError: it is no path.
+    """
+    try:
+        return parse_path(text)
+    except MappingError as error:
+        raise error.below(*keys) from None
+
+
+def place_of(path: str | None) -> str:
+    """The place of a path as it is written, for errors: below the object that it is applied to."""
+    if not path or path.startswith(("$", "[")):
+        return path or ""
+    return f".{path}"
+
+
 def compile_path(path: Path) -> Read:
     """Compile a path."""
     read = _compile(path.steps)
@@ -84,12 +120,6 @@ def _from_order(read: Read) -> Read:
             raise mismatch.below("$") from None
 
     return read_order
-
-
-def keys_alone(path: Path) -> tuple[str, ...]:
-    """The keys of a path that has nothing else, and does not begin at the order; none if it is another."""
-    keys = tuple(step for step in path.steps if isinstance(step, str))
-    return keys if len(keys) == len(path.steps) and not path.is_absolute else ()
 
 
 def _compile(steps: tuple[str | int, ...]) -> Read:

@@ -6,14 +6,12 @@ from datetime import UTC, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from ingest.domain.toml_lines import Keys
 from ingest.mapping.compiled import conversions
-from ingest.mapping.compiled.conditions import single_path
 from ingest.mapping.compiled.currencies import minor_units
 from ingest.mapping.compiled.declaration import NO_VALUE, Field, Type
-from ingest.mapping.compiled.paths import Read, compile_path
+from ingest.mapping.compiled.paths import Read, compile_path, single_path
 from ingest.mapping.errors import MappingError, Mismatch
-
-Keys = tuple[str | int, ...]
 
 _DIGITS = 6
 _OFFSET_LENGTH = len("+00:00")

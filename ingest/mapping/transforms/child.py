@@ -2,16 +2,17 @@
 
 import asyncio
 import os
+import pickle
 import signal
 import socket
+import subprocess
 import sys
-from asyncio.subprocess import Process
 from contextlib import suppress
 
 import msgspec
 
 from ingest.domain.errors import ConfigError
-from ingest.mapping.transforms.messages import HEADER, LARGEST_REPLY, Reply, Start, Task, decode_reply, frame
+from ingest.mapping.transforms.messages import HEADER, LARGEST_REPLY, Reply, Start, decode_reply, framed
 
 # For an interpreter and the user's imports.
 _START_TIMEOUT = 60.0
@@ -30,10 +31,13 @@ class TookTooLong(ProcessEnded):
 class ChildProcess:
     """A process that runs the function for one order at a time."""
 
-    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._exit_code: int | None = None
 
     @classmethod
     async def start(cls, start: Start) -> "ChildProcess":
@@ -47,8 +51,9 @@ class ChildProcess:
         ours, its = socket.socketpair()
         try:
             with its:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "ingest.mapping.transforms.transform_process", str(os.getpid())),
+                # Not by asyncio, which waits for the process by itself: until `end` has, its ID stays that of its group.
+                process = subprocess.Popen(  # noqa: ASYNC220, S603  as asyncio does; our own module
+                    [sys.executable, "-P", "-m", "ingest.mapping.transforms.transform_process", str(os.getpid())],
                     stdin=its.fileno(),
                     # Not in the process group that a terminal signals.
                     start_new_session=True,
@@ -66,47 +71,36 @@ class ChildProcess:
         return child
 
     async def _load(self, start: Start) -> None:
-        reply = await self._exchange(frame(start), _START_TIMEOUT)
+        reply = await self._exchange(framed(pickle.dumps(start)), _START_TIMEOUT)
         if reply.error:
             raise ConfigError(reply.error)
 
     @property
     def has_ended(self) -> bool:
         """Whether it can be asked no more."""
-        return self._process.returncode is not None or self._reader.at_eof()
+        # One that it has forked may keep the socket open.
+        return self._process.poll() is not None or self._reader.at_eof()
 
-    async def call(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109  it ends a process, not this call alone
+    async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109  it ends a process, not this call alone
         """What becomes of one call. After an error, or if it is cancelled, the process has to be ended.
 
         Raises:
             ProcessEnded: if the process ends in the call.
             TookTooLong: if it does not answer in time.
         """
-        return await self._exchange(frame(task), timeout)
+        return await self._exchange(task, timeout)
 
     async def end(self) -> int:
         """End it now, and wait until it has, so that it leaves no zombie; returns its exit code, negative for a signal.
 
         Programs that the function has started end with it, unless they have left its process group.
         """
-        # Where the socket is open though the process has ended, one that it has forked keeps it, and with it the group.
-        return await self._end(has_group=self._process.returncode is None or not self._reader.at_eof())
-
-    async def _end(self, *, has_group: bool) -> int:
-        # The ID of a process that has been waited for, which is that of its group, may be another's by now.
-        has_group = has_group and (self._process.returncode is None or not _exists(self._process.pid))
-        is_closed = self._reader.at_eof()
-        self._writer.close()
-        if is_closed:
-            # It has died: asking for that before the event loop knows would take its exit code from the loop.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TO_DIE):
-                    await self._process.wait()
-        if has_group:
-            # macOS refuses it for a group that has only zombies.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        return await self._process.wait()
+        # Once only: afterwards its ID may be that of another process.
+        if self._exit_code is None:
+            has_closed = self._reader.at_eof()
+            self._writer.close()
+            self._exit_code = await asyncio.to_thread(_ended, self._process, _TO_DIE if has_closed else 0.0)
+        return self._exit_code
 
     async def _exchange(self, request: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
         limit = asyncio.timeout(timeout)
@@ -117,8 +111,7 @@ class ChildProcess:
         except TimeoutError as error:
             raise TookTooLong(f"took longer than {timeout:g} s") from error
         except (asyncio.IncompleteReadError, OSError, msgspec.MsgspecError) as error:
-            # It has ended in this call: its group is still its own, even if the event loop already knows of its end.
-            raise ProcessEnded(f"ended its process ({_cause(await self._end(has_group=True))})") from error
+            raise ProcessEnded(f"ended its process ({_cause(await self.end())})") from error
 
     async def _frame(self) -> bytes:
         [size] = HEADER.unpack(await self._reader.readexactly(HEADER.size))
@@ -131,11 +124,11 @@ def _cause(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _exists(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """End a process and its group, after `seconds` in which it may end by itself; returns its exit code."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    # macOS refuses it for a group that has only zombies.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()

@@ -16,7 +16,7 @@ from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.domain.orders.order import Order
 from ingest.mapping.transforms.child import ChildProcess, ProcessEnded, TookTooLong
 from ingest.mapping.transforms.functions import Returned
-from ingest.mapping.transforms.messages import Reply, Start, Task
+from ingest.mapping.transforms.messages import Reply, Start, task_frame
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("transform")
@@ -44,7 +44,7 @@ class _Place:
         """
         self.child = await self._start()
 
-    async def call(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109
+    async def call(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
         """As `ChildProcess.call`; waits as long as no process can be started."""
         child = self.child
         if child is None or child.has_ended:
@@ -59,7 +59,7 @@ class _Place:
             await self.close()
         return reply
 
-    async def call_in_new_process(self, task: Task, timeout: float) -> Reply:  # noqa: ASYNC109
+    async def call_in_new_process(self, task: bytes, timeout: float) -> Reply:  # noqa: ASYNC109
         """The same in a process that no other order has used."""
         await self.close()
         return await self.call(task, timeout)
@@ -123,7 +123,7 @@ class ProcessPool:
         Raises:
             TransformFailed: if it fails, takes too long, or ends its process, and does so again.
         """
-        task = Task.of(order, body)
+        task = task_frame(order, body)
         try:
             try:
                 reply = await self._call(order.id, task)
@@ -138,7 +138,7 @@ class ProcessPool:
             raise TransformFailed(reply.error)
         return reply.returned
 
-    async def _call(self, order_id: str, task: Task) -> Reply:
+    async def _call(self, order_id: str, task: bytes) -> Reply:
         """Call it, and once more if it takes too long, or has used up what its process may have."""
         # In turn, so that nobody overtakes one that waits for the whole pool.
         async with self._turn:
@@ -157,7 +157,7 @@ class ProcessPool:
         finally:
             self._free.put_nowait(place)
 
-    async def _call_alone(self, task: Task) -> Reply:
+    async def _call_alone(self, task: bytes) -> Reply:
         """The same while no other call runs: what ends the process now is this order."""
         places: list[_Place] = []
         try:

@@ -127,9 +127,6 @@ class Transform:
             raise TransformFailed("returned the same ID for two orders of the document")
         return tuple(orders)
 
-    def decode_now(self, body: bytes, request: FetchRequest) -> None:
-        """None: the function may take long."""
-
     async def check(self, body: bytes, request: FetchRequest) -> None:
         """Decode the document, without calling the function.
 

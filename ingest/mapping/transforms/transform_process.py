@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingest.domain.errors import ConfigError, TransformFailed
 from ingest.mapping.transforms.functions import Function, described, is_exhausted, load_function, returned_orders
-from ingest.mapping.transforms.messages import HEADER, Reply, Start, Task, decode_start, decode_task, frame
+from ingest.mapping.transforms.messages import HEADER, Reply, Start, reply_frame, unpickled
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,11 +32,11 @@ class _Calls:
         self._function = function
         self._runner: asyncio.Runner | None = None
 
-    def reply_to(self, task: Task) -> Reply:
-        """What becomes of one call."""
+    def reply_to(self, task: bytes) -> Reply:
+        """The result of one call."""
         try:
-            order = task.whole_order()
-            value = self._function(order, task.body)
+            order, body = unpickled(task)
+            value = self._function(order, body)
             if inspect.isawaitable(value):
                 value = self._awaited(value)
             return Reply(returned_orders(order, value))
@@ -66,7 +66,7 @@ def main() -> None:
         _detach_from_standard_streams()
         start = _received(connection)
         if start is not None:
-            _serve(connection, decode_start(start))
+            _serve(connection, unpickled(start))
 
 
 def _serve(connection: socket.socket, start: Start) -> None:
@@ -75,16 +75,16 @@ def _serve(connection: socket.socket, start: Start) -> None:
     try:
         calls = _Calls(load_function(start.function))
     except ConfigError as error:
-        connection.sendall(frame(Reply(error=str(error), ends=True)))
+        connection.sendall(reply_frame(Reply(error=str(error), ends=True)))
         return
-    connection.sendall(frame(Reply()))
+    connection.sendall(reply_frame(Reply()))
     own = os.getpid()
     while (task := _received(connection)) is not None:
-        reply = calls.reply_to(decode_task(task))
+        reply = calls.reply_to(task)
         if os.getpid() != own:
             # The function has forked, and returned in both: a second reply would be taken for the next order's.
             os._exit(0)
-        connection.sendall(frame(reply))
+        connection.sendall(reply_frame(reply))
         if reply.ends:
             return
 
