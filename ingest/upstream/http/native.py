@@ -139,8 +139,7 @@ class NativeTransport:
                 addresses, left = await self._resolved(origin, deadline)
             origin.next_first()
             await self._turns.take()
-            if self._closed is not None:
-                raise NoResponse(_CLOSED, reached=False)
+            self._check_open()
             if (kept := self._kept(idle, time())) is not None:
                 return kept
             origin.close_waiting()
@@ -151,9 +150,9 @@ class NativeTransport:
             if isinstance(error, RuntimeError) and "closed" not in str(error):
                 raise
             raise _not_connected(error) from error
-        if self._closed is not None:  # nobody would close this connection, or end its request
+        if self._closed is not None:
             connected.abort()
-            raise NoResponse(_CLOSED, reached=False)
+        self._check_open()
         if not connected.is_open:  # by what it has sent unasked, or by its end
             raise NoResponse("the connection was closed", reached=False)
         connected.retires_at = time() + random.uniform(*_LIFETIME)  # noqa: S311  so that they do not end together
@@ -193,6 +192,11 @@ class NativeTransport:
             if not is_exhaustion(error):  # to resolve the name takes file descriptors as well
                 origin.forget_addresses()
             raise
+
+    def _check_open(self) -> None:
+        """Raise `NoResponse` if the transport was closed, because it would not close a new connection."""
+        if self._closed is not None:
+            raise NoResponse(_CLOSED, reached=False)
 
     def _origin_of(self, url: str) -> Origin:
         origin = next((origin for origin in self._origins.values() if url.startswith(origin.root)), None)

@@ -13,7 +13,7 @@ from raw_http import LIMITS, ORDER, Connect, http, serving
 
 from ingest.domain.errors import TransientFault
 from ingest.domain.fetch.exchange import FetchRequest
-from ingest.upstream.http.native import NativeTransport, opened
+from ingest.upstream.http.native import opened
 from ingest.upstream.http.transport import Options
 
 LARGE = b'{"id": "' + b"x" * 3_000_000 + b'"}'
@@ -95,30 +95,6 @@ async def test_a_document_of_which_a_byte_was_changed_on_the_way_is_none(
             await client.fetch(FetchRequest(ORDER))
 
 
-async def test_a_connection_into_which_somebody_writes_is_not_used_again(server_tls: ssl.SSLContext) -> None:
-    asked = asyncio.Event()
-
-    async def note(_: bytes, __: StreamReader, writer: StreamWriter) -> None:
-        asked.set()
-        await answer(_, __, writer)
-
-    def append(sent: bytes) -> bytes:
-        if not sent or not asked.is_set():
-            return sent
-        asked.clear()
-        return sent + FORGED
-
-    async with (
-        serving(note, server_tls) as server,
-        between(server, append) as (port, connections),
-        opened(Options(limits=LIMITS, is_tls=True, proxy=None)) as transport,
-    ):
-        for _ in range(2):  # a POST, which is not sent again after a failure
-            assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
-
-    assert len(connections) == 2
-
-
 @pytest.mark.parametrize("how", ["cancelled", "too late"])
 async def test_a_connection_is_closed_whose_handshake_is_not_waited_for(how: str) -> None:
     ended: asyncio.Queue[bytes] = asyncio.Queue()
@@ -143,21 +119,3 @@ async def test_a_connection_is_closed_whose_handshake_is_not_waited_for(how: str
         await asyncio.wait([request])
 
         assert await asyncio.wait_for(ended.get(), 15) == b""
-
-
-async def test_a_connection_whose_socket_has_ended_is_not_used_even_before_it_is_closed(
-    server_tls: ssl.SSLContext,
-) -> None:
-    async with (
-        serving(answer, server_tls) as server,
-        between(server) as (port, connections),
-        opened(Options(limits=LIMITS, is_tls=True, proxy=None)) as transport,
-    ):
-        assert isinstance(transport, NativeTransport)
-        assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
-        (connection,) = transport._connections
-        connection._transport.eof_received()  # as the event loop does
-
-        assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
-
-    assert len(connections) == 2

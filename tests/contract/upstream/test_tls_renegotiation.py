@@ -1,6 +1,5 @@
 """Servers that negotiate TLS 1.2 anew on an open connection, as those do that ask for a client's certificate at some paths only."""
 
-import asyncio
 from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 
@@ -9,9 +8,8 @@ import trustme
 from listener import listening
 from OpenSSL import SSL
 from raw_http import LIMITS, http
-from support import eventually
 
-from ingest.upstream.http.native import NativeTransport, opened
+from ingest.upstream.http.native import opened
 from ingest.upstream.http.transport import Options
 
 ANSWER = http(b"{}", "Content-Length: 2")
@@ -73,55 +71,19 @@ class Renegotiator:
 
 @pytest.mark.usefixtures("server_tls")
 async def test_a_server_may_negotiate_anew_before_it_answers(authority: trustme.CA) -> None:
-    counted = 0
+    counted: list[int] = []
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        nonlocal counted
         server = Renegotiator(authority, reader, writer)
         while await server.request():
             server.renegotiate()
             server.take(await server.arrived())
             server.answer()
-            counted = server.negotiations
+            counted.append(server.negotiations)
 
     async with listening(serve) as port, opened(Options(LIMITS, True, None)) as transport:
         for _ in range(3):
             assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
 
-    assert counted == 3
-
-
-@pytest.mark.usefixtures("server_tls")
-async def test_a_request_that_is_sent_while_the_server_negotiates_arrives_after_that(authority: trustme.CA) -> None:
-    has_begun, may_end = asyncio.Event(), asyncio.Event()
-    requests: list[bytes] = []
-
-    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
-        server = Renegotiator(authority, reader, writer)
-        requests.append(await server.request())
-        server.answer()
-        server.renegotiate()
-        hello = await server.arrived()
-        has_begun.set()
-        await may_end.wait()
-        server.take(hello)
-        requests.append(await server.request())
-        server.answer()
-
-    async with listening(serve) as port, opened(Options(LIMITS, True, None)) as transport:
-        assert isinstance(transport, NativeTransport)
-        url = f"https://localhost:{port}/"
-        assert await transport.send(url, {}, "POST", b"") == b"{}"
-        await has_begun.wait()
-        (connection,) = transport._connections
-
-        async def is_written() -> bool:
-            return connection._answered is not None
-
-        second = asyncio.create_task(transport.send(url, {}, "POST", b""))
-        await eventually(is_written)
-        may_end.set()
-
-        assert await second == b"{}"
-
-    assert len(requests) == 2
+    assert len(counted) == 3
+    assert min(counted) > 0

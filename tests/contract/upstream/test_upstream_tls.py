@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import socket
 import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
@@ -105,27 +104,6 @@ def test_of_a_connection_that_is_closed_no_part_of_tls_is_kept(
         gc.enable()
 
     assert len(kept) <= 1, "one may have been closed just now"
-
-
-@pytest.mark.parametrize("kind", ["native"], indirect=True)
-async def test_a_document_ends_with_the_connection_only_if_tls_says_so(
-    connect: Connect, server_tls: ssl.SSLContext
-) -> None:
-    async def without_length(head: bytes, _: StreamReader, writer: StreamWriter) -> None:
-        writer.write(http(b"{}"))
-        await writer.drain()
-        if b"/broken-off" in head:  # by somebody between us and the server, who can do no more than that
-            writer.get_extra_info("socket").shutdown(socket.SHUT_WR)
-        else:
-            writer.close()
-
-    async with (
-        serving(without_length, server_tls) as port,
-        connect(f"https://localhost:{port}/{{order_id}}") as client,
-    ):
-        assert (await client.fetch(FetchRequest("ended"))).body == b"{}"
-        with pytest.raises(TransientFault):
-            await client.fetch(FetchRequest("broken-off"))
 
 
 async def test_a_server_that_refuses_our_certificate_after_our_handshake_is_not_reached_and_its_reason_is_told(
