@@ -14,7 +14,7 @@ from support import connected, with_database
 from ingest.lab.servers import EmbeddedServers
 from ingest.operations.doctor import Area, Finding, Level, examine
 from ingest.settings import load_settings
-from ingest.sources.described import subject_of
+from ingest.sources.doctor_subject import subject_of
 from ingest.store.schema import migrate, migrations
 
 

@@ -51,7 +51,7 @@ def doctor(
     """
     from ingest.operations.doctor import examine
     from ingest.settings import load_settings
-    from ingest.sources.described import subject_of
+    from ingest.sources.doctor_subject import subject_of
     from ingest.telemetry.logs import setup_logs
 
     settings = load_settings()

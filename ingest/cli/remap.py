@@ -101,12 +101,13 @@ async def _run(settings: "Settings", selection: "DocumentSelection", report: "Re
     from ingest.cli.terminal.progress import ProgressDisplay
     from ingest.operations.remap import remap as run
     from ingest.sources.documents import identify_of, mapping_of, open_decode
+    from ingest.sources.from_settings import transform_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).transform
     dsn = settings.postgres_dsn.get_secret_value()
     mapping = mapping_of(settings)
-    async with open_decode(settings, mapping, seconds) as decode:
+    async with open_decode(mapping, transform_of(settings), seconds) as decode:
         with ProgressDisplay("remapping") as display:
             await run(
                 *(dsn, decode, selection, report),

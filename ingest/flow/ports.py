@@ -24,7 +24,7 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 
 
-class Source(Protocol):
+class Reading(Protocol):
     """Where deliveries come from: `ingest.queue.consume.consumer`.
 
     Whatever is returned is pending under this consumer's name until it is settled. A reply that is lost leaves its entries

@@ -28,8 +28,8 @@ from ingest.queue.consume.consumer import Consumer
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import open_worker
-from ingest.sources.documents import mapping_of
-from ingest.sources.endpoint import check_endpoint
+from ingest.sources.from_settings import check_files, source_of
+from ingest.sources.source import Source
 from ingest.store.schema import check_schema, migrations
 from ingest.telemetry.activity import count_activity_on
 from ingest.telemetry.logs import get_logger
@@ -47,12 +47,12 @@ _log = get_logger("app")
 def run_worker(settings: "Settings") -> int:
     """`ingest worker`: check the servers, then run the worker processes until SIGTERM; returns the exit code."""
     # Whatever is wrong with these is said now, by one line, and not by each process.
-    endpoint = check_endpoint(settings, os.environ)
-    require(endpoint.kind, has_proxy=endpoint.has_proxy)
-    mapping_of(settings)
-    if settings.transform is not None:
+    source = source_of(settings, os.environ)
+    check_files(source)
+    require(source.endpoint.kind, has_proxy=source.endpoint.has_proxy)
+    if source.transform is not None:
         # In a process of its own: what the function's module starts, such as threads, would not survive the forks.
-        run_interruptible(check_function(settings.transform, settings.transform_memory))
+        run_interruptible(check_function(source.transform.function, source.transform.memory))
     listener = None
     if settings.metrics_port:
         advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"
@@ -69,7 +69,7 @@ def run_worker(settings: "Settings") -> int:
     children = [
         Child(
             f"worker-{slot}",
-            partial(_worker_process, settings, shared_metrics, slot, f"{identity}-{slot}"),
+            partial(_worker_process, settings, source, shared_metrics, slot, f"{identity}-{slot}"),
             on_death=partial(note_death, shared_metrics, slot),
         )
         for slot in range(settings.processes)
@@ -108,7 +108,9 @@ async def prepare(settings: "Settings") -> None:
             _log.warning("redis_configuration", problem=trap)
 
 
-def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int) -> int:
+def _worker_process(
+    settings: "Settings", source: Source, shared_metrics: SharedMetrics, slot: int, name: str, lifeline: int
+) -> int:
     async def main() -> None:
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
@@ -117,7 +119,7 @@ def _worker_process(settings: "Settings", shared_metrics: SharedMetrics, slot: i
         # From the start: the loop's turns also say that this process lives while it waits for a server.
         with watching_loop(metrics.loop_lag, settings.loop_block_warning):
             async with AsyncExitStack() as stack:
-                opening = stack.enter_async_context(open_worker(settings, metrics, name))
+                opening = stack.enter_async_context(open_worker(settings, source, metrics, name))
                 worker = await unless(shutdown.requested, opening)
                 if worker is not None:
                     metrics.ready.set(1.0)

@@ -3,7 +3,6 @@
 Public: the service itself, its tests and its benches build workers here, each with the ports that it needs.
 """
 
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -33,19 +32,17 @@ from ingest.flow.pace.adaptive_limit import AdaptiveLimit
 from ingest.flow.pace.fleet_pause import FleetPause
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
-from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Settling, Source, Store, Upstream
+from ingest.flow.ports import Decode, FleetPart, FleetPauses, Liveness, Maintenance, Reading, Settling, Store, Upstream
 from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.settlement import Settlement
 from ingest.flow.worker import Parts, Worker
 from ingest.queue.consume.consumer import Consumer
-from ingest.sources.bulk_requests import bulk_options, orders_per_request, requests_at_once
-from ingest.sources.documents import mapping_of, open_decode, with_parts
-from ingest.sources.endpoint import endpoint_of, limits_of
-from ingest.sources.quota_of import open_quota, quota_limits
+from ingest.sources.documents import open_decode
+from ingest.sources.opening import fetching_by, open_quota
+from ingest.sources.source import Source
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics
-from ingest.upstream.bulk.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ _ISOLATE_ABOVE = 3
 _TURNS = 4
 
 
-class Queue(Source, Settling, Liveness, Maintenance, Protocol):
+class Queue(Reading, Settling, Liveness, Maintenance, Protocol):
     """A consumer of the group, with all that the flow needs of it."""
 
 
@@ -95,6 +92,7 @@ class Classes(msgspec.Struct, frozen=True):
 
 def build_worker(
     settings: "Settings",
+    source: Source,
     ports: Ports,
     metrics: WorkerMetrics,
     *,
@@ -104,7 +102,8 @@ def build_worker(
     """A worker on these ports.
 
     Args:
-        settings: limits and times.
+        settings: limits and times of the process.
+        source: whose orders it processes.
         ports: what it works on.
         metrics: what it counts.
         clock: monotonic seconds.
@@ -118,16 +117,16 @@ def build_worker(
         metrics.circuit_open,
         metrics.circuit_unproven,
         ports.store.some_stored,
-        requests_at_once(settings),
+        source.requests,
         clock=clock,
     )
     gate = Gate(circuit, pace)
-    scheduler = Scheduler(held, pace, gate, metrics.in_flight, settings.concurrency)
+    scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
     settlement = Settlement(queue, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock)
     handler = Handler(
         ports.upstream,
-        _document_reader(settings, ports.decode, buffer, metrics),
+        _document_reader(source, ports.decode, buffer, metrics),
         AttemptLimits(settings.max_attempts, settings.max_deliveries),
         circuit,
         pace,
@@ -164,18 +163,17 @@ def build_worker(
     )
 
 
-def _document_reader(
-    settings: "Settings", decode: Decode, buffer: BufferLimit, metrics: WorkerMetrics
-) -> DocumentReader:
-    keep = KeptDocuments(metrics.documents_not_kept) if settings.keep_document == "on" else None
-    if settings.transform is None:
+def _document_reader(source: Source, decode: Decode, buffer: BufferLimit, metrics: WorkerMetrics) -> DocumentReader:
+    keep = KeptDocuments(metrics.documents_not_kept) if source.keeps_documents else None
+    if source.transform is None:
         return DocumentReader(decode, buffer, keep)
-    return GrowingDocumentReader(decode, buffer, keep, turns=_TURNS * settings.transform_processes)
+    return GrowingDocumentReader(decode, buffer, keep, turns=_TURNS * source.transform.processes)
 
 
 @asynccontextmanager
 async def open_ports(
     settings: "Settings",
+    source: Source,
     metrics: WorkerMetrics,
     name: str,
     classes: Classes | None = None,
@@ -185,6 +183,7 @@ async def open_ports(
 
     Args:
         settings: where the servers are.
+        source: whose orders are fetched.
         metrics: count requests.
         name: the consumer's.
         classes: others than the service's own.
@@ -209,28 +208,30 @@ async def open_ports(
                     settings.group,
                     name,
                     BLOCK,
-                    settings.results_age if settings.results == "on" else 0.0,
+                    source.results_age,
                 )
             )
 
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
         await until_ready("redis", consumer.ensure_group)
-        adaptive = None
-        if settings.upstream_adaptive == "on":
-            adaptive = AdaptiveLimit(requests_at_once(settings), shared=clock.now)
-        limits = quota_limits(settings)
+        adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes learn of a pause immediately, with their next lease.
-        pauses = Pauses(shared_from=0.0) if limits.rate or limits.concurrency else Pauses()
-        fleet, quota = await stack.enter_async_context(open_quota(settings, metrics, clock.utc, pauses.ask))
-        per_request = orders_per_request(settings)
+        pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
+        redis_url = settings.redis_url.get_secret_value()
+        fleet, quota = await stack.enter_async_context(open_quota(source, redis_url, metrics, clock.utc, pauses.ask))
         pace = Pace(
-            requests_at_once(settings), metrics.concurrency_limit, pauses, quota, adaptive, per_request=per_request
+            source.requests,
+            metrics.concurrency_limit,
+            pauses,
+            quota,
+            adaptive,
+            per_request=source.orders_per_request,
         )
         client = await stack.enter_async_context(
             classes.upstream.open(
-                endpoint_of(settings, os.environ),
-                limits_of(settings),
+                source.endpoint,
+                source.limits,
                 metrics.upstream_request,
                 clock.utc,
                 quota=quota,
@@ -239,26 +240,21 @@ async def open_ports(
                 on_replaced=metrics.texts_replaced.inc,
             )
         )
-        shared: list[FleetPart] = [] if quota is None else [quota]
-        upstream: Upstream = client
-        if settings.upstream_bulk_url:
-            opening = BulkUpstream.open(client, bulk_options(settings), pace)
-            upstream = bulk = await stack.enter_async_context(opening)
-            shared.append(bulk)
-        mapping = mapping_of(settings)
-        upstream = with_parts(upstream, client, mapping, settings.upstream_body_limit)
-        decode = await stack.enter_async_context(open_decode(settings, mapping, metrics.transform))
-        yield Ports(consumer, store, upstream, pace, decode, clock, fleet, shared)
+        fetching = await stack.enter_async_context(fetching_by(client, source, pace))
+        decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics.transform))
+        shared = [part for part in (quota, fetching.bulk) if part is not None]
+        yield Ports(consumer, store, fetching.upstream, pace, decode, clock, fleet, shared)
 
 
 @asynccontextmanager
 async def open_worker(
     settings: "Settings",
+    source: Source,
     metrics: WorkerMetrics,
     name: str,
     classes: Classes | None = None,
     clock: SharedClock | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker with its connections; see `open_ports`."""
-    async with open_ports(settings, metrics, name, classes, clock) as ports:
-        yield build_worker(settings, ports, metrics)
+    async with open_ports(settings, source, metrics, name, classes, clock) as ports:
+        yield build_worker(settings, source, ports, metrics)

@@ -1,4 +1,4 @@
-"""What a source's documents become: its mapping, its transform, and the parts that an order is put together from."""
+"""Decodes the documents of a source: its mapping, its transform, and the parts of its orders."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,13 +10,14 @@ from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Decode, Upstream
 from ingest.mapping.transforms.functions import load_function
 from ingest.mapping.transforms.process_pool import ProcessPool
-from ingest.mapping.transforms.transform import InLoop, Runner, Transform
+from ingest.mapping.transforms.transform import InLoop, Transform
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.client import UpstreamClient
 
 if TYPE_CHECKING:
     from ingest.mapping.compiled.mapping import CompiledMapping
     from ingest.settings import Settings
+    from ingest.sources.source import TransformOptions
 
 # Bytes from which on a document is mapped in a thread: it takes several times as long as decoding our own.
 _LARGE_TO_MAP = 256 * 1024
@@ -24,30 +25,27 @@ _LARGE_TO_MAP = 256 * 1024
 
 @asynccontextmanager
 async def open_decode(
-    settings: "Settings", mapping: "CompiledMapping | None", transform_seconds: Histogram
+    mapping: "CompiledMapping | None", transform: "TransformOptions | None", seconds: Histogram
 ) -> AsyncIterator[Decode]:
-    """Open the decoding of documents, by the mapping and the transform of the settings.
+    """Open the decoding of documents.
+
+    Args:
+        mapping: from the external API's documents to orders.
+        transform: called for each order.
+        seconds: observes the calls of the transform.
 
     Raises:
         ConfigError: if the transform cannot be used.
     """
     decode = decoder_of(mapping)
-    if settings.transform is None:
+    if transform is None:
         yield OrderDecoder(decode_plain) if mapping is None else decode
-        return
-    async with _open_runner(settings, settings.transform) as runner:
-        yield Transform(decode, runner, transform_seconds)
-
-
-@asynccontextmanager
-async def _open_runner(settings: "Settings", function: str) -> AsyncIterator[Runner]:
-    if not settings.transform_processes:
-        yield InLoop(load_function(function), settings.transform_timeout)
-        return
-    async with ProcessPool.open(
-        function, settings.transform_processes, settings.transform_timeout, settings.transform_memory
-    ) as pool:
-        yield pool
+    elif not transform.processes:
+        yield Transform(decode, InLoop(load_function(transform.function), transform.timeout), seconds)
+    else:
+        opening = ProcessPool.open(transform.function, transform.processes, transform.timeout, transform.memory)
+        async with opening as pool:
+            yield Transform(decode, pool, seconds)
 
 
 def identify_of(mapping: "CompiledMapping | None") -> Callable[[bytes], str | None]:

@@ -1,4 +1,4 @@
-"""The external API as the settings describe it."""
+"""Makes the endpoint of a source from the settings."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,14 +8,12 @@ from urllib.parse import urlsplit
 from ingest.domain.errors import ConfigError
 from ingest.domain.fetch.request_headers import check_secret, check_token, parse_headers
 from ingest.domain.fetch.status_overrides import parse_status_overrides
-from ingest.domain.masking import PLACEHOLDER
+from ingest.domain.masking import BULK_PLACEHOLDER, PLACEHOLDER
 from ingest.settings.prefix import PREFIX
-from ingest.sources.bulk_requests import answer_limit, requested_url
 from ingest.upstream.access.credential import AuthKind
 from ingest.upstream.access.endpoint import Access, Endpoint, OAuth2, Secret
 from ingest.upstream.http.proxy import proxy_for
-from ingest.upstream.http.tls_context import TlsFiles, UnusableFile
-from ingest.upstream.http.transport import UpstreamLimits
+from ingest.upstream.http.tls_context import TlsFiles
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
@@ -74,29 +72,9 @@ def endpoint_of(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
     )
 
 
-def check_endpoint(settings: "Settings", environ: Mapping[str, str]) -> Endpoint:
-    """Check what can be checked without a request, before processes are started; returns the external API.
-
-    Raises:
-        ConfigError: as `endpoint_of`, or a certificate cannot be used.
-    """
-    endpoint = endpoint_of(settings, environ)
-    try:
-        endpoint.access.tls.read()
-    except UnusableFile as error:
-        raise ConfigError(str(error)) from None
-    return endpoint
-
-
-def limits_of(settings: "Settings") -> UpstreamLimits:
-    """Return the limits of one request."""
-    return UpstreamLimits(
-        connect=settings.upstream_connect_timeout,
-        read=settings.upstream_read_timeout,
-        total=settings.upstream_timeout,
-        body=answer_limit(settings),
-        tries=settings.upstream_tries,
-    )
+def requested_url(settings: "Settings") -> str:
+    """Return the URL that requests are sent to; a bulk request has several IDs in the place of one."""
+    return settings.upstream_bulk_url.replace(BULK_PLACEHOLDER, PLACEHOLDER) or settings.upstream_url
 
 
 def _access(settings: "Settings", environ: Mapping[str, str]) -> Access:

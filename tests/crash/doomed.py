@@ -17,6 +17,7 @@ from ingest.process.supervisor import Child, Supervisor
 from ingest.services.worker import note_death
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
+from ingest.sources.from_settings import source_of
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -52,7 +53,9 @@ def worker(settings: Settings, shared_metrics: SharedMetrics, slot: int, lifelin
         shutdown = Shutdown(settings.shutdown_grace)
         stop_on(lifeline, shutdown.request)
         metrics = WorkerMetrics.on(shared_metrics, slot)
-        async with open_worker(settings, metrics, f"doomed-{slot}", Classes(upstream=Upstream)) as worker:
+        async with open_worker(
+            settings, source_of(settings, os.environ), metrics, f"doomed-{slot}", Classes(upstream=Upstream)
+        ) as worker:
             await worker.run(shutdown)
 
     asyncio.run(main())

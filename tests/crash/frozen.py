@@ -17,6 +17,7 @@ from ingest.flow.shutdown import Shutdown
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import load_settings
+from ingest.sources.from_settings import source_of
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -72,7 +73,9 @@ async def main() -> None:
     shutdown = Shutdown(settings.shutdown_grace)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, shutdown.request, "SIGTERM")
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
-    async with open_worker(settings, metrics, sys.argv[2], Classes(Queue, Store, Upstream)) as worker:
+    async with open_worker(
+        settings, source_of(settings, os.environ), metrics, sys.argv[2], Classes(Queue, Store, Upstream)
+    ) as worker:
         await worker.run(shutdown)
 
 

@@ -1,4 +1,4 @@
-"""A consumer of a group in memory: keeps the contracts of `Source`, `Settling`, `Liveness` and `Maintenance`."""
+"""A consumer of a group in memory: keeps the contracts of `Reading`, `Settling`, `Liveness` and `Maintenance`."""
 
 import asyncio
 import functools

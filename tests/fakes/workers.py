@@ -19,6 +19,7 @@ from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import load_settings
+from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.telemetry.shared_metrics import Gauge
 
@@ -70,7 +71,7 @@ class Workplace:
         measured = metrics()
         pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
         ports = Ports(queue, self.store, self.upstream, pace, clock=SharedClock(monotonic=now))
-        worker = build_worker(settings, ports, measured, clock=now, lease_clock=now)
+        worker = build_worker(settings, source_of(settings, {}), ports, measured, clock=now, lease_clock=now)
         shutdown = Shutdown(settings.shutdown_grace)
         running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)
         try:

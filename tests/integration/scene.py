@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import Settings, load_settings
+from ingest.sources.from_settings import source_of
 from ingest.store.schema import migrate, migrations
 from ingest.telemetry.collectors import SharedMetricsCollector
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -154,7 +156,7 @@ class Scene:
         registry.register(SharedMetricsCollector(shared_metrics))
         shutdown = Shutdown(settings.shutdown_grace)
         metrics = WorkerMetrics.on(shared_metrics, 0)
-        async with open_worker(settings, metrics, name, classes, clock) as worker:
+        async with open_worker(settings, source_of(settings, os.environ), metrics, name, classes, clock) as worker:
             running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown, registry)
             try:
                 yield running

@@ -13,7 +13,7 @@ from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.order import decode_order
 from ingest.lab.upstream import Behaviour
 from ingest.lab.upstream.samples import sample_orders
-from ingest.sources.endpoint import endpoint_of, limits_of
+from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
 
@@ -72,7 +72,8 @@ async def test_an_order_is_complete_or_not_stored_while_requests_fail(scene: Sce
 async def test_no_page_is_requested_of_another_origin(scene: Scene) -> None:
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
     settings = scene.settings(mapping="amazon")
-    async with UpstreamClient.open(endpoint_of(settings, {}), limits_of(settings), seconds) as client:
+    source = source_of(settings, {})
+    async with UpstreamClient.open(source.endpoint, source.limits, seconds) as client:
         with pytest.raises(PermanentFault, match=r"leads to another origin, https://evil\.example:443"):
             await client.fetch_at(FetchRequest("1"), "https://evil.example/orders")
 

@@ -8,7 +8,8 @@ import pytest
 
 from ingest.domain.errors import ConfigError
 from ingest.settings import load_settings
-from ingest.sources.endpoint import check_endpoint, endpoint_of
+from ingest.sources.endpoint import endpoint_of
+from ingest.sources.from_settings import check_files, source_of
 from ingest.upstream.access.endpoint import fixed_headers
 
 SECRET = "s3cr3t-Pa55"
@@ -136,7 +137,7 @@ def test_settings_that_do_not_fit_together_are_told_in_one_line_without_a_secret
     given(monkeypatch, **variables)
 
     with pytest.raises(ConfigError) as error:
-        check_endpoint(load_settings(), {})
+        check_files(source_of(load_settings(), {}))
 
     assert str(error.value).startswith("INGEST_UPSTREAM_")
     assert message in str(error.value)

@@ -125,14 +125,15 @@ def _read(sample: Path, limit: int) -> bytes:
 async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: str) -> bytes:
     from ingest.domain.fetch.exchange import FetchRequest
     from ingest.sources.documents import with_parts
-    from ingest.sources.endpoint import endpoint_of, limits_of
+    from ingest.sources.from_settings import source_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
     from ingest.upstream.client import UpstreamClient
 
     seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
-    async with UpstreamClient.open(endpoint_of(settings, os.environ), limits_of(settings), seconds) as client:
+    source = source_of(settings, os.environ)
+    async with UpstreamClient.open(source.endpoint, source.limits, seconds) as client:
         try:
-            upstream = with_parts(client, client, mapping, settings.upstream_body_limit)
+            upstream = with_parts(client, client, mapping, source.body_limit)
             return (await upstream.fetch(FetchRequest(order_id))).body
         except Fault as fault:
             raise UserError(f"cannot fetch order {order_id}: {fault}") from None

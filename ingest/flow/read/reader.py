@@ -13,7 +13,7 @@ from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.domain.errors import Unavailable
 from ingest.flow.availability import log_unavailable
 from ingest.flow.group.heartbeat import Heartbeats
-from ingest.flow.ports import Source
+from ingest.flow.ports import Reading
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.shutdown import Shutdown
 from ingest.telemetry.logs import get_logger
@@ -61,7 +61,7 @@ class Reader:
 
     def __init__(
         self,
-        queue: Source,
+        queue: Reading,
         reclaimer: Reclaimer,
         release: Release,
         heartbeats: Heartbeats,

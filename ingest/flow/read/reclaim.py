@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
 from ingest.flow.held import Held
-from ingest.flow.ports import Source
+from ingest.flow.ports import Reading
 from ingest.telemetry.logs import get_logger
 from ingest.telemetry.shared_metrics import Counter
 
@@ -33,7 +33,7 @@ class Reclaimer:
 
     def __init__(
         self,
-        queue: Source,
+        queue: Reading,
         held: Held,
         redeliveries: Mapping[str, Counter],
         *,

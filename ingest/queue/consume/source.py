@@ -19,7 +19,7 @@ _MOST_DEAD = 20
 
 @all_translated
 class ReadingMember(SettlingMember):
-    """Keeps the contract of `ingest.flow.ports.Source`.
+    """Keeps the contract of `ingest.flow.ports.Reading`.
 
     One command reads both lanes, up to the count of each, while the express lane is empty, which it nearly always is: then this
     costs as much as reading one. When it was full, a script reads both, by shares, until it is empty.

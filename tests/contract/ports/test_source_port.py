@@ -1,4 +1,4 @@
-"""The guarantees of `ingest.flow.ports.Source`, of each implementation."""
+"""The guarantees of `ingest.flow.ports.Reading`, of each implementation."""
 
 import asyncio
 

@@ -10,6 +10,7 @@ from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
 from ingest.services.worker_parts import Ports, build_worker
 from ingest.settings import Settings
+from ingest.sources.from_settings import source_of
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
@@ -23,4 +24,6 @@ async def run(calls: Calls, limit: int) -> None:
     queue = MemoryQueue(len(calls), shutdown)
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     pace = Pace(limit, metrics.concurrency_limit, Pauses())
-    await build_worker(settings, Ports(queue, MemoryStore(), SleepingApi(calls), pace), metrics).run(shutdown)
+    await build_worker(
+        settings, source_of(settings, {}), Ports(queue, MemoryStore(), SleepingApi(calls), pace), metrics
+    ).run(shutdown)

@@ -1,4 +1,4 @@
-"""The set-up that `ingest doctor` examines, as the settings describe it."""
+"""Makes the subject of `ingest doctor` from the settings."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,12 +19,10 @@ from ingest.operations.doctor import (
     UpstreamSubject,
 )
 from ingest.settings import Settings, names_in_dot_env, unknown_settings
-from ingest.sources.bulk_requests import bulk_options
-from ingest.sources.documents import decoder_of, mapping_of, with_parts
-from ingest.sources.endpoint import check_endpoint, endpoint_of, limits_of
-from ingest.sources.quota_of import quota_name
+from ingest.sources.documents import decoder_of
+from ingest.sources.from_settings import check_files, source_of
+from ingest.sources.opening import fetching_by
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
-from ingest.upstream.bulk.bulk import BulkUpstream
 from ingest.upstream.client import UpstreamClient, require
 
 
@@ -56,25 +54,24 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
         ConfigError: settings do not fit together, or a file that they name cannot be used.
     """
     require(settings.upstream_client)
-    check_endpoint(settings, environ)
-    mapping = mapping_of(settings)
-    decoder = decoder_of(mapping)
+    source = source_of(settings, environ)
+    check_files(source)
+    decoder = decoder_of(source.mapping)
 
     @asynccontextmanager
     async def open_api() -> AsyncIterator[ConfiguredApi]:
         seconds = WorkerMetrics.on(worker_shared_metrics(1), 0).upstream_request
-        limits = replace(limits_of(settings), tries=1)
-        async with UpstreamClient.open(endpoint_of(settings, environ), limits, seconds) as client:
-            if not settings.upstream_bulk_url:
-                yield ConfiguredApi(client, with_parts(client, client, mapping, settings.upstream_body_limit), decoder)
-                return
-            async with BulkUpstream.open(client, bulk_options(settings)) as bulk:
-                yield ConfiguredApi(client, with_parts(bulk, client, mapping, settings.upstream_body_limit), decoder)
+        limits = replace(source.limits, tries=1)
+        async with (
+            UpstreamClient.open(source.endpoint, limits, seconds) as client,
+            fetching_by(client, source) as fetching,
+        ):
+            yield ConfiguredApi(client, fetching.upstream, decoder)
 
     configured = Configured(**{field.name: getattr(settings, field.name) for field in fields(Configured)})
     return Subject(
         backends=Backends.of(settings),
-        quota=quota_name(settings),
+        quota=source.quota_name,
         outbox=OutboxSubject(
             None if settings.outbox_dsn is None else settings.outbox_dsn.get_secret_value(), settings.outbox_table
         ),
@@ -83,11 +80,9 @@ def subject_of(settings: Settings, order_id: str | None, environ: Mapping[str, s
             durability=settings.durability,
             replicas=settings.durability_replicas,
             stream=settings.stream,
-            has_quota=bool(settings.upstream_rate or settings.upstream_concurrency),
+            has_quota=source.has_quota,
         ),
-        upstream=UpstreamSubject(
-            endpoint_of(settings, environ), open_api, order_id, mapping is not None, settings.upstream_timeout
-        ),
+        upstream=UpstreamSubject(source.endpoint, open_api, order_id, source.mapping is not None, source.limits.total),
         configured=configured,
         unknown=unknown_settings(environ, names_in_dot_env()),
         host=Host.here(),

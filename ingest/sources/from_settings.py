@@ -1,0 +1,100 @@
+"""Makes a source from the settings."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ingest.domain.errors import ConfigError
+from ingest.domain.fetch.quota import QuotaLimits
+from ingest.sources.documents import mapping_of
+from ingest.sources.endpoint import endpoint_of, requested_url
+from ingest.sources.source import Source, TransformOptions
+from ingest.upstream.bulk.bulk import BulkOptions
+from ingest.upstream.http.tls_context import UnusableFile
+from ingest.upstream.http.transport import UpstreamLimits
+
+if TYPE_CHECKING:
+    from ingest.settings import Settings
+
+# The default burst as a share of the requests of one second, which makes up for short delays. The rate is reduced by the same share, so
+# that no more than the rate is granted within any second.
+_BURST_SHARE = 0.01
+
+
+def source_of(settings: "Settings", environ: Mapping[str, str]) -> Source:
+    """Return the source that the settings describe, with the proxies of the environment.
+
+    Raises:
+        ConfigError: settings do not fit together, or a file, a proxy or the mapping cannot be used.
+    """
+    bulk = _bulk(settings)
+    limits = UpstreamLimits(
+        connect=settings.upstream_connect_timeout,
+        read=settings.upstream_read_timeout,
+        total=settings.upstream_timeout,
+        body=_response_limit(settings, 1 if bulk is None else bulk.size),
+        tries=settings.upstream_tries,
+    )
+    return Source(
+        endpoint=endpoint_of(settings, environ),
+        limits=limits,
+        quota_name=settings.upstream_quota or urlsplit(settings.upstream_url).netloc.rpartition("@")[2].lower(),
+        quota=_quota(settings),
+        is_adaptive=settings.upstream_adaptive == "on",
+        concurrency=settings.concurrency,
+        body_limit=settings.upstream_body_limit,
+        bulk=bulk,
+        mapping=mapping_of(settings),
+        transform=transform_of(settings),
+        keeps_documents=settings.keep_document == "on",
+        results_age=settings.results_age if settings.results == "on" else 0.0,
+    )
+
+
+def check_files(source: Source) -> None:
+    """Check the certificates, before processes are started.
+
+    Raises:
+        ConfigError: a certificate cannot be used.
+    """
+    try:
+        source.endpoint.access.tls.read()
+    except UnusableFile as error:
+        raise ConfigError(str(error)) from None
+
+
+def transform_of(settings: "Settings") -> TransformOptions | None:
+    """Return the transform of the settings, if they name one."""
+    if settings.transform is None:
+        return None
+    return TransformOptions(
+        settings.transform, settings.transform_processes, settings.transform_timeout, settings.transform_memory
+    )
+
+
+def _bulk(settings: "Settings") -> BulkOptions | None:
+    if not settings.upstream_bulk_url:
+        return None
+    size = min(settings.upstream_bulk_size, settings.concurrency)
+    return BulkOptions(
+        size=size,
+        requests=math.ceil(settings.concurrency / size),
+        url_length=len(requested_url(settings)),
+        body=settings.upstream_body_limit,
+        path=settings.upstream_bulk_path,
+        id_path=settings.upstream_bulk_id,
+    )
+
+
+def _response_limit(settings: "Settings", orders: int) -> int:
+    """Return the most bytes of a response: the limit of a document for each order, and no more than the buffer takes."""
+    document = settings.upstream_body_limit
+    return min(orders * document, max(document, settings.batch_bytes))
+
+
+def _quota(settings: "Settings") -> QuotaLimits:
+    rate, burst = settings.upstream_rate, settings.upstream_burst
+    if not burst:
+        rate, burst = (1 - _BURST_SHARE) * rate, max(1, int(_BURST_SHARE * rate))
+    return QuotaLimits(rate, burst, settings.upstream_concurrency)

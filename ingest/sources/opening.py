@@ -1,0 +1,88 @@
+"""Opens the quota of a source, and its bulk requests on a client."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import msgspec
+
+from ingest.flow.availability import until_ready
+from ingest.flow.clock import steady
+from ingest.flow.pace.pace import Pace
+from ingest.flow.ports import Upstream
+from ingest.queue.consume.quota import FleetQuotaClient
+from ingest.sources.documents import with_parts
+from ingest.sources.source import Source
+from ingest.telemetry.metrics import WorkerMetrics
+from ingest.upstream.bulk.bulk import BulkUpstream
+from ingest.upstream.client import UpstreamClient
+from ingest.upstream.quota.quota import FleetQuota
+
+
+class Fetching(msgspec.Struct, frozen=True):
+    """How the orders of a source are fetched.
+
+    Attributes:
+        bulk: combines requests for orders; None without a list endpoint.
+        upstream: fetches orders, with their parts.
+    """
+
+    bulk: BulkUpstream | None
+    upstream: Upstream
+
+
+@asynccontextmanager
+async def open_quota(
+    source: Source,
+    redis_url: str,
+    metrics: WorkerMetrics,
+    now: Callable[[], datetime],
+    on_exhausted: Callable[[float], None],
+) -> AsyncIterator[tuple[FleetQuotaClient, FleetQuota | None]]:
+    """Open the pauses of the fleet, and the quota if the source has one; its lease ends when the block is left.
+
+    Args:
+        source: has the name and the limits.
+        redis_url: where the quota is shared.
+        metrics: get the granted rate and concurrency.
+        now: the clock, for an API that names times and does not send its own.
+        on_exhausted: called with the seconds for which the API's quota is exhausted, by its headers.
+
+    Raises:
+        UserError: if there is a quota, and Redis denies access to its key.
+    """
+    async with FleetQuotaClient.open(redis_url, source.quota_name, source.quota) as client:
+        if not source.has_quota:
+            yield client, None
+            return
+        await until_ready("redis", client.pause, 0.0)
+        quota = FleetQuota(
+            client,
+            source.quota,
+            source.limits.connect + source.limits.total,
+            metrics.rate_limit_wait,
+            metrics.upstream_quota,
+            now,
+            on_exhausted,
+            clock=steady,
+        )
+        try:
+            yield client, quota
+        finally:
+            await quota.end()
+
+
+@asynccontextmanager
+async def fetching_by(client: UpstreamClient, source: Source, pace: Pace | None = None) -> AsyncIterator[Fetching]:
+    """Open bulk requests, if the source has a list endpoint, on a client.
+
+    Args:
+        client: sends the requests.
+        source: see there.
+        pace: of the bulk requests.
+    """
+    if source.bulk is None:
+        yield Fetching(None, with_parts(client, client, source.mapping, source.body_limit))
+        return
+    async with BulkUpstream.open(client, source.bulk, pace) as bulk:
+        yield Fetching(bulk, with_parts(bulk, client, source.mapping, source.body_limit))

@@ -1,0 +1,76 @@
+"""A source: one shop, marketplace or carrier account, as it is configured."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ingest.domain.fetch.quota import QuotaLimits
+from ingest.upstream.access.endpoint import Endpoint
+from ingest.upstream.bulk.bulk import BulkOptions
+from ingest.upstream.http.transport import UpstreamLimits
+
+if TYPE_CHECKING:
+    from ingest.mapping.compiled.mapping import CompiledMapping
+
+
+class TransformOptions(msgspec.Struct, frozen=True):
+    """A transform, and how it runs.
+
+    Attributes:
+        function: `package.module:function`.
+        processes: transform processes for each worker process; 0: it runs in the event loop.
+        timeout: seconds of one call.
+        memory: bytes that a transform process may use; 0: no limit.
+    """
+
+    function: str
+    processes: int
+    timeout: float
+    memory: int
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that belong to one source. Its parts are opened by `opening` and `documents`.
+
+    Attributes:
+        endpoint: the external API, with the credential.
+        limits: of one request and its response.
+        quota_name: the quota that processes share.
+        quota: limits over all processes.
+        is_adaptive: whether the number of requests in flight follows the API's capacity.
+        concurrency: orders in flight in each process.
+        body_limit: bytes of one order document.
+        bulk: how orders are requested together; None: each with a request of its own.
+        mapping: from the API's documents to orders; None: they are orders already.
+        transform: called for each order; None: none.
+        keeps_documents: whether the raw document is stored with each order.
+        results_age: seconds for which results are kept; 0: none are written.
+    """
+
+    endpoint: Endpoint
+    limits: UpstreamLimits
+    quota_name: str
+    quota: QuotaLimits
+    is_adaptive: bool
+    concurrency: int
+    body_limit: int
+    bulk: BulkOptions | None
+    mapping: "CompiledMapping | None"
+    transform: TransformOptions | None
+    keeps_documents: bool
+    results_age: float
+
+    @property
+    def orders_per_request(self) -> int:
+        """For how many orders one request is sent, at most."""
+        return 1 if self.bulk is None else self.bulk.size
+
+    @property
+    def requests(self) -> int:
+        """How many concurrent requests are useful: as many as all orders in flight fill."""
+        return self.concurrency if self.bulk is None else self.bulk.requests
+
+    @property
+    def has_quota(self) -> bool:
+        """Whether requests are limited over all processes."""
+        return bool(self.quota.rate or self.quota.concurrency)
