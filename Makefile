@@ -9,10 +9,10 @@ PYTHON ?=
 PYTHONS = python3.14 python3.13 python3.12 python3.11 python3
 
 # For `make test`: the number of test processes, and COVERAGE=1 to measure. For most targets: ARGS.
-# Twice the processors, up to eight: tests of real processes wait more than they compute. Unit tests only compute, and
+# Three times the processors, up to eight: tests of real processes wait more than they compute. Unit tests only compute, and
 # each further process imports and collects all of them.
 processors := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-JOBS ?= $(shell n=$(processors); if [ $$n -ge 4 ]; then echo 8; else echo $$((2 * n)); fi)
+JOBS ?= $(shell n=$(processors); if [ $$n -ge 3 ]; then echo 8; else echo $$((3 * n)); fi)
 UNIT_JOBS ?= $(shell n=$(processors); if [ $$n -ge 8 ]; then echo 8; else echo $$n; fi)
 COVERAGE ?=
 COVERAGE_GATE ?= 92

@@ -73,10 +73,6 @@ class Held:
         """The tasks that apply an outcome, or have applied it."""
         return {entry.task for entry in self._entries.values() if entry.is_decided}
 
-    def has_undecided(self) -> bool:
-        """Whether a delivery has no outcome yet."""
-        return any(not entry.is_decided for entry in self._entries.values())
-
     def holds(self, delivery: Delivery) -> bool:
         """Whether this process still holds this delivery, as far as it has been informed."""
         return self._entry(delivery) is not None

@@ -107,7 +107,7 @@ class Batches:
     def _look_again(self, before: int) -> None:
         loop, count = asyncio.get_running_loop(), len(self._gathered)
         # With a backlog, orders that have just ended are soon followed by others.
-        if loop.time() >= self._gather_until or (count == before and not self._held.has_undecided()):
+        if loop.time() >= self._gather_until or (count == before and not self._held.undecided()):
             self._is_enough.set()
         else:
             self._look = loop.call_later(_LOOK, self._look_again, count)
