@@ -19,12 +19,9 @@ from ingest.upstream.http.http1_connection import ClosedEarly, Http1Connection
 from ingest.upstream.http.http1_origin import Origin
 from ingest.upstream.http.tls_context import context_of, reason_of_tls
 from ingest.upstream.http.transport import KEEP_ALIVE, Method, NoResources, NoResponse, OnHeaders, Options, Transport
-from ingest.upstream.http.turns import Turns
 
 _HAPPY_EYEBALLS_DELAY = 0.25
 _CLOSE_SECONDS = 1.0
-# Connections that are begun in one iteration of the event loop. With more, the first request waits for more handshakes.
-_OPENED_AT_ONCE = 4
 # Seconds that a connection is used, however busy it is: a server that was drained, or has another address now, is left then.
 _LIFETIME = (240.0, 360.0)
 # Seconds between two looks for requests whose time is over.
@@ -60,7 +57,6 @@ class NativeTransport:
         self._origins: dict[str, Origin] = {}
         self._origin: Origin | None = None
         self._connections: set[Http1Connection] = set()
-        self._turns = Turns(_OPENED_AT_ONCE)
         self._check_every = min(_CHECK_EVERY, max(0.02, min(limits.read, limits.total) / 8))
         self._watch: asyncio.TimerHandle | None = None
         self._closed: asyncio.Event | None = None
@@ -82,7 +78,7 @@ class NativeTransport:
         deadline = now + self._total
         connection = self._kept(origin.idle, now)
         if connection is None:
-            connection = await self._connected(origin, deadline, origin.idle)
+            connection = await self._connected(origin, deadline)
             now = self._loop.time()
         answered = connection.request(request, now, deadline, on_headers)
         try:
@@ -113,7 +109,7 @@ class NativeTransport:
         self, origin: Origin, request: bytes, deadline: float, on_headers: OnHeaders | None
     ) -> bytes:
         """Send a request on a new connection, which cannot have been closed since its last request."""
-        connection = await self._connected(origin, deadline, [])
+        connection = await self._connected(origin, deadline)
         answered = connection.request(request, self._loop.time(), deadline, on_headers)
         try:
             return await answered
@@ -130,18 +126,15 @@ class NativeTransport:
             connection.abort()
         return None
 
-    async def _connected(self, origin: Origin, deadline: float, idle: list[Http1Connection]) -> Http1Connection:
-        """Return a new connection, or one of `idle` that has become free before it is this one's turn to be opened."""
+    async def _connected(self, origin: Origin, deadline: float) -> Http1Connection:
+        """Open a connection."""
         time = self._loop.time
         try:
             addresses, left = origin.known_addresses(), self._limits.connect
             if addresses is None:
                 addresses, left = await self._resolved(origin, deadline)
             origin.next_first()
-            await self._turns.take()
             self._check_open()
-            if (kept := self._kept(idle, time())) is not None:
-                return kept
             origin.close_waiting()
             async with asyncio.timeout_at(min(deadline, time() + left)):
                 connected = await self._connect(origin, addresses)

@@ -54,20 +54,6 @@ async def transport() -> AsyncIterator[Transport]:
         yield made
 
 
-async def test_the_first_request_is_sent_while_others_wait_for_their_connection(transport: Transport) -> None:
-    async with running() as server:
-        await send_at_once(transport, server, 200)
-
-    assert server.at_first_request < 50
-
-
-async def test_a_request_that_waits_for_a_connection_takes_one_that_has_become_free(transport: Transport) -> None:
-    async with running() as server:
-        await send_at_once(transport, server, 200)
-
-    assert server.connections < 100
-
-
 async def test_requests_that_are_cancelled_while_they_wait_hold_up_no_others(transport: Transport) -> None:
     async with running() as server:
         waiting = [asyncio.create_task(transport.send(f"http://127.0.0.1:{server.port}/", {})) for _ in range(200)]
