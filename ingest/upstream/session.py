@@ -15,7 +15,7 @@ from ingest.domain.errors import Fault, PermanentFault, TransientFault, Transpor
 from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
-from ingest.upstream.access.credential import Credential, FixedCredential
+from ingest.upstream.access.credential import Credential, FixedCredential, headers_with
 from ingest.upstream.access.endpoint import Endpoint
 from ingest.upstream.http.redirects import MAX_REDIRECTS, RefusedRedirect, redirect_target, repeats_method
 from ingest.upstream.http.replacement import ReplaceableTransport
@@ -131,7 +131,9 @@ class ApiSession:
             method = method or self._method
             code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
             try:
-                document = await send(url, headers, method, body, quota and quota.observe)
+                traceparent = requests[0].traceparent
+                sent_headers = headers if traceparent is None else headers_with(headers, {"traceparent": traceparent})
+                document = await send(url, sent_headers, method, body, quota and quota.observe)
                 if document[-1:] == b"}" or not is_truncated(document):
                     code = "2xx"
                     return Fetched(clean_json(document, self._on_replaced), asked_at)

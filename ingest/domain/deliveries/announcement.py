@@ -1,19 +1,17 @@
 """An announcement: one order's ID, and optionally the order itself and where the announcement comes from."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from ingest.domain.fetch.request_headers import is_traceparent
 from ingest.domain.orders.order import Order, parse_order_id
 
 DOCUMENT_LIMIT = 4 * 1024 * 1024
 # The HTTP API puts the name of a key before the 100 characters that a client may give.
 _SOURCE_LENGTH = 200
-# https://www.w3.org/TR/trace-context/#traceparent-header, version 00.
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class InvalidAnnouncement(ValueError):
@@ -28,7 +26,7 @@ class Announcement:
         order_id: the order's ID.
         document: the order itself, as JSON; the worker then stores it without fetching it. Bytes and text are sent
             as they are, a mapping or an `Order` is encoded. At most 4 MiB.
-        traceparent: the W3C trace context of the request that announces the order.
+        traceparent: the W3C trace context of the request that announces the order; the worker sends it to the external API.
         source: which program or webhook announces it: up to 200 printable characters.
 
     Raises:
@@ -45,7 +43,7 @@ class Announcement:
         parse_order_id(self.order_id)
         if self.document is not None:
             object.__setattr__(self, "document", _encoded(self.document))
-        if self.traceparent is not None and _TRACEPARENT.fullmatch(self.traceparent) is None:
+        if self.traceparent is not None and not is_traceparent(self.traceparent):
             raise InvalidAnnouncement("the traceparent is not that of a W3C trace context")
         if self.source is not None and not (self.source.isprintable() and 0 < len(self.source) <= _SOURCE_LENGTH):
             raise InvalidAnnouncement(f"the source is not 1 to {_SOURCE_LENGTH} printable characters")

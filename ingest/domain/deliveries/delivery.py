@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.request_headers import is_traceparent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_MS = 253_370_764_799_999
@@ -82,7 +83,12 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     def request(self, order_id: str, together: int = 0) -> FetchRequest:
         """What is requested of the external API for this delivery."""
         fields = self.fields
-        return FetchRequest(order_id, self.attempt, fields.get(b"traceparent"), fields.get(b"source"), together)
+        traceparent: str | None = None
+        if (given := fields.get(b"traceparent")) is not None:
+            # Another program may have written the entry; an invalid context would break the request.
+            text = given.decode("ascii", "replace")
+            traceparent = text if is_traceparent(text) else None
+        return FetchRequest(order_id, self.attempt, traceparent, fields.get(b"source"), together)
 
     def was_locked(self) -> bool:
         """Whether it comes again because another transaction had locked the row of its order."""

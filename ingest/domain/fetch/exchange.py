@@ -11,14 +11,14 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         order_id: the order.
         attempt: which attempt at the order this is, from 1.
-        traceparent: the W3C trace context that the entry carries, if any.
+        traceparent: the W3C trace context to send, if the entry contains a valid one.
         source: which producer or webhook source announced the order, if the entry says so.
         together: how many orders one HTTP request for this one may be sent for, at most; 0 for as many as usual.
     """
 
     order_id: str
     attempt: int = 1
-    traceparent: bytes | None = None
+    traceparent: str | None = None
     source: bytes | None = None
     together: int = 0
 

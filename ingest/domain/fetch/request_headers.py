@@ -7,6 +7,8 @@ from typing import Any
 
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _LONGEST = 8_000
+# https://www.w3.org/TR/trace-context/#traceparent-header, version 00.
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 # The HTTP client sets these itself.
 _RESERVED = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "te", "trailer",
@@ -39,6 +41,11 @@ def check_header_value(text: str) -> str:
             f"must be printable ASCII on one line, at most {_LONGEST} characters, as it goes into a header"
         )
     return value
+
+
+def is_traceparent(text: str) -> bool:
+    """Return whether a text is a W3C trace context."""
+    return _TRACEPARENT.fullmatch(text) is not None
 
 
 def check_token(text: str) -> str:

@@ -108,8 +108,10 @@ class Requester:
 
 
 def _joined(requests: Sequence[FetchRequest]) -> FetchRequest:
-    """The orders as one, with the trace context of the first."""
+    """The orders as one, with their trace context if all of them share it."""
     first = requests[0]
     if len(requests) == 1:
         return first
-    return FetchRequest(",".join([request.order_id for request in requests]), traceparent=first.traceparent)
+    is_shared = all(request.traceparent == first.traceparent for request in requests)
+    order_ids = ",".join([request.order_id for request in requests])
+    return FetchRequest(order_ids, traceparent=first.traceparent if is_shared else None)
