@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.flow.availability import AvailabilityLog
-from ingest.probes.plain_http import Answer, Request, Route, serving_routes
+from ingest.probes.server import Response, Route, serving_routes
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import control_client
 from ingest.telemetry.collectors import BuildCollector, QueueCollector, SharedMetricsCollector
@@ -22,6 +22,9 @@ from ingest.telemetry.shared_metrics import SharedMetrics
 
 if TYPE_CHECKING:
     from ingest.settings import Settings
+
+# Seconds in which a command usually reaches its servers. Requests wait for so long rather than fail.
+_USUAL_START = 1.0
 
 Collectors = Callable[[], Awaitable[Sequence[Collector]]]
 """What is read at each scrape, beside the shared memory."""
@@ -76,14 +79,34 @@ async def serving(
         yield
 
 
-async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, request: Request) -> Answer:
+@asynccontextmanager
+async def serving_start(listener: socket.socket) -> AsyncIterator[None]:
+    """Respond on `listener`, which stays open, while a command waits for its servers: it is alive, and not ready.
+
+    Otherwise a supervisor such as Kubernetes would restart the command during an outage, with longer and longer delays.
+    """
+    routes: Mapping[str, Route] = {"/healthz": _waiting_healthz, "/readyz": _waiting_readyz}
+    # A descriptor of its own, because the server closes it.
+    async with serving_routes(listener.dup(), routes, _USUAL_START):
+        yield
+
+
+async def _waiting_healthz(_: str) -> Response:
+    return _text("ok: waits for its servers")
+
+
+async def _waiting_readyz(_: str) -> Response:
+    return _text("waits for its servers", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def _metrics(shared_metrics: SharedMetrics, further: Collectors | None, accept: str) -> Response:
     registry = CollectorRegistry()
     registry.register(BuildCollector())
     registry.register(SharedMetricsCollector(shared_metrics))
     for collector in await further() if further is not None else ():
         registry.register(collector)
-    encode, content_type = choose_encoder(request.accept)
-    return Answer(encode(registry), content_type=content_type)
+    encode, content_type = choose_encoder(accept)
+    return Response(encode(registry), content_type=content_type)
 
 
 async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequence[Collector]:
@@ -97,21 +120,25 @@ async def _queue(monitor: Monitor, stream: str, log: AvailabilityLog) -> Sequenc
     return [QueueCollector(stream, state)]
 
 
-async def _healthz(liveness: Liveness, process: str, _: Request) -> Answer:
+async def _healthz(liveness: Liveness, process: str, _: str) -> Response:
     # About the processes alone: one that waits for a server is healthy, and a restart would not help.
     if stalled := liveness.stalled():
         return _unwell("stalled", process, stalled)
     if stuck := liveness.stuck():
         return _unwell("stuck", process, stuck)
-    return Answer.text("ok")
+    return _text("ok")
 
 
-async def _readyz(liveness: Liveness, process: str, request: Request) -> Answer:
+async def _readyz(liveness: Liveness, process: str, accept: str) -> Response:
     if starting := liveness.starting():
         return _unwell("starting", process, starting)
-    return await _healthz(liveness, process, request)
+    return await _healthz(liveness, process, accept)
 
 
-def _unwell(what: str, process: str, slots: Sequence[int]) -> Answer:
+def _unwell(problem: str, process: str, slots: Sequence[int]) -> Response:
     names = ", ".join(f"{process}-{slot}" for slot in slots)
-    return Answer.text(f"{what}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)
+    return _text(f"{problem}: {names}", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _text(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
+    return Response(text.encode() + b"\n", status)

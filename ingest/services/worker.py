@@ -12,7 +12,6 @@ from ingest.flow.availability import until_ready
 from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.mapping.transforms.process_pool import check_function
-from ingest.probes.startup import answering_while_waiting
 from ingest.process.interrupt import run_interruptible
 from ingest.process.lifecycle import (
     allow_connections,
@@ -57,9 +56,7 @@ def run_worker(settings: "Settings") -> int:
     if settings.metrics_port:
         advice = "set INGEST_METRICS_HOST or INGEST_METRICS_PORT (0: none)"
         listener = listen("/metrics", settings.metrics_host, settings.metrics_port, advice)
-        # Before the fork: an import changes megabytes that the processes share until then.
-        import ingest.probes.metrics_page  # noqa: F401, PLC0415  without /metrics nobody needs it
-    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_answer(settings, listener))):
+    if not asyncio.run(done_unless_stopped(Shutdown(settings.shutdown_grace), _prepare_and_serve(settings, listener))):
         return 0
     # An order in flight has a connection.
     allow_connections(settings.concurrency, "INGEST_CONCURRENCY")
@@ -84,8 +81,13 @@ def run_worker(settings: "Settings") -> int:
     return code
 
 
-async def _prepare_and_answer(settings: "Settings", listener: socket.socket | None) -> None:
-    async with answering_while_waiting(listener):
+async def _prepare_and_serve(settings: "Settings", listener: socket.socket | None) -> None:
+    if listener is None:
+        await prepare(settings)
+        return
+    from ingest.probes.metrics_page import serving_start  # noqa: PLC0415  without /metrics it is not needed
+
+    async with serving_start(listener):
         await prepare(settings)
 
 
