@@ -30,7 +30,6 @@ from ingest.store.orders.columns import (
     named,
     updated,
 )
-from ingest.store.orders.flat_array import array
 from ingest.store.translation import may_be_of_a_row
 
 # The table may be locked.
@@ -89,7 +88,7 @@ def _upsert(sent: tuple[Column, ...]) -> str:
 def _statement(rows: Sequence[OrderRow]) -> tuple[Any, ...]:
     """The statement that stores rows, and its arguments."""
     sent, values = batch(rows)
-    return _upsert(sent), *map(array, values)
+    return _upsert(sent), *values
 
 
 # Which of these rows a trigger has kept out, asked after the commit of the statement that has not reported them: a row may as well be
@@ -208,7 +207,7 @@ class OrderStore:
         """The orders among these, of which a statement has reported nothing, that it should have stored."""
         sent, values = batch(rows)
         try:
-            records = await self._connection.fetch(_SUPPRESSED % incoming(sent), *map(array, values))
+            records = await self._connection.fetch(_SUPPRESSED % incoming(sent), *values)
         except StoreLocked as error:
             # Of a table. That nothing was stored, as a locked row would mean, is not so.
             raise StoreUnavailable(str(error)) from error
