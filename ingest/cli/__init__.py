@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
@@ -23,6 +23,7 @@ from typer.main import get_command
 from ingest.cli.terminal.text import printable
 from ingest.cli.terminal.usage import Command, Group, quote_code
 from ingest.cli.terminal.width import wrapped
+from ingest.cli.work import Work, work_here
 from ingest.domain.errors import Unavailable, UserError
 from ingest.process.interrupt import ending_at_once
 from ingest.process.standard_streams import (
@@ -190,8 +191,12 @@ def _root(
     del debug, version
 
 
-def main() -> NoReturn:
-    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use)."""
+def main(work: Work = work_here) -> None:
+    """Run the command line; an error is one line on stderr, with exit code 1 (failed) or 2 (wrong use).
+
+    Args:
+        work: what `ingest worker` does with its settings.
+    """
     # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
@@ -199,8 +204,21 @@ def main() -> NoReturn:
         # In a container, the kernel does not deliver signals without a handler to process 1. Commands that shut down in
         # order (`worker`, `upstream`) install their own handlers.
         signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    _end(partial(_command_line, work))
+
+
+def ended_by(error: BaseException) -> NoReturn:
+    """End the process as a command does that has raised this."""
+
+    def again() -> int:
+        raise error
+
+    _end(again)
+
+
+def _end(run: Callable[[], int]) -> NoReturn:
     try:
-        code = _run()
+        code = _run(run)
     except KeyboardInterrupt as stop:
         _stop(*stop.args)
     except typer.Abort:
@@ -235,23 +253,23 @@ def _stop(number: int = signal.SIGINT) -> NoReturn:
     os._exit(128 + number)
 
 
-def _command_line() -> int:
+def _command_line(work: Work) -> int:
     command = quote_code(get_command(app))
     # Not its `main`, which turns a broken pipe and Ctrl-C into exits of its own.
     # --debug is accepted in any position, as people add it at the end after a failure.
     arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
     try:
-        with command.make_context("ingest", arguments) as context:
+        with command.make_context("ingest", arguments, obj=work) as context:
             command.invoke(context)
     except typer.Exit as leave:
         return leave.exit_code
     return 0
 
 
-def _run() -> int:
+def _run(run: Callable[[], int]) -> int:
     code = 0
     try:
-        code = _command_line()
+        code = run()
         sys.stdout.flush()
     except CannotWrite as error:
         discard_output()

@@ -1,8 +1,11 @@
 """`ingest worker`: runs the worker processes."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from ingest.cli.work import Work
 
 EPILOG = """
 Examples:
@@ -19,6 +22,7 @@ queue, and exits with 0. A second signal shortens this.
 
 
 def worker(
+    context: typer.Context,
     *,
     processes: Annotated[int | None, typer.Option(help="Number of worker processes. [INGEST_PROCESSES]")] = None,
     concurrency: Annotated[
@@ -33,8 +37,10 @@ def worker(
     If Redis or PostgreSQL is unavailable, at the start or later, the worker waits. Any number of workers on any number
     of hosts share the work.
     """
-    from ingest.cli.common import start
-    from ingest.services.worker import run_worker
+    import os
 
-    settings = start(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
-    raise typer.Exit(run_worker(settings))
+    from ingest.settings import load_settings, names_in_dot_env, unknown_settings
+
+    settings = load_settings(processes=processes, concurrency=concurrency, metrics_port=metrics_port)
+    work: Work = context.obj
+    raise typer.Exit(work(settings, unknown_settings(os.environ, names_in_dot_env())))

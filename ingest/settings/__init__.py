@@ -6,8 +6,29 @@ secret). The environment takes precedence over `.env`, and the command line take
 Each topic has a module that declares and validates its settings; `loading` puts them together.
 """
 
-from ingest.settings.loading import Settings, effective, load_settings, unknown_settings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ingest.settings.prefix import PREFIX
-from ingest.settings.sources import names_in_dot_env
+
+if TYPE_CHECKING:
+    from ingest.settings.loading import Settings, effective, load_settings, unknown_settings
+    from ingest.settings.sources import names_in_dot_env
 
 __all__ = ["PREFIX", "Settings", "effective", "load_settings", "names_in_dot_env", "unknown_settings"]
+
+# Imported when they are asked for: a process that is given the settings needs none of what reads them.
+_MODULES = {
+    "Settings": "ingest.settings.loading",
+    "effective": "ingest.settings.loading",
+    "load_settings": "ingest.settings.loading",
+    "names_in_dot_env": "ingest.settings.sources",
+    "unknown_settings": "ingest.settings.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value

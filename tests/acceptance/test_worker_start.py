@@ -1,4 +1,4 @@
-"""How `ingest worker` starts."""
+"""How `ingest worker` starts: one process reads the command line and the settings, another runs."""
 
 import os
 import signal
@@ -6,10 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 RUN = "import sys; sys.argv = ['ingest', 'worker', '--metrics-port', '0']; import ingest.__main__ as m\n"
+WITHOUT_OPTIONS = "import sys; sys.argv = ['ingest', 'worker']; import ingest.__main__ as m\n"
 NO_SERVER = {"INGEST_POSTGRES_DSN": "postgresql://127.0.0.1:1/none", "INGEST_REDIS_URL": "redis://127.0.0.1:1/0"}
+
+
+def test_the_process_that_runs_has_not_imported_what_reads_settings(tmp_path: Path) -> None:
+    modules = modules_of_worker(tmp_path, {})
+
+    assert "ingest.services.worker" in modules
+    assert modules.isdisjoint({"pydantic", "pydantic_settings", "typer", "ingest.cli"})
 
 
 @pytest.mark.parametrize("proxy", [{}, {"http_proxy": "http://127.0.0.1:1"}], ids=["direct", "proxy"])
@@ -17,6 +26,31 @@ def test_what_sends_requests_through_a_proxy_is_imported_only_for_one(tmp_path: 
     modules = modules_of_worker(tmp_path, {"INGEST_UPSTREAM_URL": "http://api.example/{order_id}", **proxy})
 
     assert ("aiohttp" in modules) == bool(proxy)
+
+
+def test_if_the_process_that_reads_the_settings_is_killed_the_command_says_so(tmp_path: Path) -> None:
+    fifo = tmp_path / "token"
+    os.mkfifo(fifo)
+    worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_UPSTREAM_TOKEN_FILE": str(fifo)})
+
+    # It is known to read when it has opened the other end.
+    with fifo.open("wb"):
+        [reader] = psutil.Process(worker.pid).children()
+        reader.kill()
+        errors = worker.communicate(timeout=60)[1]
+
+    assert worker.returncode == 1
+    assert errors == "ingest: the process that reads the settings was killed by SIGKILL\n"
+
+
+def test_without_options_there_is_no_command_line_to_parse(tmp_path: Path) -> None:
+    without_parser = f"import sys; sys.modules['typer'] = None\n{WITHOUT_OPTIONS}m.main()"
+    worker = started(tmp_path, without_parser, {"INGEST_METRICS_PORT": "0"})
+
+    assert "unavailable" in said(worker)
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=60)
+    assert worker.returncode == 0
 
 
 def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path: Path) -> None:
@@ -29,6 +63,7 @@ def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path
     assert worker.returncode == 0
 
 
+@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
@@ -39,22 +74,45 @@ def test_it_starts_below_a_program_that_ignores_the_end_of_its_children(tmp_path
         ),
     ],
 )
-def test_an_invalid_setting_is_one_line(tmp_path: Path, settings: dict[str, str], line: str) -> None:
-    worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_METRICS_PORT": "0", **settings})
+def test_an_invalid_setting_is_one_line_with_and_without_options(
+    tmp_path: Path, run: str, settings: dict[str, str], line: str
+) -> None:
+    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", **settings})
 
     output, errors = worker.communicate(timeout=60)
 
     assert (worker.returncode, output, errors) == (2, "", f"ingest: {line}\n")
 
 
-def test_an_unknown_setting_is_a_warning(tmp_path: Path) -> None:
-    worker = started(tmp_path, f"{RUN}m.main()", {"INGEST_METRICS_PORT": "0", "INGEST_CONCURENCY": "5"})
+@pytest.mark.parametrize("run", [RUN, WITHOUT_OPTIONS], ids=["options", "none"])
+def test_an_unknown_setting_is_a_warning_with_and_without_options(tmp_path: Path, run: str) -> None:
+    worker = started(tmp_path, f"{run}m.main()", {"INGEST_METRICS_PORT": "0", "INGEST_CONCURENCY": "5"})
 
     line = said(worker)
     worker.send_signal(signal.SIGTERM)
     worker.communicate(timeout=60)
 
     assert "did you mean INGEST_CONCURRENCY?" in line
+
+
+def test_a_second_ctrl_c_while_the_first_one_is_handled_is_one_line(tmp_path: Path) -> None:
+    # The first one comes while the process imports what runs; the other one while it imports what says that it is stopped.
+    program = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "ingest.services.worker":
+            raise KeyboardInterrupt
+        if name == "ingest.cli.terminal.width":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+    worker = started(tmp_path, f"{program}{WITHOUT_OPTIONS}m.main()", {})
+    errors = worker.communicate(timeout=60)[1]
+
+    assert (worker.returncode, errors) == (130, "stopped\n")
 
 
 def modules_of_worker(home: Path, settings: dict[str, str]) -> set[str]:

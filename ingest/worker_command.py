@@ -1,0 +1,131 @@
+"""`ingest worker` as a process. Another process is its command line: it parses, reads the settings, and ends.
+
+What does that is a third of all that would be imported, and its memory is of no use to processes that run for months.
+Meanwhile this process imports the rest. If there is nothing to run, the other process has printed why, or the help, and this
+one ends with the same exit code.
+"""
+
+import asyncio  # noqa: F401  what both processes need is imported before the fork
+import gc
+import os
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING, NoReturn
+
+from ingest.domain.errors import UserError
+from ingest.process.interrupt import ending_at_once
+from ingest.process.standard_streams import secure
+from ingest.settings.apart import Known, packed, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ingest.cli.work import Work
+    from ingest.settings import Settings
+
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+
+
+def main() -> None:
+    """Run `ingest worker` with the command line of this process."""
+    # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    secure()
+    # A program that ignores it lets those that it starts inherit that: how a child has ended could not be asked.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if os.getpid() == 1:
+        # See `ingest.cli.main`; the supervisor installs its own.
+        signal.signal(signal.SIGTERM, lambda number, _: os._exit(128 + number))
+    try:
+        code = _run()
+    except BaseException as error:  # noqa: BLE001  the command line says what it is, as for every command
+        with ending_at_once():
+            from ingest.cli import ended_by  # noqa: PLC0415
+
+        ended_by(error)
+    # As the other commands: Python's exit would search all that was imported for garbage.
+    gc.freeze()
+    sys.exit(code)
+
+
+def _run() -> int:
+    known = _known()
+    if isinstance(known, int):
+        return known
+    from ingest.services.worker import run_worker  # noqa: PLC0415  imported while the other process was reading
+    from ingest.telemetry.logs import begin_logs  # noqa: PLC0415
+
+    settings, unknown = known
+    begin_logs(settings.log_format, settings.log_level, unknown)
+    return run_worker(settings)
+
+
+def _known() -> Known | int:
+    """Return the settings, or the exit code if there is nothing to run."""
+    answer, written = os.pipe()
+    # Blocked across the fork: of Ctrl-C this process alone speaks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise UserError(f"the settings cannot be read, as no process can be started: {error.strerror}") from error
+    if not pid:
+        os.close(answer)
+        _become_command_line(written)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+    os.close(written)
+    with ending_at_once():
+        import ingest.services.worker  # noqa: PLC0415
+        import ingest.telemetry.logs  # noqa: F401, PLC0415
+
+        with os.fdopen(answer, "rb") as pipe:
+            data = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if data:
+        return unpacked(data)
+    if code < 0:
+        raise UserError(f"the process that reads the settings was killed by {signal.Signals(-code).name}")
+    return code
+
+
+def _become_command_line(written: int) -> NoReturn:
+    def hand_over(settings: "Settings", unknown: "Sequence[str]") -> int:
+        with os.fdopen(written, "wb") as pipe:
+            pipe.write(packed(settings, unknown))
+        return 0
+
+    code = 1
+    try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
+        # To find plugins, of which settings need none, it would read what each installed package declares.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+        if sys.argv[1:] == ["worker"]:
+            _without_options(hand_over)
+        from ingest.cli import main as run  # noqa: PLC0415  what this process is for
+
+        run(hand_over)
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else 1
+    except BaseException:  # noqa: BLE001  the outermost frame of the process: report why it ends
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _without_options(work: "Work") -> NoReturn:
+    """What the command line does without options; to parse them would take a tenth of this process's time more."""
+    try:
+        from ingest.settings import load_settings, names_in_dot_env, unknown_settings  # noqa: PLC0415  only this process
+
+        settings = load_settings()
+        code = work(settings, unknown_settings(os.environ, names_in_dot_env()))
+    except BaseException as error:  # noqa: BLE001  as in `main`
+        from ingest.cli import ended_by  # noqa: PLC0415  as in `main`
+
+        ended_by(error)
+    sys.exit(code)

@@ -1,0 +1,71 @@
+"""The settings in a process that has not read them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from ingest.settings import Settings, load_settings
+from ingest.settings.apart import packed, unpacked
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_value_arrives_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", "t0ken")
+    read = load_settings(concurrency=7)
+
+    settings, unknown = unpacked(packed(read, ["a line"]))
+
+    assert {name: plain(getattr(settings, name)) for name in Settings.model_fields} == {
+        name: plain(getattr(read, name)) for name in Settings.model_fields
+    }
+    assert list(unknown) == ["a line"]
+
+
+def test_it_is_known_which_file_a_value_came_from(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "token").write_text("t0ken\n")
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN_FILE", str(home / "token"))
+
+    settings, _ = unpacked(packed(load_settings(), []))
+
+    assert settings.file_of("upstream_token") == home / "token"
+    assert settings.file_of("upstream_password") is None
+
+
+def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGEST_UPSTREAM_TOKEN", "t0ken")
+
+    settings, _ = unpacked(packed(load_settings(), []))
+
+    assert "t0ken" not in repr(settings) + repr(settings.upstream_token) + str(settings.upstream_token)
+
+
+def test_no_value_can_be_changed() -> None:
+    settings, _ = unpacked(packed(load_settings(), []))
+
+    with pytest.raises(AttributeError, match="concurrency cannot be changed"):
+        settings.concurrency = 5
+
+
+def test_what_reads_settings_is_not_needed_to_use_them(home: Path) -> None:
+    (home / "packed").write_bytes(packed(load_settings(), []))
+    code = (
+        "import sys; from ingest.settings.apart import unpacked\n"
+        "settings, _ = unpacked(open('packed', 'rb').read())\n"
+        "print(settings.stream, 'pydantic' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "orders False\n"
+
+
+def plain(value: object) -> object:
+    return value.get_secret_value() if isinstance(value, SecretStr) or hasattr(value, "get_secret_value") else value
