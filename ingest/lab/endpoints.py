@@ -123,7 +123,7 @@ class WorkerMetrics(Endpoint):
     """The workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
-        """Current counters, or None if the API does not respond."""
+        """Current counters, or None if the workers do not respond."""
         text = self.ask("GET", "/metrics")
         return None if text is None else Metrics.parse(text.decode())
 
