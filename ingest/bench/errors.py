@@ -1,4 +1,4 @@
-"""What can go wrong with a bench itself."""
+"""Errors of a bench itself."""
 
 from ingest.lab.errors import LabFailed
 

@@ -1,4 +1,4 @@
-"""What the live view shows at one moment of the running demo."""
+"""The state of the running demo as shown in the live view."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""What the demo is asked to do: how many orders, with how many workers, against which external API."""
+"""The demo's options, such as orders, workers and external API."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo has measured and found.
+    """The measurements and results of the demo.
 
     Attributes:
         api: the external API's count, at the end.

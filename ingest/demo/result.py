@@ -59,7 +59,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of the enqueued orders.
+    """The results of the enqueued orders.
 
     Attributes:
         stored: of the enqueued, how many have a row.

@@ -146,7 +146,7 @@ class Commands:
         self._running.__exit__(kind, error, trace)
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Add settings for what is started from now on."""
+        """Add settings for programs started later."""
         self._settings |= settings
         file = self.home / ".env"
         file.touch(mode=0o600)  # passwords

@@ -51,7 +51,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ApiStats:
-    """What the external API has counted since its start or the last reset.
+    """The counters of the external API since its start or the last reset.
 
     Attributes:
         first_request: Unix time; None before it.
@@ -123,7 +123,7 @@ class WorkerMetrics(Endpoint):
     """The workers' /metrics."""
 
     def scrape(self) -> Metrics | None:
-        """What they count now; None while they do not answer."""
+        """Current counters, or None if the workers do not respond."""
         text = self.ask("GET", "/metrics")
         return None if text is None else Metrics.parse(text.decode())
 
@@ -132,11 +132,11 @@ class ApiControl(Endpoint):
     """The simulated API's control routes; every method returns None or False while it does not answer."""
 
     def stats(self) -> ApiStats | None:
-        """What it counts now, without the requests by order."""
+        """Current counters, without the requests by order."""
         return self._stats("/stats?ids=0")
 
     def stats_by_id(self) -> ApiStats | None:
-        """What it counts now."""
+        """Current counters."""
         return self._stats("/stats")
 
     def behave(self, **changes: object) -> bool:
@@ -144,7 +144,7 @@ class ApiControl(Endpoint):
         return self.ask("PATCH", "/behaviour", json.dumps(changes).encode()) is not None
 
     def reset(self) -> bool:
-        """Have it forget what it has counted."""
+        """Reset its counters."""
         return self.ask("DELETE", "/stats") is not None
 
     def _stats(self, path: str) -> ApiStats | None:

@@ -110,14 +110,14 @@ class ChildProcess:
 
     @property
     def stdin(self) -> IO[bytes]:
-        """What it reads, where its streams are pipes."""
+        """Its standard input, if its streams are pipes."""
         if self._process.stdin is None:
             raise AssertionError("it was started with a pipe")
         return self._process.stdin
 
     @property
     def stdout(self) -> IO[bytes]:
-        """What it writes, where its streams are pipes."""
+        """Its standard output, if its streams are pipes."""
         if self._process.stdout is None:
             raise AssertionError("it was started with a pipe")
         return self._process.stdout

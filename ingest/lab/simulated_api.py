@@ -30,7 +30,7 @@ class RunningApi:
         self.pid = self._command.pid
 
     def stats(self) -> ApiStats:
-        """What it has counted since the start or the last reset, requests by order included."""
+        """The counters since the start or the last reset, including requests by order."""
         with closing(ApiControl(self.url, self.ca_file)) as control:
             stats = control.stats_by_id()
         if stats is None:
@@ -38,7 +38,7 @@ class RunningApi:
         return stats
 
     def reset(self) -> None:
-        """Have it forget what it has counted."""
+        """Reset its counters."""
         with closing(ApiControl(self.url, self.ca_file)) as control:
             if not control.reset():
                 raise self._command.failed("does not answer")

@@ -26,7 +26,7 @@ CASES: Mapping[str, tuple[str, Operation]] = MappingProxyType({
     "get": ("service", GET),
     "put": ("service", PUT),
 })  # fmt: skip
-"""What can be measured, by its name: a server and an operation."""
+"""The possible measurements by name, each a server and an operation."""
 
 _SEED = 1
 # Besides the time that is measured, a run starts processes and warms up; the bench starts servers and fills a table.

@@ -86,7 +86,7 @@ def latencies(plan: Plan, sent: Sent, outcome: Outcome) -> Figures:
 
 
 def reconciled(api: ApiStats, outcome: Outcome) -> Figures:
-    """What became of the orders, and how often they were requested."""
+    """Results of the orders, and the number of their requests."""
     report, sample, status = outcome.report, outcome.sample, api.by_status
     refused = sum(status.get(code, 0) for code in _REFUSED)
     repeated = sum(api.by_id.values()) - len(api.by_id)

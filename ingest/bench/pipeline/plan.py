@@ -12,7 +12,7 @@ BARE = "bare"
 GO = "go"
 GO_JSON = "go-json"
 RIVALS = (BARE, GO, GO_JSON)
-"""What the service can be compared with."""
+"""The alternatives to compare the service with."""
 
 Kill = Literal["worker", "command"]
 

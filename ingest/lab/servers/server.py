@@ -1,4 +1,4 @@
-"""What the embedded servers have in common: a directory, a port, a log, starts and stops."""
+"""Base class of the embedded servers, with a directory, a port, a log, start and stop."""
 
 import secrets
 import signal
@@ -131,7 +131,7 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make what the first start needs; called before each start."""
+        """Prepare the first start. Called before each start."""
 
     @abstractmethod
     def _command(self, port: int) -> Sequence[str | Path]:
@@ -147,7 +147,7 @@ class Server(ABC):
 
     @abstractmethod
     def _clean_up(self) -> None:
-        """Remove what an ended server left outside its directory."""
+        """Remove leftovers of a stopped server outside its directory."""
 
     @property
     def _process(self) -> ChildProcess:

@@ -15,7 +15,7 @@ from ingest.lab.watchdog import Watchdog
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 VALKEY_DURABLE: Mapping[str, str] = MappingProxyType({"appendonly": "yes", "appendfsync": "everysec"})
-"""Options for data that outlives the process: what a crash of the machine can lose is one second."""
+"""Options for persistent data. A crash of the machine can lose one second of writes."""
 
 _DEFAULTS = {
     "bind": "127.0.0.1",
@@ -73,7 +73,7 @@ class ValkeyServer(Server):
         self._end(timeout)
 
     def restart(self) -> None:
-        """Stop it if it runs; start it on the same port with what it had persisted."""
+        """Start it on the same port with its persisted data, after stopping it if it runs."""
         if self.is_running():
             self.stop()
         self.start()

@@ -19,7 +19,7 @@ _ALIKE = 100  # documents that `any_bytes` leaves
 
 
 def order_id_of(key: bytes) -> str:
-    """Return the order's ID as text; what is not UTF-8 is escaped, never an error."""
+    """Return the order's ID as text, with invalid UTF-8 escaped."""
     return key[len(ORDERS) :].decode(errors="backslashreplace")
 
 

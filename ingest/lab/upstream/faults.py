@@ -13,7 +13,7 @@ Accepts = Callable[[bytes | None], bool]
 
 
 class Fault(Enum):
-    """What is answered instead of the order."""
+    """The response sent instead of the order."""
 
     ERROR = "error_rate"
     UNAVAILABLE = "unavailable_rate"

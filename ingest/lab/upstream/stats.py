@@ -59,7 +59,7 @@ class Stats:
         self.reset()
 
     def reset(self) -> None:
-        """Reset everything except what is in flight."""
+        """Reset everything except the requests in flight."""
         self.by_key: dict[bytes, int] = {}
         self.by_status: Counter[str] = Counter()
         self.requests = 0

@@ -1,4 +1,4 @@
-"""The quota of the simulated API: a number of requests in a window of time, and headers that say what is left of it."""
+"""The request quota of the simulated API and its response headers."""
 
 import math
 from http import HTTPStatus
@@ -32,7 +32,7 @@ class QuotaWindow:
         return problem(HTTPStatus.TOO_MANY_REQUESTS, "the quota is used up", Retry_After=str(wait))
 
     def stamped(self, answer: Answer, now: float) -> Answer:
-        """Return the answer with headers that say what is left."""
+        """Return the response with headers for the remaining quota."""
         if not answer.payload or self._style == "none":
             return answer
         lines = "".join(f"{line}\r\n" for line in self._lines(math.ceil(self._ends_at - now)))

@@ -18,7 +18,7 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class PostedQuery(NamedTuple):
-    """What a body asks for.
+    """The orders requested in a body.
 
     Attributes:
         order_id: one order; empty if it is a list.

@@ -69,7 +69,7 @@ class Shape(NamedTuple):
     items: Callable[[Document, int], Document] | None = None
 
     def asked(self, path: bytes, query: bytes) -> Asked | None:
-        """What a request asks for; None if it is not for an order."""
+        """The requested order, or None if the request is not for an order."""
         match = self.path.fullmatch(path)
         if match is None:
             return None
