@@ -1,6 +1,6 @@
-"""Limits what waits between fetch and commit: how many documents, and how many bytes they have.
+"""Limits the documents between fetch and commit, by their number and by their bytes.
 
-Nothing here outlives the process: what waits is pending in Redis.
+The limit is in memory. The entries of waiting documents are pending in Redis.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 
 class BufferLimit:
-    """Space for a number of documents, and of their bytes.
+    """Space for a number of documents and of their bytes.
 
-    It is acquired before a document is decoded, which makes it several times as large, and released when its delivery is settled.
-    A document that is larger than all the space there is has it alone.
+    Space is acquired before a document is decoded, which multiplies its size, and released when its delivery is settled.
+    A document that is larger than the whole space gets all of it.
 
     Args:
         rows: most documents.
@@ -24,7 +24,7 @@ class BufferLimit:
         self._size = size
         self._rows_taken = 0
         self._size_taken = 0
-        # In turn: small documents would otherwise keep overtaking a large one.
+        # In order, because small documents could otherwise keep overtaking a large one.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._waiting_observer: Callable[[], None] = _ignore
 
@@ -38,7 +38,7 @@ class BufferLimit:
         self._waiting_observer = observer
 
     def try_acquire(self, size: int) -> bool:
-        """Acquire space for one document if there is some, and nobody waits for it."""
+        """Acquire space for one document if there is some, and no other document waits for it."""
         taken, rows = self._size_taken + size, self._rows_taken  # inlined, as each order asks
         if self._waiting or rows >= self.rows or (rows and taken > self._size):
             return False
@@ -46,7 +46,7 @@ class BufferLimit:
         return True
 
     async def acquire(self, size: int) -> None:
-        """Acquire space for one document, waiting for it in turn. Cancelled, it has acquired none."""
+        """Acquire space for one document, in order of the calls. If it is cancelled, no space is acquired."""
         if self.try_acquire(size):
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -57,19 +57,19 @@ class BufferLimit:
         except asyncio.CancelledError:
             if granted.cancelled():
                 self._grant()
-            else:  # it was cancelled in the same turn
+            else:  # it was cancelled in the same iteration of the event loop
                 self.release(size)
             raise
 
     def release(self, *sizes: int) -> None:
-        """Release what was acquired for these documents."""
+        """Release the space of documents of these sizes."""
         self._rows_taken -= len(sizes)
         self._size_taken -= sum(sizes)
         if self._waiting:
             self._grant()
 
     def _grant(self) -> None:
-        """Give space to those that wait, from the first on, as far as it goes."""
+        """Grant space to waiting documents, in order."""
         waiting = self._waiting
         while waiting and (waiting[0][1].cancelled() or self._has_for(waiting[0][0])):
             size, granted = waiting.popleft()

@@ -1,12 +1,12 @@
-"""Says that this process is alive, and renews the leases of what it holds.
+"""Reports that this process is alive, and renews the leases of its deliveries.
 
-When a process's heartbeats end, other processes reclaim at once what it held. Each entry has a lease besides, for a process that
-is alive and has lost track of the entry: Redis counts for how long an entry has not been renewed, and renewing resets that
-clock, so that a slow order is not delivered to a second worker while this one is alive.
+When the heartbeats of a process end, other processes reclaim its entries immediately. In addition, each entry has a lease, in case a
+live process loses track of it. Redis measures the time since an entry was renewed, and renewing resets that clock, so that a slow order
+is not delivered to a second worker.
 
-A process that was frozen learns from its first heartbeat afterwards that others may have reclaimed entries. It then renews all of
-them before it commits or acks anything, and drops those that are lost. Even a row written in spite of that is guarded by the
-order's version.
+After a process was frozen, its first heartbeat reports that other processes may have reclaimed entries. The process then renews all
+entries before it commits or acks any of them, and drops the lost ones. A row that is written nevertheless is guarded by the version of
+the order.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ class Heartbeats:
     """The heartbeats and lease renewals of one process.
 
     Attributes:
-        consumers: how many consumers of the group have heartbeats, this one included.
+        consumers: how many consumers of the group have heartbeats, including this one.
 
     Args:
-        queue: where heartbeats are sent and leases renewed.
-        held: what is held.
-        idle: seconds without renewal after which others claim an entry.
+        queue: receives heartbeats and renewals.
+        held: the deliveries of this process.
+        idle: seconds without renewal after which other processes claim an entry.
         lifetime: seconds after a heartbeat until this process counts as dead.
-        shared: learns the queue's time from each heartbeat.
-        clock: seconds, as `SharedClock` takes them.
-        draw: a uniform random number between its arguments: processes that start together do not stay in step.
+        shared: set to the time of the queue by each heartbeat.
+        clock: seconds, as in `SharedClock`.
+        draw: a uniform random number between its arguments, so that processes do not stay in step.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Heartbeats:
         self._is_unsure = False
 
     def leads(self) -> bool:
-        """Whether this process does the group's maintenance: while its last heartbeat is valid, if that said so."""
+        """Whether this process does the maintenance of the group, according to its last heartbeat, while that is valid."""
         return self._leads and self._clock() < self._sent_at + self._lifetime
 
     async def run(self) -> None:
@@ -73,16 +73,16 @@ class Heartbeats:
             parts.create_task(self._keep_renewing())
 
     async def send(self) -> None:
-        """Send one heartbeat, waiting while Redis is unavailable; if entries may be lost, find out which."""
+        """Send one heartbeat, waiting while Redis is unavailable. If entries may be lost, check which."""
         await until_available("redis", self._send)
         if self._is_unsure:
             _log.warning("heartbeat_late", entries=len(self._held))
             await until_available("redis", self._verify)
 
     async def confirm(self) -> None:
-        """Before a commit or an ack: if the last heartbeat has expired, find out what is still ours.
+        """Check before a commit or an ack which entries are still held, if the last heartbeat has expired.
 
-        While Redis is unavailable nobody can reclaim anything, so the commit need not wait for it.
+        While Redis is unavailable, no process can reclaim entries, so that the commit does not wait for Redis.
         """
         if not self._is_unsure and self._clock() < self._sent_at + self._lifetime:
             return
@@ -93,7 +93,7 @@ class Heartbeats:
             return
 
     async def renew(self) -> None:
-        """Renew what is held for longer than an interval, and drop what others have claimed."""
+        """Renew the entries held for longer than an interval, and drop those that other processes have claimed."""
         due = [delivery.entry for delivery in self._held.deliveries(min_age=self._interval)]
         if due:
             self._held.lose(await until_available("redis", self._queue.renew, due))
@@ -113,7 +113,7 @@ class Heartbeats:
         heartbeat = await self._queue.heartbeat(self._lifetime)
         self._shared.sample(heartbeat.now, asked_at)
         self._leads, self.consumers = heartbeat.leads, max(1, heartbeat.consumers)
-        # By our own clock, too: the reply that told of the break may have been lost, and this one be the second.
+        # The local clock counts as well, because the reply that reported the break may have been lost.
         is_first = heartbeat.is_first or asked_at >= self._sent_at + self._lifetime
         self._sent_at = asked_at
         self._is_unsure |= is_first and len(self._held) > 0

@@ -1,8 +1,8 @@
-"""What one process of a consumer group does for all of them: retries that are due, the sweep, deleting and removing.
+"""Maintains a consumer group in one of its processes: due retries, the sweep, deletion of finished entries and of stale consumers.
 
-The process whose heartbeat found that nobody leads does it, until it stops or its heartbeats end; see `heartbeat.lua`. Each step
-is one atomic move in Redis that may be made by several at once, so it does no harm if two processes lead for a moment, or if
-one dies in between. What dead consumers hold is reclaimed by all processes, see `ingest.flow.read.reclaim`.
+The first process whose heartbeat finds no leader leads until it stops or its heartbeats end, see `heartbeat.lua`. Each step is one
+atomic move in Redis, so that two leaders, or a leader that dies between steps, do no harm. Entries of dead consumers are reclaimed by
+all processes, see `ingest.flow.read.reclaim`.
 """
 
 import asyncio
@@ -16,18 +16,17 @@ from ingest.flow.ports import Maintenance as Group
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("maintenance")
-# Each step takes Redis a millisecond or two. Between two of them it answers others, for at least this many times as long.
+# Each step occupies Redis for a millisecond or two. The pause between two steps is at least this many times as long.
 _PAUSE = 0.005
 _PAUSE_SHARE = 3.0
 _DUE_EVERY = 1.25
 _DUE_AT_ONCE = 100
-# What it finds is deleted late, and takes a few bytes until then.
 _TRIM_EVERY = 30.0
 _TRIM_AT_ONCE = 100
-# Nothing waits for the sweep: a page of it costs as much as any other step, and it goes through all that is in flight.
+# The sweep goes through all entries in flight, page by page, and is not urgent.
 _SWEEP_PAUSE = 0.02
 _REMOVE_EVERY = 60.0
-# A live consumer asks at least every two seconds; one that has not for this long, and holds nothing, is gone.
+# Seconds without a request after which a consumer without entries is removed. A live one sends a request every two seconds.
 _STALE_AFTER = 300.0
 
 
@@ -35,9 +34,9 @@ class GroupMaintenance:
     """The maintenance of one group, done while this process leads.
 
     Args:
-        group: what is maintained.
-        heartbeats: tell whether this process leads.
-        idle: seconds after which an entry that nobody has renewed is released.
+        group: the group to maintain.
+        heartbeats: decide whether this process leads.
+        idle: seconds without renewal after which an entry is released.
         draw: a uniform random number between its arguments.
         clock: monotonic seconds.
     """
@@ -58,7 +57,7 @@ class GroupMaintenance:
         self._clock = clock
 
     async def run(self) -> None:
-        """Do all of it, each part at its own pace, until cancelled."""
+        """Repeat each part at its own pace until cancelled."""
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._repeat(self._return_due, _DUE_EVERY))
             parts.create_task(self._repeat(self._sweep, self._idle / 3, _SWEEP_PAUSE))
@@ -66,7 +65,7 @@ class GroupMaintenance:
             parts.create_task(self._repeat(self._remove_stale, _REMOVE_EVERY))
 
     async def _repeat(self, part: Callable[[], Awaitable[bool]], every: float, pause: float = _PAUSE) -> None:
-        """Call a part while it has more to do, with pauses; else again after `every` seconds, with jitter."""
+        """Call a part while it has more to do, with pauses, and otherwise again after `every` seconds, with jitter."""
         while True:
             began = self._clock()
             is_done = not self._heartbeats.leads() or await until_available("redis", part)
@@ -81,7 +80,7 @@ class GroupMaintenance:
     async def _sweep(self) -> bool:
         found = await self._group.sweep(self._idle)
         if found.restored:
-            # Somebody has removed consumers, or acked, by hand.
+            # An operator has removed consumers, or acked entries, by hand.
             _log.warning("entries_restored", entries=found.restored, cause="no longer pending, and never acked")
         if found.released:
             _log.info("idle_entries_released", entries=found.released)
