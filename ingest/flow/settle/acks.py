@@ -1,8 +1,7 @@
-"""Acks what is stored: only after its commit, and only what is still ours.
+"""Acks entries after their commit, if this consumer still holds them.
 
-What is stored waits a moment for its ack, so that one call acks several entries, and the next rows are stored meanwhile. Until
-then each entry is held: its lease is renewed, and its buffer space is taken. If the process dies here, the entries are
-delivered again and change nothing.
+Stored entries wait a moment, so that one call acks several of them while the next rows are stored. Until then each entry is held: its
+lease is renewed, and its buffer space is taken. If the process dies here, the entries are delivered again and change nothing.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ from ingest.flow.ports import Settling
 from ingest.flow.settle.results import finished
 from ingest.flow.settle.rows import Item, Written
 
-# A call costs both sides as much as acking some ten entries more. Nothing waits for an ack, but the space of a full buffer.
+# A call costs both sides as much as about ten entries. Only the space of a full buffer waits for an ack.
 _GATHER = 0.025
-# This many entries are worth a call at once.
+# With this many entries, the call is sent immediately.
 _ENOUGH = 200
 
 
@@ -28,8 +27,8 @@ class Acks:
     """The acks of one process; `run` must be running while entries are added.
 
     Args:
-        queue: where entries are finished.
-        heartbeats: confirm that what is held is still ours.
+        queue: finishes entries.
+        heartbeats: confirm the leases.
         held: holds entries until they are acked.
         buffer: its space is released with them.
     """
@@ -48,7 +47,7 @@ class Acks:
         buffer.observe_waiting(self._due.set)
 
     def add(self, written: Written) -> None:
-        """Ack soon what was stored, if it is still ours then; release the buffer space of what others have claimed."""
+        """Ack stored items soon, and release the buffer space of items that other processes have claimed."""
         self.free(written.lost)
         if not written.stored:
             return
@@ -60,18 +59,18 @@ class Acks:
             self._timer = asyncio.get_running_loop().call_later(_GATHER, self._due.set)
 
     def expect_more(self, *, backlog: bool) -> None:
-        """Say whether there is a backlog: then many rows are stored together, and their acks need not wait for others."""
+        """Set whether there is a backlog, with which many rows are stored together and their acks need not wait."""
         self._has_backlog = backlog
         if backlog and self._written:
             self._due.set()
 
     def finish(self) -> None:
-        """Let `run` return once everything added is acked."""
+        """Let `run` return once all added items are acked."""
         self._finishing = True
         self._due.set()
 
     async def run(self) -> None:
-        """Ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
+        """Ack until `finish`. If it is cancelled, entries that are not acked stay pending."""
         while not (self._finishing and not self._written):
             if not self._finishing:
                 await self._due.wait()
@@ -94,7 +93,7 @@ class Acks:
             self.free(each.stored)
 
     async def _send(self, written: list[Written]) -> list[Delivery]:
-        """Send the ack of what is still ours. Sent again after a failover, it must not finish another entry that has an ID of theirs."""
+        """Send the ack of items that are still held. Repeated after a failover, it must not finish another entry with the same ID."""
         ours = [item.delivery for each in written for item in self._held.still_held(each.stored)]
         if not ours:
             return []

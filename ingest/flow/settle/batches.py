@@ -1,7 +1,7 @@
-"""Stores orders in natural batches: while one commits, the next gathers; a lone order waits for nothing.
+"""Stores orders in natural batches: the next batch gathers while one commits, and a lone order does not wait.
 
-The ack follows the commit, while the next batch is stored. If the process dies between the two, the entries are delivered
-again and change nothing; in the other order they would be lost.
+The ack follows the commit, while the next batch is stored. If the process dies between the two, the entries are delivered again and
+change nothing. In the other order they would be lost.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from ingest.flow.settle.refused_rows import RefusedRows
 from ingest.flow.settle.rows import Item
 from ingest.flow.settle.writer import Writer
 
-# With a backlog: a batch costs both sides as much as some twenty rows, and slots do not wait for it.
+# Seconds to gather rows with a backlog. A batch costs both sides as much as about twenty rows, and no slot waits for it.
 _GATHER = 0.04
-# Seconds after which to see whether any can still come.
+# Seconds between two checks for orders in flight.
 _LOOK = 0.005
-# This many rows are worth a batch at once.
+# With this many rows, a batch starts immediately.
 _ENOUGH = 250
 
 
@@ -30,9 +30,9 @@ class Batches:
 
     Args:
         writer: writes them.
-        acks: takes what is stored, to finish its entries.
-        refused: the rows that PostgreSQL refuses.
-        held: tells whether other orders may come.
+        acks: finishes the entries of stored orders.
+        refused: the rows that PostgreSQL rejects.
+        held: the deliveries in flight, which may bring further orders.
         rows: most rows of a batch.
     """
 
@@ -64,24 +64,24 @@ class Batches:
             self._is_enough.set()
 
     def expect_more(self, *, backlog: bool) -> None:
-        """Say whether there is a backlog: then a row may wait a moment for others."""
+        """Set whether there is a backlog, with which a row may wait a moment for others."""
         self._gather_for = _GATHER if backlog else 0.0
 
     def finish(self) -> None:
-        """Let `run` return once everything gathered is stored, except what is refused."""
+        """Let `run` return once all gathered orders are stored or rejected."""
         self._finishing = True
         self._wake.set()
         self._is_enough.set()
 
     @contextmanager
     def holding_none(self) -> Iterator[None]:
-        """Meanwhile no refused row is held."""
+        """Hold no rejected row while the block runs."""
         with self._refused.holding_none():
             self._wake.set()
             yield
 
     async def run(self) -> None:
-        """Store until `finish`. Cancelled, it drops what is not stored; that stays pending."""
+        """Store until `finish`. If it is cancelled, orders that are not stored stay pending."""
         while not (self._finishing and not self._gathered):
             await self._woken()
             if self._gather_for and len(self._gathered) < self._enough and self._gathered and not self._finishing:
@@ -94,7 +94,7 @@ class Batches:
             self._refused.log_end()
 
     async def _gather(self) -> None:
-        """Wait for enough rows, for a moment; no longer once nothing is in flight that could bring another."""
+        """Wait a moment for enough rows, but only while deliveries in flight can bring more."""
         loop = asyncio.get_running_loop()
         self._is_enough.clear()
         self._gather_until = loop.time() + self._gather_for
@@ -113,7 +113,7 @@ class Batches:
             self._look = loop.call_later(_LOOK, self._look_again, count)
 
     async def _woken(self) -> None:
-        """Wait for something to store, or for the time to try again what is refused."""
+        """Wait for an order to store, or for the next try of rejected rows."""
         if not self._refused:
             await self._wake.wait()
             return

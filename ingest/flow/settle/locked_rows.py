@@ -1,6 +1,6 @@
-"""Finds the rows of a batch that other transactions have locked, so that all others are stored without waiting for them.
+"""Finds the rows of a batch that other transactions have locked, so that the other rows are stored without waiting for them.
 
-A row that another transaction has inserted and not committed counts as locked, too. Nothing here outlives the process.
+A row that another transaction has inserted and not committed counts as locked. The state is in memory.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -14,19 +14,19 @@ from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.ports import Store
 from ingest.flow.settle.rows import Item, Written
 
-# Up to this many locked rows of a statement are left out, or half of its rows: more are rather a change of the whole table.
+# Up to this many locked rows of a statement are left out, or half of its rows. More suggest a change of the whole table.
 _FEW_LOCKED = 4
-# Statements that have met a locked row, each with fewer rows than the one before, after which a search ends.
+# Statements with a locked row, each with fewer rows than the last one, after which a search ends.
 _MOST_LOCKED = 16
-# Orders whose rows were locked that are remembered.
+# Remembered orders with locked rows.
 _MOST_KNOWN = 10_000
 
 
 class RowsLocked(Exception):
-    """Somebody has locked some of the rows.
+    """Another session has locked some of the rows.
 
     Attributes:
-        order_ids: of those rows; none if nobody knows which.
+        order_ids: the orders of those rows; empty if they are unknown.
     """
 
     def __init__(self, order_ids: Collection[str] = ()) -> None:
@@ -35,12 +35,12 @@ class RowsLocked(Exception):
 
 
 class Locks(Enum):
-    """What is known of locks on rows that are to be written together."""
+    """The knowledge about locks on rows that are written together."""
 
-    NONE = auto()  # as nearly always: written with a statement that waits for them
+    NONE = auto()  # the usual case: the statement waits for locks
     SOUGHT = auto()  # such a statement has waited too long
-    EXPECTED = auto()  # all of them were locked before
-    WAITED_FOR = auto()  # too many: it is rather the table
+    EXPECTED = auto()  # all of the rows were locked before
+    WAITED_FOR = auto()  # most are locked, so that the table is the likely cause
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -56,34 +56,34 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class LockedRows:
-    """What one process knows of locked rows.
+    """The locked rows that one process has found.
 
     Args:
-        store: asked which rows are locked.
+        store: the table.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Orders whose rows were locked. They are announced again, and are not to keep others waiting each time.
+        # Orders whose rows were locked. They are delivered again, and should not block other orders each time.
         self._known: set[str] = set()
 
     def expected(self, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-        """Those whose rows were locked before, by this process's knowledge or their retry's, and the others."""
-        # What was retried has other fields than its order's ID.
+        """Divide items into those whose rows were locked before, in this process or according to their retry, and the others."""
+        # A retried entry has more fields than the order ID.
         may_be = self._known or [item for item in items if len(item.delivery.fields) > 1]
         return _divided(items, self._is_expected) if may_be else ([], list(items))
 
     def forget(self, stored: Sequence[Item]) -> None:
-        """The rows of these are not locked any more."""
+        """Forget the rows of stored items, which are no longer locked."""
         if self._known:
             self._known.difference_update(row.order_id for item in stored for row in item.rows)
 
     async def upsert(self, rows: Sequence[OrderRow], locks: Locks) -> list[Effect]:
-        """Write rows in the way that is right for what is known of locks.
+        """Write rows in the way that suits the locks.
 
         Raises:
-            RowsLocked: if rows are locked: see `without`.
-            StoreLocked: if locks are waited for.
+            RowsLocked: if rows are locked, see `without`.
+            StoreLocked: if the statement has waited for locks.
         """
         try:
             if locks is Locks.NONE:
@@ -100,13 +100,13 @@ class LockedRows:
             raise RowsLocked from error
 
     def without(self, part: Part, order_ids: Collection[str], written: Written, searched: int) -> Iterable[Part]:
-        """What is still to be written of a part with locked rows; those that are locked are noted in `written`.
+        """The parts that remain to be written of a part with locked rows, which are added to `written`.
 
         Args:
-            part: what `upsert` has raised `RowsLocked` for.
-            order_ids: what it has told.
-            written: what has been written with this part.
-            searched: how many times `upsert` has raised it meanwhile.
+            part: the part for which `upsert` has raised `RowsLocked`.
+            order_ids: of that error.
+            written: the results of this call.
+            searched: how many times `upsert` has raised the error in this call.
         """
         if part.locks is Locks.NONE:
             return (Part(part.items, Locks.SOUGHT),)
@@ -134,7 +134,7 @@ class LockedRows:
 
 
 def _divided(items: Sequence[Item], question: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:
-    """Those of which the answer is yes, and the others."""
+    """Divide items by a question."""
     yes: list[Item] = []
     no: list[Item] = []
     for item in items:

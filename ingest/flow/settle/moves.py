@@ -1,7 +1,6 @@
-"""Moves entries to where their outcomes say: the retry set, the dead letters, or released to the group.
+"""Moves entries by their outcomes: to the retry set, to the dead letters, or back to the group.
 
-Each waits while Redis is unavailable. When the process dies here, the entry is where it was, or where it was moved to; never in
-neither place.
+Each move waits while Redis is unavailable. If the process dies here, the entry is either in its old place or in its new one.
 """
 
 import asyncio
@@ -23,9 +22,9 @@ class Moves:
     """The moves of one process's entries.
 
     Args:
-        queue: where they are moved.
+        queue: moves them.
         held: holds each until it is moved.
-        metrics: counts what was moved.
+        metrics: count the moves.
     """
 
     def __init__(self, queue: Settling, held: Held, metrics: WorkerMetrics) -> None:
@@ -46,7 +45,7 @@ class Moves:
             )  # fmt: skip
 
     async def retry_quietly(self, delivery: Delivery, outcome: Retry) -> None:
-        """The same for one of many, which the caller logs together."""
+        """Schedule another delivery without a log line, because the caller logs several together."""
         await self._reschedule(delivery, outcome)
 
     async def dead_letter(self, delivery: Delivery, outcome: DeadLetter) -> None:
@@ -58,7 +57,7 @@ class Moves:
             _log.error("dead_lettered", **_about(delivery), reason=outcome.reason.value, error=outcome.error)
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Release entries; what is to be released while a call is on its way goes with the next."""
+        """Release entries. Entries that are released during a call go with the next call."""
         ours = {(delivery.entry, delivery.order_id): delivery for delivery in deliveries}
         self._held.mark_leaving(deliveries)
         self._releasing |= ours
@@ -69,8 +68,8 @@ class Moves:
             try:
                 self._released += await until_available("redis", self._queue.release, list(batch.values()))
             except BaseException:
-                # Those of other calls go with the next. Ours, if this one was cancelled, are still held, and are released
-                # when the process stops.
+                # The entries of other calls go with the next call. If this call was cancelled, its entries are still held, and are
+                # released when the process stops.
                 for name in ours:
                     batch.pop(name, None)
                 self._releasing = batch | self._releasing
@@ -79,20 +78,20 @@ class Moves:
                 self._held.remove(delivery)
 
     async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:
-        """Release what was read and is not in flight.
+        """Release entries that were read and are not in flight.
 
         Raises:
-            Unavailable: if Redis cannot be used now.
+            Unavailable: if Redis is unavailable.
         """
         await self._queue.release(deliveries)
 
     async def release_rest(self) -> int:
-        """Release everything that is still held, at the end of the process; returns how many were still ours."""
+        """Release all held entries at the end of the process; return how many this consumer still held."""
         held = self._held.deliveries()
         return await until_available("redis", self._queue.release, held) if held else 0
 
     def log_released(self) -> None:
-        """One line for all that was released since the last one."""
+        """Log one line for all entries released since the last one."""
         if self._released:
             _log.info("entries_released", entries=self._released)
             self._released = 0

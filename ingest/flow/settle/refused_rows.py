@@ -1,9 +1,9 @@
-"""Finds out whether rows that PostgreSQL refuses are at fault, or the table; postpones those that somebody has locked.
+"""Decides whether a row that PostgreSQL rejects is at fault, or the table, and postpones locked rows.
 
-A refused row is at fault only if others are stored: refused before one was stored, and again after it, while that one is still
-accepted. Otherwise it may be the table, to which somebody has added a constraint. Until another row is stored, such rows are held
-and tried again. When other orders need the buffer space, held rows go to the retry set, a few at a time and uncounted. So do
-locked rows at once: the transaction that has locked them may last for hours.
+A rejected row is at fault only if another row is stored: it was rejected before and after that, while the other row is still accepted.
+Otherwise the table may be the cause, for example a new constraint. Until another row is stored, rejected rows are held and tried
+again. When other orders need the buffer space, held rows go to the retry set, a few after each round and uncounted. Locked rows go there
+immediately, because the transaction that has locked them may last for hours.
 """
 
 import random
@@ -23,22 +23,22 @@ from ingest.telemetry.logs import get_logger
 
 _log = get_logger("settlement")
 
-# Between two tries of what the table has refused, with jitter.
+# Seconds between two tries of held rows, with jitter.
 _ROUND = (1.0, 2.0)
 _LOG_EVERY = 10.0
-# Refused rows that are postponed in each round while others need their buffer space: a share of those that are held; and for how long.
+# The share of held rows that is postponed in each round while others need their buffer space, and the seconds of the delay.
 _POSTPONED_SHARE = 20
 _POSTPONED_FOR = (30.0, 60.0)
 
 
 class RefusedRows:
-    """The rows that PostgreSQL has refused.
+    """The rows that PostgreSQL has rejected.
 
     Args:
         writer: tries them again.
-        acks: takes those that are stored, to finish their entries.
-        moves: to the dead letters, or to the retry set.
-        buffer: tells whether others need its space.
+        acks: finishes the entries of stored rows.
+        moves: moves entries to the dead letters or the retry set.
+        buffer: space that other orders may need.
         draw: a uniform random number between its arguments.
         clock: monotonic seconds.
     """
@@ -69,12 +69,12 @@ class RefusedRows:
         return bool(self._held)
 
     def due_in(self) -> float:
-        """Seconds until they are to be tried again."""
+        """Seconds until the next try."""
         return 0.0 if self._isolated else self._retry_at - self._clock()
 
     @contextmanager
     def holding_none(self) -> Iterator[None]:
-        """Meanwhile no row is held: they are all postponed, since an entry has to be processed in isolation."""
+        """Postpone all rows while the block runs, because an entry has to be processed in isolation."""
         self._isolated += 1
         try:
             yield
@@ -82,7 +82,7 @@ class RefusedRows:
             self._isolated -= 1
 
     async def after(self, written: Written) -> list[Item]:
-        """Classify what one write has refused; returns the rows that go into the next batch: they were too slow together."""
+        """Classify the rejected rows of one write; return the rows for the next batch, which were too slow together."""
         await self._postpone_locked(written.locked)
         if not written.refused:
             if self._held and written.fresh is not None:
@@ -97,14 +97,14 @@ class RefusedRows:
         return []
 
     async def retry(self) -> list[Item]:
-        """Try held rows again if it is time, and postpone some if others need their buffer space; returns as `after`."""
+        """Try held rows again if they are due, and postpone some if others need their buffer space; return as `after`."""
         if self._isolated:
             await self._postpone(len(self._held))
             return []
         if self._clock() < self._retry_at:
             return []
         held, self._held = self._held, []
-        # In another order each time: a search may end before it comes to one that could be stored.
+        # In a different order each time, because a search may end before it reaches a row that could be stored.
         random.shuffle(held)
         written = await self._writer.write(held)
         self._acks.add(written)
@@ -114,20 +114,20 @@ class RefusedRows:
         return again
 
     def log_end(self) -> None:
-        """Log once when no row is held any more."""
+        """Log once when the last held row is gone."""
         if not self._held and self._logged_at is not None:
             self._logged_at = None
             _log.info("no_rows_held")
 
     async def _without_certain(self, refused: Sequence[Refusal]) -> list[Refusal]:
-        """Dead-letter rows that no table could hold; return the others."""
+        """Dead-letter rows that no table could store; return the others."""
         for refusal in refused:
             if refusal.error.is_certain:
                 await self._dead_letter(refusal)
         return [refusal for refusal in refused if not refusal.error.is_certain]
 
     async def _classify(self, refused: Sequence[Refusal], fresh: Item) -> None:
-        """Try refused rows once more, since another was stored, and dead-letter those that are refused again."""
+        """Try rejected rows once more after another row was stored, and dead-letter those that are rejected again."""
         again, self._held = [*(refusal.item for refusal in refused), *self._held], []
         if not again:
             return
@@ -137,10 +137,10 @@ class RefusedRows:
         await self._postpone_locked(written.locked)
         if not written.refused:
             return
-        # That the other is still accepted shows that the table was right when these were refused.
+        # If the other row is still accepted, the rejected rows are at fault.
         held = []
         is_right = await self._writer.accepts(fresh)
-        # That tells nothing of triggers that suppress rows: none is missing of one that is stored already.
+        # This is no evidence about triggers that suppress rows, because a stored row is not missing.
         is_suppressing = (
             is_right and any(map(_is_suppressed, written.refused)) and not await self._writer.would_update(fresh)
         )
@@ -157,7 +157,7 @@ class RefusedRows:
         self._acks.free([refusal.item])
 
     def _hold(self, items: Sequence[Item], why: Refusal) -> None:
-        """Keep rows of which nobody knows yet whether they or the table are at fault."""
+        """Hold rows until it is known whether they or the table are at fault."""
         now = self._clock()
         if not self._held:
             self._retry_at = now + self._draw(*_ROUND)
@@ -167,7 +167,7 @@ class RefusedRows:
             _log.error("rows_refused", held=len(self._held), order_id=why.item.delivery.order_id, error=str(why.error))
 
     async def _postpone(self, count: int) -> None:
-        """Move refused rows to the retry set, uncounted: one that could be stored may be behind them."""
+        """Move rejected rows to the retry set, uncounted, because a row that can be stored may wait behind them."""
         postponed, self._held = self._held[:count], self._held[count:]
         for item in postponed:
             await self._move(item, RetryReason.ROW_REFUSED, "PostgreSQL refuses all rows")

@@ -1,7 +1,7 @@
-"""Makes results of what was written, so that no change stays unknown to those who read them.
+"""Makes the results of written rows. Every change is reported at least once.
 
-A row that is found unchanged may have been changed by an earlier delivery of its entry, or by a statement whose reply was lost, of
-which nobody has been told. Such a row is reported as changed: a change may be reported twice, but never not at all.
+An unchanged row may have been changed by an earlier delivery of its entry, or by a statement whose reply was lost, without a result.
+Such a row is reported as changed, so that a change may be reported twice.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ _KINDS: dict[Effect, ResultKind] = {
 
 
 def finished(items: Iterable[Item], effects: Sequence[Effect]) -> Iterator[tuple[Delivery, Finished]]:
-    """What is to be told of each item.
+    """Return the results of each item.
 
     Args:
-        items: what was committed.
-        effects: what each of their rows did, in their order.
+        items: committed items.
+        effects: the effects of their rows, in order.
     """
     at = 0
     for item in items:

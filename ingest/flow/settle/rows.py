@@ -1,4 +1,4 @@
-"""What is stored: the rows of each delivery, and what became of them."""
+"""The rows of each delivery, and the results of writing them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         rows: none, one or several.
-        size: bytes for which buffer space is acquired: of its document, or of what user code has made of it.
+        size: bytes of the acquired buffer space: of the document, or of the output of the transform.
     """
 
     delivery: Delivery
@@ -25,23 +25,23 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An item that was refused alone."""
+    """An item that was rejected in a statement of its own."""
 
     item: Item
     error: RowsRefused
 
 
 class Written(msgspec.Struct):
-    """What became of the items of one call.
+    """The results of one call.
 
     Attributes:
-        stored: committed.
-        effects: what their rows did, in their order.
-        refused: each was refused alone.
-        locked: somebody else has locked a row of theirs; tried again now, they would keep all others waiting.
-        untried: all that is known is that they, or others with them, were refused or too slow.
-        lost: others have claimed the entry.
-        fresh: one with a row that was inserted or changed: the table accepts rows.
+        stored: committed items.
+        effects: the effects of their rows, in order.
+        refused: items that were rejected in a statement of their own.
+        locked: items with a row that another session has locked. Another try now would block all others.
+        untried: items that were rejected or too slow together with others.
+        lost: items whose entries other processes have claimed.
+        fresh: an item with a row that was inserted or changed, which proves that the table accepts rows.
     """
 
     stored: list[Item] = msgspec.field(default_factory=list)
@@ -56,7 +56,7 @@ class Written(msgspec.Struct):
 def divided_by_suppression(
     items: Sequence[Item], effects: Sequence[Effect]
 ) -> tuple[list[Item], list[Effect], list[Item]]:
-    """The items of which no row was suppressed, the effects of their rows, and the other items."""
+    """Divide items into those without a suppressed row, with the effects of their rows, and the others."""
     stored: list[Item] = []
     kept: list[Effect] = []
     suppressed: list[Item] = []
@@ -73,7 +73,7 @@ def divided_by_suppression(
 
 
 def fresh_item(items: Iterable[Item], effects: Sequence[Effect]) -> Item | None:
-    """An item with a row that was inserted or changed: only that shows that the table accepts rows, triggers and all."""
+    """An item with a row that was inserted or changed, which proves that the table and its triggers accept rows."""
     at = 0
     for item in items:
         if any(effect in _FRESH for effect in effects[at : at + len(item.rows)]):

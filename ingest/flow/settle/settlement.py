@@ -1,4 +1,4 @@
-"""Applies outcomes: with the parts that it is made of, the only module of the flow that stores, acks and moves entries."""
+"""Applies outcomes. Together with its parts, it is the only module of the flow that stores, acks and moves entries."""
 
 import asyncio
 import time
@@ -76,41 +76,41 @@ class Settlement:
                 assert_never(outcome)
 
     async def release(self, deliveries: Sequence[Delivery]) -> None:
-        """Apply a `Release` to several deliveries at once."""
+        """Apply a `Release` to several deliveries together."""
         await self._moves.release(deliveries)
 
     async def release_unprocessed(self, deliveries: Sequence[Delivery]) -> None:
-        """Release what was read and is not in flight.
+        """Release entries that were read and are not in flight.
 
         Raises:
-            Unavailable: if Redis cannot be used now.
+            Unavailable: if Redis is unavailable.
         """
         await self._moves.release_unprocessed(deliveries)
 
     def log_released(self) -> None:
-        """One line for all that was released since the last one: an outage is a state change, not one for each order."""
+        """Log one line for all entries released since the last one, because an outage is a single state change."""
         self._moves.log_released()
 
     def expect_more(self, *, backlog: bool) -> None:
-        """Say whether there is a backlog: then an order may wait a moment for others to be stored with."""
+        """Set whether there is a backlog, with which an order may wait a moment for others."""
         self._batches.expect_more(backlog=backlog)
         self._acks.expect_more(backlog=backlog)
 
     def holding_no_rows(self) -> AbstractContextManager[None]:
-        """Meanwhile no row is held that PostgreSQL refuses: an entry is to be processed in isolation."""
+        """Hold no rejected row while the block runs, because an entry is processed in isolation."""
         return self._batches.holding_none()
 
     def finish(self) -> None:
-        """Let `run` return once everything to store is stored and acked, except what PostgreSQL refuses."""
+        """Let `run` return once all orders are stored and acked, or rejected."""
         self._batches.finish()
 
     async def run(self) -> None:
-        """Store and ack until `finish`. Cancelled, it drops what is not acked; that stays pending."""
+        """Store and ack until `finish`. If it is cancelled, entries that are not acked stay pending."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._acks.run())
             await self._batches.run()
             self._acks.finish()
 
     async def release_rest(self) -> int:
-        """At the end, release what is still held; returns how many."""
+        """Release all held entries at the end; return how many."""
         return await self._moves.release_rest()

@@ -1,7 +1,7 @@
-"""Writes rows with as few statements as they allow: halves what is too slow, and finds which rows are refused.
+"""Writes rows with few statements, halves batches that are too slow, and finds the rows that PostgreSQL rejects.
 
-A row whose lease was lost is never written. When the process dies here, rows are stored whose entries are still pending; those
-are delivered again and change nothing.
+A row whose lease was lost is never written. If the process dies here, rows are stored whose entries are still pending. They are
+delivered again and change nothing.
 """
 
 import time
@@ -29,12 +29,12 @@ from ingest.telemetry.metrics import WorkerMetrics
 
 _log = get_logger("writing")
 
-# Documents in one statement: PostgreSQL takes some 50 ms for each MB, and encoding one blocks the event loop for some 20 ms.
+# Bytes of documents in one statement. PostgreSQL takes about 50 ms for each MB, and encoding it blocks the event loop for about 20 ms.
 _STATEMENT_BYTES = 8 * 1024 * 1024
-# Rows refused one by one, and none accepted, after which a search ends for now: it is rather the table.
+# Rows rejected one by one without an accepted row, after which a search ends: the table is the likely cause.
 _MOST_REFUSED = 4
-# Connections lost in a row while a statement ran, after which the statement may be the cause: too much memory, or too long for
-# something in between that ends connections.
+# Connections lost in a row during a statement, after which the statement may be the cause: it needs too much memory, or takes longer
+# than a proxy keeps connections.
 _MOST_INTERRUPTED = 3
 _OUTCOME = {
     Effect.INSERTED: "stored",
@@ -45,16 +45,16 @@ _OUTCOME = {
 
 
 class _TooMuchAtOnce(Exception):
-    """Several rows were not stored in time, or on no connection that lasted: fewer may be."""
+    """Several rows took too long together, or lost their connections; fewer rows may be stored."""
 
 
 class Writer:
-    """Writes rows for one process, a statement at a time.
+    """Writes rows for one process, one statement after the other.
 
     Args:
-        store: where to.
-        held: asked before each statement which deliveries are still ours.
-        heartbeats: confirm that.
+        store: the table.
+        held: checked before each statement, because other processes may have claimed deliveries.
+        heartbeats: confirm the leases.
         metrics: outcomes, latencies, statements.
         rows: most rows of a statement.
         now: wall clock in Unix seconds, for latencies.
@@ -84,8 +84,8 @@ class Writer:
         self._locked_rows = LockedRows(store)
 
     def fitting(self, items: Sequence[Item]) -> int:
-        """How many of the items, from the first on, one statement takes: at least one."""
-        # Nearly always it takes all, and comprehensions say so in a third of the time.
+        """How many items, from the first on, fit into one statement; at least one."""
+        # Nearly always all of them fit, which comprehensions detect in a third of the time.
         if (
             sum([len(item.rows) for item in items]) <= self._limit
             and sum([item.size for item in items]) <= _STATEMENT_BYTES
@@ -100,15 +100,15 @@ class Writer:
         return len(items)
 
     async def write(self, items: Sequence[Item], *, to_the_end: bool = False) -> Written:
-        """Write the rows; while PostgreSQL is unavailable, wait.
+        """Write the rows, waiting while PostgreSQL is unavailable.
 
-        A refused row is found by halving, and so are locked ones, which are left out; one that was suppressed is tried alone. Returns
-        early, with rows untried, when rows are too slow together, and, unless `to_the_end`, when several are refused and none is
-        accepted.
+        Rejected and locked rows are found by halving. Locked rows are left out, and a suppressed row is written in a statement of its own.
+        Returns early, with untried rows, if rows are too slow together, and, unless `to_the_end`, if several rows are rejected and
+        none is accepted.
         """
         written, suspects, searched = Written(), 0, 0
         expected, usual = self._locked_rows.expected(items)
-        # The usual ones first: once some are stored, it is not the table that is locked.
+        # The usual ones first, because once some are stored, the table itself is not locked.
         parts = deque(Part(some) for some in self._split(usual))
         parts += (Part(some, Locks.EXPECTED) for some in self._split(expected))
         while parts:
@@ -144,11 +144,11 @@ class Writer:
             start += count
 
     async def accepts(self, stored: Item) -> bool:
-        """Whether the table accepts rows that it has accepted before; they are not changed by that."""
+        """Whether the table still accepts rows that it has accepted before, which does not change them."""
         return await until_available("postgres", self._try_again, stored)
 
     async def would_update(self, stored: Item) -> bool:
-        """Whether the table would take such rows if they had to be written: no trigger suppresses all of them."""
+        """Whether the table would accept an update of such rows, so that no trigger suppresses all of them."""
         return await until_available("postgres", self._try_update, stored)
 
     async def _try_again(self, stored: Item) -> bool:
@@ -164,7 +164,7 @@ class Writer:
             return False
 
     async def _write_part(self, part: Part, written: Written) -> Iterable[Part]:
-        """Write the rows of a part; returns what is to be written again: each item of which a row was suppressed, alone.
+        """Write the rows of a part; return a part for each item with a suppressed row.
 
         Raises:
             RowSuppressed: if there is one item, and a row of it was suppressed.
@@ -177,7 +177,7 @@ class Writer:
         counts = Counter(effects)
         if Effect.SUPPRESSED in counts:
             ours, effects, suppressed = divided_by_suppression(ours, effects)
-            # The other rows of such an item are stored: found unchanged later, they are what this has changed.
+            # The other rows of such an item are stored. If they are found unchanged later, this statement changed them.
             self._note_uncertain(item for item in suppressed if len(item.rows) > 1)
             if len(part.items) == 1:
                 raise RowSuppressed
@@ -200,7 +200,7 @@ class Writer:
         return [Part([item], part.locks) for item in suppressed]
 
     async def _attempt(self, part: Part) -> tuple[list[Item], list[Effect]]:
-        """One statement with those items that are still ours: others may have claimed some since the last attempt."""
+        """Execute one statement with the items that are still held; other processes may have claimed some since the last attempt."""
         await self._heartbeats.confirm()
         ours = self._held.still_held(part.items)
         rows = [row for item in ours for row in item.rows]
@@ -218,7 +218,7 @@ class Writer:
             if not (is_too_much or isinstance(error, StoreTooSlow)):
                 raise
             if len(ours) == 1:
-                # All others wait for it: whatever keeps PostgreSQL from storing it has to be found.
+                # All others wait for it, so that the log must name the order.
                 raise StoreUnavailable(f"order {ours[0].delivery.order_id}, alone: {error}") from error
             raise _TooMuchAtOnce from error
         self._interrupted = 0
@@ -227,13 +227,13 @@ class Writer:
         return ours, effects
 
     def _note_uncertain(self, items: Iterable[Item]) -> None:
-        """Note that rows of these may be stored, although nobody has been told."""
+        """Note that rows of these items may be stored although no result was reported."""
         if entries := {item.delivery.entry for item in items}:
             held = {delivery.entry for delivery in self._held.deliveries()}
             self._uncertain = held & (self._uncertain | entries)
 
     def _reported(self, ours: Sequence[Item], effects: Sequence[Effect]) -> list[Effect]:
-        """The effects, of which those that nobody can be certain of count as changes: their first statement may have made them."""
+        """The effects, with uncertain ones as changes, because their first statement may have changed the row."""
         uncertain = [item.delivery.entry in self._uncertain for item in ours for _ in item.rows]
         self._uncertain -= {item.delivery.entry for item in ours}
         return [
