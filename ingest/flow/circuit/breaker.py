@@ -1,18 +1,17 @@
-"""Tells an outage of the external API from the fault of one order, and stops requests during an outage.
+"""Distinguishes an outage of the external API from the fault of an order, and stops requests during an outage.
 
-A failure is classified by evidence only: a valid order that the API has sent in response to a later request. Then the API works, and
-the order that failed is at fault. Without such evidence, a canary request is sent: for an order that the API has delivered before.
-If it brings that order, those that failed are at fault themselves; if not, the API is unavailable. Until then the failure waits in the
-evidence window, and the order keeps its slot.
+A failure is classified only by evidence. If the API sends a valid order in response to a later request, it works, and the failed order
+is at fault. Without such a response, a canary request is sent for an order that the API has delivered before. If it succeeds, the failed
+orders are at fault. Otherwise the API is unavailable. Until then the failure waits in the evidence window, and its order keeps its slot.
 
-A response such as 404, or a document that is no order, is a failure like any other: an API that fails as a whole may send the same
-response for every order. For it, a success is evidence only if it began after the response had come.
+A response such as 404, or a document that is not an order, is treated as any other failure, because a broken API may send the same
+response for every order. Here a success is evidence only if its request began after the response had arrived.
 
-Without a known order there can be no canary request. Then failures are counted: one 5xx or timeout is the order's fault, several are
-an outage. Responses that would dead-letter their orders open the circuit, which is then unproven: an operator has to decide.
+Without a known order, no canary request is possible, and failures are counted. A single 5xx or timeout is the fault of its order, several
+are an outage. Responses that would dead-letter their orders open the circuit as unproven, and an operator must decide.
 
-While the circuit is open, nothing is read, what is in flight is released uncounted, and single requests are sent as probes, with growing
-pauses; the first valid order closes it. An API that only asks to wait is left the requests that it is processing.
+While the circuit is open, reading stops, the deliveries in flight are released uncounted, and single requests are sent as probes, with
+growing pauses. The first valid order closes it. If the API only asks to wait, the requests that it is processing go on.
 """
 
 import random
@@ -29,31 +28,31 @@ from ingest.flow.circuit.probe_pauses import ProbePauses
 from ingest.flow.known_orders import KnownOrders
 from ingest.telemetry.shared_metrics import Gauge
 
-# This many failures without an answer to anything later are examined at once, fewer after the evidence window.
+# This many failures without a later success are examined immediately, fewer after the evidence window.
 _MANY = 10
 _WINDOW = 1.0
-# For a response that would dead-letter its order: its second request waits for evidence as well, and two seconds are to be enough.
+# For a response that would dead-letter its order. The second request waits for evidence as well, within two seconds in total.
 _RESPONSE_WINDOW = 0.5
 
 
 class FaultOf(Enum):
-    """Who is at fault."""
+    """The cause of a failure."""
 
     ORDER = "order"
     API = "api"
 
 
 class CircuitBreaker(Circuit):
-    """What this process knows of the external API's health.
+    """The health of the external API, as observed by this process.
 
     Args:
-        request: sends the API a canary request, see `known_orders`; raises a `Fault` or `InvalidDocument`.
+        request: sends a canary request, see `known_orders`; raises a `Fault` or `InvalidDocument`.
         gauge: 1 while open.
         unproven: 1 while unproven.
-        stored: returns IDs of stored orders, for a process that has received none.
-        concurrency: requests in flight, at most; with few, few failures are many.
+        stored: returns IDs of stored orders, for a process that has received no order.
+        concurrency: the most requests in flight, which bounds the number of failures that are examined immediately.
         window: seconds for which a failure waits for evidence before a canary request is sent.
-        response_window: the same for a response that would dead-letter its order.
+        response_window: as `window`, for a response that would dead-letter its order.
         clock: monotonic seconds.
         draw: a uniform random number between its arguments.
     """
@@ -91,32 +90,32 @@ class CircuitBreaker(Circuit):
         self._record_evidence(started_at)
 
     async def classify(self, exchange: Exchange, fault: Fault) -> FaultOf:
-        """Who is at fault when a request has failed; to find out may take some seconds.
+        """Find the cause of a failed request, which may take some seconds.
 
         Raises:
-            NotSent: if it cannot be found out, as the process stops.
+            NotSent: if the process stops before the cause is found.
         """
         if isinstance(fault, ThrottledFault):
             self._record_throttle(exchange, fault)
         elif not self.is_open:
-            # A request that began before the response came may have been answered before an outage that the response is part of.
+            # A request that began before this response arrived may have succeeded before the outage began.
             since, window = exchange.started_at, self._window
             if isinstance(fault, PermanentFault):
                 since, window = self._clock(), self._response_window
             if not self._has_just_succeeded_later(since):
                 await self._failed.until_classified(exchange, since, window, lambda: self._examine(fault))
-        # What began during an outage fails because of the outage, however late.
+        # A request that began during an outage fails because of it, however late.
         is_outage = self.is_open or exchange.started_at < self.closed_at
         return FaultOf.API if is_outage else FaultOf.ORDER
 
     async def next_canary(self) -> FetchRequest | None:
-        """An order for a canary request while the circuit is open, in turn one of those known; None if none is."""
+        """The next known order for a canary request while the circuit is open; None without a known order."""
         known = await self._known.candidates()
         self._canaries_sent += 1
         return known[self._canaries_sent % len(known)] if known else None
 
     async def request_canary(self, canary: FetchRequest) -> None:
-        """Request an order that the API has delivered before; a valid order closes the circuit."""
+        """Request a known order. A valid response closes the circuit."""
         started_at = self._clock()
         try:
             await self._request(canary)
@@ -139,18 +138,18 @@ class CircuitBreaker(Circuit):
             self._failed.clear_before(started_at)
 
     def _has_just_succeeded_later(self, since: float) -> bool:
-        """Whether a request that began no earlier succeeded lately: what hung since the beginning of an outage fails much later."""
+        """Whether a request that began at `since` or later has just succeeded. A request may hang for long before it fails."""
         return since <= self._latest_success and self._clock() <= self._succeeded_at + self._window
 
     async def _examine(self, fault: Fault) -> None:
-        """Find evidence; afterwards no failure from before is in question."""
+        """Search for evidence, which classifies all failures so far."""
         known = await self._known.candidates(self._failed.orders())
         for canary in known:
             started_at = self._clock()
             try:
                 await self._request(canary)
             except NotSent:
-                raise  # nothing was found out
+                raise  # inconclusive
             except (TransientFault, CredentialFault, ThrottledFault) as failed:
                 fault = failed
                 break
@@ -158,7 +157,6 @@ class CircuitBreaker(Circuit):
                 continue  # it may have been deleted since
             self._record_evidence(started_at)
             return
-        # Unless everything has been classified meanwhile.
         if not self._failed.waiting:
             return
         if known:
@@ -167,7 +165,7 @@ class CircuitBreaker(Circuit):
             self._count(fault)
 
     def _count(self, fault: Fault) -> None:
-        """Without evidence: one failure is its order's, several are an outage; a response for which an order would be dead is neither."""
+        """Decide without evidence: one failure is the fault of its order, several are an outage, and a response is unproven."""
         if isinstance(fault, PermanentFault):
             self._open(fault, is_unproven=True)
             return
@@ -176,7 +174,7 @@ class CircuitBreaker(Circuit):
         )
         failed = self._failed.apart()
         if self._succeeded_at <= self._counted_at:
-            # With one request at a time, those of an outage fail one after the other.
+            # With one request in flight, the requests of an outage fail one after the other.
             failed |= self._counted
         if is_unmistakable or len(failed) > 1:
             self._open(fault)

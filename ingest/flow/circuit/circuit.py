@@ -1,4 +1,4 @@
-"""A circuit: open while no requests may be sent to the external API, and how long until the next probe."""
+"""A circuit, which is open while no requests may be sent to the external API."""
 
 import time
 from asyncio import Event
@@ -17,12 +17,12 @@ class Circuit:
 
     Attributes:
         is_open: whether no requests may be sent.
-        is_throttled: whether that is because the API asks to wait.
+        is_throttled: whether it is open because the API asks to wait.
         is_unproven: whether it is unknown if the API or the orders are at fault, see `Outage`.
         error: of the outage, or of the last one.
         opened: set while it is open.
         closed: set while it is closed.
-        closed_at: when it was closed last.
+        closed_at: when it closed last.
         pauses: between probes while it is open.
 
     Args:
@@ -50,7 +50,7 @@ class Circuit:
         self.error = ""
 
     def open(self, fault: Fault, error: str, orders: int, *, is_unproven: bool = False) -> None:
-        """Stop requests, because of a fault that this many orders have met; `error` describes it."""
+        """Stop requests because of a fault of this many orders, which `error` describes."""
         self.is_open = True
         self.error = error
         self.is_unproven = is_unproven
@@ -61,7 +61,7 @@ class Circuit:
         self._opened_at = self._clock()
         self.pauses.restart(fault)
         self.is_throttled = isinstance(fault, ThrottledFault)
-        # An operator has to correct a credential, or to decide about the orders; other outages pass.
+        # An operator must correct a credential, or decide about the orders. Other outages pass.
         log = _log.error if is_unproven or isinstance(fault, CredentialFault) else _log.warning
         log("circuit_opened", error=error, orders=orders)
 

@@ -1,4 +1,4 @@
-"""The evidence window: failed requests that wait until it is known whether their order or the external API is at fault."""
+"""The evidence window: failed requests wait in it until their order or the external API is found to be at fault."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ import msgspec
 
 from ingest.domain.fetch.exchange import Exchange
 
-# Throttled requests with more time between them do not belong together.
+# Seconds between throttled requests after which they do not belong together.
 _THROTTLES_APART = 10.0
 
 
@@ -16,7 +16,7 @@ class _Failure(msgspec.Struct):
     """A failed request.
 
     Attributes:
-        since: only a success that began no earlier shows that the API works.
+        since: only a success that began at this time or later is evidence.
         orders: how many of its orders wait.
     """
 
@@ -43,23 +43,23 @@ class EvidenceWindow:
         self._is_examining = False
 
     def orders(self) -> set[str]:
-        """The orders that they were sent for."""
+        """The orders of all waiting requests."""
         return {request.order_id for exchange in self.waiting for request in exchange.requests}
 
     def apart(self) -> set[str]:
-        """The orders for which they failed; of those that were sent for several orders, the first."""
+        """One order of each waiting request."""
         return {exchange.requests[0].order_id for exchange in self.waiting}
 
     async def until_classified(
         self, exchange: Exchange, since: float, window: float, examine: Callable[[], Awaitable[None]]
     ) -> None:
-        """Wait until a failure is classified; after `window` seconds without evidence, let one of those that wait `examine`.
+        """Wait until a failure is classified. After `window` seconds without evidence, one of the waiting calls examines the failures.
 
         Args:
             exchange: the failed request.
-            since: only a success that began no earlier is evidence.
+            since: only a success that began at this time or later is evidence.
             window: seconds.
-            examine: looks for evidence.
+            examine: searches for evidence.
         """
         self.waiting.setdefault(exchange, _Failure(since)).orders += 1
         examined_at = self._clock() + (window if len(self.waiting) < self._many else 0.0)
@@ -82,7 +82,7 @@ class EvidenceWindow:
         self._notify()
 
     def clear_before(self, started_at: float) -> None:
-        """A request that began then has succeeded: it is evidence for all failures from before."""
+        """A request that began at `started_at` has succeeded, which is evidence for all earlier failures."""
         self.waiting = {exchange: each for exchange, each in self.waiting.items() if each.since > started_at}
         self._notify()
 
@@ -95,7 +95,7 @@ class EvidenceWindow:
             self._notify()
 
     def _leave(self, exchange: Exchange) -> None:
-        """One of the exchange's orders waits no longer; it counts as long as another does."""
+        """An order of the request stops waiting. The request stays while another of its orders waits."""
         failure = self.waiting.get(exchange)
         if failure is None:
             return
@@ -109,14 +109,14 @@ class EvidenceWindow:
 
 
 class ThrottleWindow:
-    """Throttled requests: an API that throttles answers something else; one that throttles everything for a while is unavailable.
+    """Throttled requests. An API that throttles every request for a while is unavailable.
 
     Attributes:
-        orders: those that were throttled since the last other answer, each with when it first was.
+        orders: the orders throttled since the last other response, each with the time of its first rejection.
 
     Args:
-        many: throttled orders that are many.
-        window: seconds without another answer that are long.
+        many: the number of throttled orders that is an outage,
+        window: after this many seconds without another response.
     """
 
     def __init__(self, many: int, window: float) -> None:
@@ -125,7 +125,7 @@ class ThrottleWindow:
         self.orders: dict[str, float] = {}
 
     def record(self, exchange: Exchange, now: float) -> bool:
-        """Note a throttled request; returns whether the API is unavailable."""
+        """Note a throttled request; return whether the API is unavailable."""
         if now > next(reversed(self.orders.values()), now) + _THROTTLES_APART:
             self.orders.clear()
         first = next(iter(self.orders.values()), now)

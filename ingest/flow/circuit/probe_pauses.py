@@ -1,4 +1,4 @@
-"""The pauses between two probes of an API that is unavailable."""
+"""The pauses between two probes of an unavailable API."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ from ingest.domain.errors import Fault, ThrottledFault
 
 _FIRST = 0.5
 _GROWTH = 1.5
-# During an outage the API gets a request from each process in this many seconds; its return is noticed as soon.
+# During an outage each process sends a request in this many seconds, and notices the end of the outage as soon.
 _LONGEST = 4.0
-# As long as the API asks for, but a probe a minute is no burden to it.
+# The longest observed Retry-After, because one probe a minute is no burden.
 _LONGEST_AS_TOLD = 60.0
 
 
@@ -27,17 +27,17 @@ class ProbePauses:
         self._told_until = 0.0
 
     def restart(self, fault: Fault) -> None:
-        """An outage begins with this fault; the API may have asked to wait before."""
+        """An outage begins with this fault."""
         self._count = 0
         self.told(fault)
 
     def told(self, fault: Fault) -> None:
-        """The API may have asked to wait."""
+        """Observe the time that the API asks to wait, if it does."""
         if isinstance(fault, ThrottledFault):
             self._told_until = self._clock() + min(fault.after or 0.0, _LONGEST_AS_TOLD)
 
     def forget(self) -> None:
-        """The outage is over: whatever the API asked for before says nothing about now."""
+        """The outage has ended: forget the time that the API asked to wait."""
         self._told_until = 0.0
 
     def left(self) -> float:

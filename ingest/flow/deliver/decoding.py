@@ -1,4 +1,4 @@
-"""Decodes documents: as the service's own order document, or by a mapping; user code takes its place."""
+"""Decodes documents, as the service's own order document or by a mapping."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.orders.plain_order import StorableOrder
 
-# Decoding a document takes some 20 ms for each MB: from here on it is done in a thread, one at a time, so that the loop goes on.
+# Decoding takes about 20 ms for each MB. Larger documents are decoded in a thread, one after the other, to keep the event loop free.
 _LARGE = 1024 * 1024
 
 Decoded = TypeVar("Decoded", bound=StorableOrder)
 
 
 class OrderDecoder(Generic[Decoded]):
-    """Keeps the port `Decode`: one order in a document.
+    """Implements the port `Decode` for documents with one order.
 
     Args:
         parse: takes a document and the ID that was requested, and returns the order or raises `InvalidDocument`.
@@ -35,7 +35,7 @@ class OrderDecoder(Generic[Decoded]):
         if len(body) < self._large:
             return (self._parse(body, request.order_id),)
         async with self._turn:
-            # Most of it is Python code, which lets the loop have its turns.
+            # Most of it is Python code, during which the event loop continues.
             return (await asyncio.to_thread(self._parse, body, request.order_id),)
 
     async def check(self, body: bytes, request: FetchRequest) -> None:

@@ -1,4 +1,4 @@
-"""Makes the orders to store of a document, when there is buffer space for it."""
+"""Decodes a document to the orders to store, once there is buffer space for it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class DocumentReader:
     Args:
         decode: from a document to orders.
         buffer: space is acquired for a document before it is decoded; orders to store keep it.
-        keep: says what of a document is stored with its orders; None: nothing.
+        keep: selects the documents that are stored with their orders; None: none of them.
     """
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None) -> None:
@@ -30,11 +30,11 @@ class DocumentReader:
         self._keep = keep
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
-        """The orders of a document that was requested, or pushed, at a time. Until there is space for it, it waits as it came.
+        """Return the orders of a document that was requested or pushed at a time. It waits undecoded until there is space.
 
         Raises:
-            InvalidDocument: if it is not a valid document of the order requested.
-            TransformFailed: if a user's own function failed for it.
+            InvalidDocument: if it is not a valid document of the requested order.
+            TransformFailed: if the transform failed for it.
         """
         size = len(body)
         await self._buffer.acquire(size)
@@ -50,13 +50,13 @@ class DocumentReader:
 
 
 class GrowingDocumentReader(DocumentReader):
-    """The same where user code may make much more of a document than it is: its orders acquire space for themselves.
+    """A reader for transforms, whose orders may be much larger than the document and acquire space of that size.
 
     Args:
         decode: as there.
         buffer: as there.
         keep: as there.
-        turns: documents that are decoded at the same time, or whose orders wait for space; 0: any number.
+        turns: documents that are decoded concurrently, or whose orders wait for space; 0: any number.
     """
 
     def __init__(self, decode: Decode, buffer: BufferLimit, keep: KeptDocuments | None = None, *, turns: int) -> None:
@@ -65,12 +65,12 @@ class GrowingDocumentReader(DocumentReader):
 
     async def read(self, body: bytes, request: FetchRequest, at: datetime) -> Store:
         """As there."""
-        # Before the document has space: what waits for its turn must not keep that from orders that wait for space in theirs.
+        # Before the document has space, so that a document that waits for its turn does not occupy space that orders wait for.
         async with self._turns:
             return await self._with_space(await super().read(body, request, at))
 
     async def _with_space(self, store: Store) -> Store:
-        """The same, when there is buffer space for its orders. While they wait, they hold none: nobody waits for them."""
+        """Acquire space for the orders. While they wait, they hold no space, so that no other document waits for them."""
         try:
             size = _size_of(store)
         except BaseException:
@@ -84,6 +84,6 @@ class GrowingDocumentReader(DocumentReader):
 
 
 def _size_of(store: Store) -> int:
-    """Bytes of what is sent to PostgreSQL, but for short texts."""
+    """The bytes that are sent to PostgreSQL, without short texts."""
     rows = sum(len(order.lines_json()) + len(order.attributes_json()) for order in store.orders)
     return rows + len(store.orders) * len(store.document or b"")
