@@ -39,7 +39,7 @@ class BufferLimit:
 
     def try_acquire(self, size: int) -> bool:
         """Acquire space for one document if there is some, and no other document waits for it."""
-        taken, rows = self._size_taken + size, self._rows_taken  # inlined, as each order asks
+        taken, rows = self._size_taken + size, self._rows_taken  # inlined for speed
         if self._waiting or rows >= self.rows or (rows and taken > self._size):
             return False
         self._rows_taken, self._size_taken = rows + 1, taken

@@ -45,5 +45,5 @@ class SharedClock:
         return self._monotonic() + self._offset
 
     def utc(self) -> datetime:
-        """The same, as an aware datetime."""
+        """The same time in UTC."""
         return datetime.fromtimestamp(self._monotonic() + self._offset, UTC)

@@ -1,7 +1,7 @@
 """The deliveries that this process holds, from when they are read until they are settled, released or lost.
 
-While a delivery is held, its lease is renewed. Nothing here outlives the process: in Redis, what it held is pending under its
-consumer's name.
+While a delivery is held, its lease is renewed. If the process dies, its entries are still pending in Redis under the name of its
+consumer.
 """
 
 import asyncio

@@ -199,5 +199,5 @@ class Store(Protocol):
 
         Raises:
             RowsRefused: if a row would be refused.
-            StoreLocked: if somebody else has locked some of the rows, or the table.
+            StoreLocked: if another session has locked some of the rows, or the table.
         """

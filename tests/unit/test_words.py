@@ -43,6 +43,18 @@ REPLACED = {
 }
 FORBIDDEN = re.compile("|".join(rf"\b(?:{words})\b" for words in REPLACED).replace(" ", r"\s+"), re.IGNORECASE)
 
+# Habits of a text that reads as translated, and the folders that are free of them.
+HABITS = {
+    r"somebody|nobody|everybody|someone": "the actor: operator, another session, client",
+    r", as (it|they|there|a|an|each|no|we|its)": "because",
+    r"at once|meanwhile|half as (many|much)|some \d+": "immediately, concurrently, about",
+    r"(says?|said|tells?|told|goes? on) (that|how|whether|what|for)": "report, log, continue",
+    r"is over|are over": "has ended",
+    r"(, too|also)\.": "including, even, only",
+}
+HABIT = re.compile("|".join(rf"(?:\b|(?=,))(?:{words})(?:\b|(?<=\.))" for words in HABITS).replace(" ", r"\s+"))
+FREE = ("ingest/flow",)
+
 # A command of Alertmanager, an argument of Redis', and a stored key.
 ALLOWED = ("silence add job=ingest", '"SILENT"', "'SILENT'", ":receipt:", "letters, digits")
 
@@ -67,5 +79,16 @@ def test_a_text_uses_the_terms_of_the_glossary(path: Path) -> None:
         f"{path.relative_to(ROOT)}:{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]}"
         for match in FORBIDDEN.finditer(text)
     ]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in texts() if path.as_posix().startswith(tuple(f"{ROOT}/{free}" for free in FREE))], ids=str
+)
+def test_a_text_reads_as_if_it_was_written_in_english(path: Path) -> None:
+    text = re.sub(r" *\n[ #]+", NEWLINE, path.read_text(encoding="utf-8"))
+
+    found = [f"{text.count(NEWLINE, 0, match.start()) + 1}: {match[0]}" for match in HABIT.finditer(text)]
 
     assert found == []

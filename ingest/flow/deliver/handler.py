@@ -29,7 +29,7 @@ from ingest.flow.deliver.document_reader import DocumentReader
 from ingest.flow.pace.pace import Pace
 from ingest.flow.ports import Upstream
 
-# Seconds until an order is tried again that could not be requested, for a reason of our own.
+# Seconds until the next try of an order that could not be requested for a local reason.
 _CLIENT_DELAY = 5.0
 # Any other exception is a bug.
 _FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, PermanentFault)
@@ -50,11 +50,11 @@ class AttemptLimits(msgspec.Struct, frozen=True):
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """How an order is requested this time.
+    """The way in which an order is requested.
 
     Attributes:
-        together: with how many orders at most; 0: as many as usual.
-        is_repeated: whether it has had a response before that would dead-letter it.
+        together: the most orders in the request; 0: the usual number.
+        is_repeated: whether an earlier response would have dead-lettered it.
     """
 
     together: int = 0
@@ -68,11 +68,11 @@ class Handler:
     """Fetches the order of a delivery, checks it, and returns the outcome.
 
     Args:
-        upstream: where orders come from.
-        documents: reads them, fetched or pushed.
+        upstream: the external API.
+        documents: decodes fetched and pushed documents.
         limits: how often an order may fail.
-        circuit: tells whether a fault is the order's or the API's.
-        pace: learns how many requests the API accepts.
+        circuit: finds the cause of a failure.
+        pace: notes successes and throttling.
         draw: a uniform random number between its arguments, for the retry schedule.
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
         clock: monotonic seconds, the circuit's.
@@ -100,7 +100,7 @@ class Handler:
         self._clock = clock
 
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
-        """The outcome of one delivery. Cancelled or killed there, it has changed nothing."""
+        """Return the outcome of a delivery. It may be cancelled or killed at any point, because it writes nothing."""
         return self._decide(delivery, self._upstream.fetch)
 
     def probe(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
@@ -134,7 +134,7 @@ class Handler:
         except InvalidDocument as error:
             exchange = exchange or _counted(Exchange((request,), started_at))
             return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
-        # Only a valid document shows that the API works, even if the transform has failed for it.
+        # A valid document proves that the API works, even if the transform has failed for it.
         self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
         return outcome
 
@@ -166,14 +166,14 @@ class Handler:
         if isinstance(fault, ThrottledFault):
             return Retry(after, delivery.attempt, fault.retry_reason, str(fault))
         if is_first:
-            # The API bears what it is asked for.
+            # The API does not throttle.
             self._pace.record_success()
         return await self._after_own_fault(delivery, fault, exchange, this)
 
     async def _after_own_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
         """The outcome of an order while the API works for others."""
         if not fault.uses_attempt:
-            # Neither the order nor the API is at fault: nothing counts, and it need not be tried again at once.
+            # Neither the order nor the API is at fault, so that no attempt counts.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
         if fault.is_shared and fault.reached:
@@ -183,9 +183,9 @@ class Handler:
         return self._after_failure(delivery, fault.retry_reason, str(fault))
 
     async def _after_permanent(self, delivery: Delivery, fault: PermanentFault, this: _Request) -> Outcome:
-        """Dead-letter the order if it has had such a response twice, with evidence each time that the API works for others.
+        """Dead-letter the order if it has received such a response twice, each time with evidence that the API works for others.
 
-        Once is not enough: the API may have failed for a moment, and work again since.
+        A single response is not enough, because the API may have failed for a moment.
         """
         if this.is_repeated:
             return DeadLetter(fault.reason, str(fault))
@@ -194,7 +194,7 @@ class Handler:
     async def _after_configured(
         self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange, this: _Request
     ) -> Outcome:
-        """By configuration, such a response is about the order, and needs no evidence."""
+        """Apply a response that concerns the order by configuration, and needs no evidence."""
         if fault.is_shared:
             return await self._isolate(delivery, exchange, this)
         if isinstance(fault, PostponedFault):
@@ -202,7 +202,7 @@ class Handler:
         return DeadLetter(fault.reason, str(fault))
 
     async def _isolate(self, delivery: Delivery, exchange: Exchange, this: _Request) -> Outcome:
-        """Fetch it with half as many others: one of them has made the request fail, and the API is not at fault."""
+        """Fetch the order together with half of the others, because one of them has made the request fail."""
         together = max(1, len(exchange.requests) // 2)
         return await self._decide(delivery, self._upstream.fetch, _Request(together, this.is_repeated))
 
@@ -218,7 +218,7 @@ class Handler:
 def _fault_of(error: InvalidDocument, body: bytes) -> TransientFault | PermanentFault:
     """The fault for a response whose document is invalid."""
     if isinstance(error, TruncatedDocument):
-        # A response without an announced length ends where its connection does, wherever that was.
+        # A response without a length ends with its connection, possibly too early.
         return TransientFault(str(error), reason=RetryReason.TRUNCATED)
     return PermanentFault(DeadReason.INVALID_ORDER, str(error), shape=shape_of(body))
 

@@ -111,5 +111,5 @@ class Pace:
         return wait
 
     def restart(self) -> None:
-        """An outage is over: begin with a few requests."""
+        """An outage has ended. Begin with a few requests."""
         self._limit.restart()

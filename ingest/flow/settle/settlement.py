@@ -30,7 +30,7 @@ class Settlement:
         held: holds entries until they are settled.
         heartbeats: confirm before a commit or an ack that entries are still ours.
         metrics: outcomes, latencies, batches.
-        buffer: what an order to store has acquired before it comes here; released when it is settled.
+        buffer: the space that an order has acquired before; released when it is settled.
         now: wall clock in Unix seconds, for latencies.
         clock: monotonic seconds, for when refused rows are tried again.
     """
