@@ -1,9 +1,7 @@
 """What answers is not the Redis that it should be: that is an outage, and no process ends of it."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,22 +9,18 @@ from foreign import echo, greeting, http, ones, words
 from listener import Serve, listening
 from proxy import Proxy
 from redis.asyncio import Redis
-from redis.asyncio.connection import Connection
 from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.lab.servers.server import free_port
 from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.operate.scanner import QueueScanner
 from ingest.queue.produce.producer import Producer
-from ingest.queue.redis.checked_connections import connection_options
-from ingest.queue.redis.connection import QueueRefused, control_client, translated
-from ingest.queue.redis.direct_connection import DirectConnection
+from ingest.queue.redis.connection import QueueRefused, control_client
 
 GROUP = "ingest"
 EVERYTHING = (echo, http, greeting, ones, words)
@@ -158,32 +152,6 @@ async def test_after_a_reply_that_makes_no_sense_the_next_command_connects_again
         proxy.lead_to(own_valkey.port)
 
         await consumer.heartbeat(5.0)
-
-
-async def test_a_connection_to_itself_is_nobody_who_listens() -> None:
-    port = free_port()
-    options = connection_options(f"redis://127.0.0.1:{port}/0", socket_connect_timeout=5.0)
-
-    class FromThatVeryPort(options.pop("connection_class")):  # type: ignore[misc]
-        def _connection_arguments(self) -> Mapping[str, Any]:
-            # What the system picks by chance for a client that tries again and again.
-            return {**super()._connection_arguments(), "local_addr": ("127.0.0.1", port)}
-
-    connection = FromThatVeryPort(**options)
-    assert isinstance(connection, Connection)
-    with pytest.raises(QueueUnavailable, match="connected to itself") as told, translated():
-        await DirectConnection(connection, 5.0).call("PING")
-
-    assert not isinstance(told.value, QueueRefused), "it is waited for at the start, too"
-    assert not connection.is_connected
-
-    async def is_free() -> bool:
-        with suppress(OSError):
-            socket.create_server(("127.0.0.1", port)).close()
-            return True
-        return False
-
-    await eventually(is_free)  # for the server that everybody waits for
 
 
 async def test_a_producer_says_so_and_goes_on_when_it_is_redis_again(own_valkey: ValkeyServer, proxy: Proxy) -> None:

@@ -5,10 +5,7 @@ they are. So a connection is closed as soon as its server says that it is not th
 its name looked up again. And what was connected to has to show that it is a Redis, before anything is sent that matters.
 """
 
-import socket
 import ssl
-import struct
-from asyncio import StreamWriter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -33,7 +30,6 @@ _NONSENSE = (TypeError, ValueError, AttributeError, LookupError)
 # repeated below the caller, and each client knows how many connections it needs. Other programs may share the URL, and need them.
 _OURS = {"socket_timeout", "max_connections", "timeout", "decode_responses", "encoding", "encoding_errors", "legacy_responses", "retry", "retry_on_error"}  # fmt: skip
 
-_RESET = struct.pack("ii", 1, 0)
 
 # By task: the connection whose reply it read last.
 _last_answered: ContextVar["CheckedConnection | None"] = ContextVar("_last_answered", default=None)
@@ -136,20 +132,7 @@ class CheckedConnection(_Base):
 
 
 class _CheckingTcp(CheckedConnection, Connection):
-    async def _connect(self) -> None:
-        await super()._connect()  # type: ignore[no-untyped-call]
-        # To a port of this machine where nobody listens, TCP may connect a socket to itself: it hears what it says, and keeps
-        # the server from its own port.
-        if self._writer is not None and _is_connected_to_itself(self._writer):
-            # With a reset: else the port would be taken for another minute.
-            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self.hang_up()
-            await self.disconnect(nowait=True)
-            raise ConnectionRefusedError("connected to itself: nobody listens there")
-
-
-def _is_connected_to_itself(writer: StreamWriter) -> bool:
-    return bool(writer.get_extra_info("sockname") == writer.get_extra_info("peername"))
+    pass
 
 
 class _CheckingTls(_CheckingTcp, SSLConnection):
