@@ -11,7 +11,6 @@ has none ends with one line.
 """
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.fetch.exchange import Exchange
 
 
 class UserError(Exception):
@@ -30,15 +29,11 @@ class Fault(Exception):
     """Why one delivery could not be finished.
 
     Attributes:
-        exchange: the request that failed, if there was one, with the orders that it was sent for.
-        is_shared: whether the request as a whole has failed, which was sent for several orders: any of them may be the cause.
         retry_reason: how a retry after it is counted.
         uses_attempt: whether it may use up an attempt of the order.
         reached: whether the external API may have seen the request; if not, no order can be to blame.
     """
 
-    exchange: Exchange | None = None
-    is_shared = False
     retry_reason = RetryReason.HTTP_STATUS
     uses_attempt = True
     reached = True

@@ -4,8 +4,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from ingest.domain.errors import Unavailable
+from ingest.domain.deliveries.delivery import DeadReason
+from ingest.domain.errors import Fault, PermanentFault, Unavailable
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed
+from ingest.domain.orders.order import InvalidDocument
 from ingest.flow.ports import Decode, Upstream
 
 # Canary requests for one decision. One is not enough, because an order may have been deleted since it was delivered.
@@ -44,12 +47,18 @@ class KnownOrders:
             return ()
 
 
-def canary_request(upstream: Upstream, decode: Decode) -> Callable[[FetchRequest], Awaitable[None]]:
-    """Return the function that sends a canary request. It raises `Fault` or `InvalidDocument` unless the response is a valid order."""
+def canary_request(upstream: Upstream, decode: Decode) -> Callable[[FetchRequest], Awaitable[Fault | None]]:
+    """Return the function that sends a canary request. It returns None if the response is a valid order."""
 
-    async def request(known: FetchRequest) -> None:
-        # Without the trace context: the canary request is no part of the trace of that order.
-        fetched = await upstream.fetch_once(FetchRequest(known.order_id))
-        await decode.check(fetched.body, known)
+    async def request(known: FetchRequest) -> Fault | None:
+        # Without the trace context, because the canary request is not part of the trace of that order.
+        result = await upstream.fetch_once(FetchRequest(known.order_id))
+        if isinstance(result, Failed):
+            return result.fault
+        try:
+            await decode.check(result.body, known)
+        except InvalidDocument as error:
+            return PermanentFault(DeadReason.INVALID_ORDER, str(error))
+        return None
 
     return request

@@ -18,8 +18,9 @@ from ingest.domain.deliveries.delivery import (
     Sweep,
 )
 from ingest.domain.deliveries.result import Finished
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.outage import Outage
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.domain.orders.plain_order import StorableOrder
 
@@ -128,18 +129,14 @@ class Upstream(Protocol):
     """The external API, implemented by `ingest.upstream.client`.
 
     Calls are made concurrently, one for each order in flight. An implementation may fetch several orders with one HTTP request. Each
-    call then returns the document or raises the fault of its own order, with the `Exchange` that they share. A failure of the whole
-    request has `Fault.is_shared` set. A further call for one of its orders may limit how many orders share the next request.
+    call then returns the result of its own order, with the `Exchange` that they share. A failure of the whole request has
+    `Failed.is_shared` set. A further call for one of its orders may limit how many orders share the next request.
     """
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
-        """The order's document, after some quick tries.
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        """The order's document, after some quick tries."""
 
-        Raises:
-            Fault: if it cannot be fetched.
-        """
-
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """The same, with a single HTTP request."""
 
 

@@ -131,7 +131,6 @@ def build_worker(
         circuit,
         pace,
         on_replaced=metrics.texts_replaced.inc,
-        clock=clock,
     )
     executor = Executor(handler, settlement, held, scheduler, gate, circuit)
     reader = Reader(

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
 
 from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import document_of
 from ingest.domain.orders.order import Order
 from ingest.flow.deliver.decoding import OrderDecoder
 from ingest.flow.ports import Upstream
@@ -40,7 +41,7 @@ class ConfiguredApi:
 
     async def fetch(self, request: FetchRequest) -> bytes:
         """See `Api`."""
-        return (await self.upstream.fetch(request)).body
+        return document_of(await self.upstream.fetch(request))
 
     async def decode(self, body: bytes, request: FetchRequest) -> tuple[Order, ...]:
         """See `Api`."""

@@ -3,20 +3,20 @@
 A fetch has no side effects: if it is cancelled or the process dies, nothing has happened.
 """
 
+import asyncio
 import random
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, Self, assert_never
+from typing import Self, assert_never
 from urllib.parse import quote
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
-
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.domain.errors import ASKED_TO_WAIT, NotSent, PermanentFault, TokenFault, TransientFault
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.errors import ASKED_TO_WAIT, Fault, NotSent, PermanentFault, TokenFault, TransientFault
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.endpoint import Endpoint
@@ -26,7 +26,7 @@ from ingest.upstream.http.replacement import Opener, ReplaceableTransport
 from ingest.upstream.http.transport import Kind, Method, Options, Transport, UpstreamLimits
 from ingest.upstream.opening import opened_session
 from ingest.upstream.quota.quota import FleetQuota
-from ingest.upstream.session import Again, ApiSession, Requests, raised, utc_now
+from ingest.upstream.session import ApiSession, utc_now
 
 # Pauses between the immediate tries of one attempt, in seconds.
 _FIRST_PAUSE = 0.1
@@ -130,42 +130,42 @@ class UpstreamClient:
         """
         await self._session.authenticate()
 
-    def fetch(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
-        """Return the document of one order, as sent, with the start time of the successful try.
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        """Fetch the document of one order, with immediate tries after transient failures."""
+        return await self._with_tries(request, self._url(request.order_id), self._body_of(request))
 
-        Raises:
-            TransientFault: all immediate tries have failed.
-            TransportFault: our own HTTP client has failed in all of them.
-            TokenFault: no access token could be obtained.
-            ThrottledFault: the API asks to wait.
-            CredentialFault: the API refuses our credential.
-            PostponedFault: the API has answered that the order is not ready.
-            PermanentFault: the API has no such order, refuses it, or its document is too large.
-            NotSent: the process stops, or the API asks to wait.
-        """
-        return self._send(request, self._try_again)
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
+        """Fetch with a single try, for probing while the API is unavailable."""
+        return await self._session.send((request,), self._url(request.order_id), self._body_of(request))
 
-    def fetch_once(self, request: FetchRequest) -> Coroutine[Any, Any, Fetched]:
-        """Fetch with a single try: for probing while the API is unavailable."""
-        return self._send(request)
+    async def fetch_at(self, request: FetchRequest, target: str) -> Fetched | Failed:
+        """Fetch another document of an order, at a path of the API or at a URL that it has sent.
 
-    async def fetch_at(self, request: FetchRequest, target: str) -> Fetched:
-        """Fetch something else of an order: at a path of the API, or at a URL that it has sent.
-
-        Raises:
-            Fault: as `fetch`; also if the URL leads to another origin, where no credential may go.
+        It fails if the URL leads to another origin, which must not receive the credential.
         """
         try:
             url = redirect_target(self._url(request.order_id), 307, target) or ""
         except RefusedRedirect as refused:
-            raise PermanentFault(DeadReason.INVALID_ORDER, f"a page of the order {refused}") from None
-        return await self._session.send((request,), url, method="GET", again=self._try_again)
+            fault = PermanentFault(DeadReason.INVALID_ORDER, f"a page of the order {refused}")
+            return Failed(fault, Exchange((request,), time.monotonic()))
+        return await self._with_tries(request, url, None, "GET")
 
-    def _send(self, request: FetchRequest, again: Again = raised) -> Coroutine[Any, Any, Fetched]:
-        # Not a coroutine of its own, as each one costs every order time.
-        order_id, body = request.order_id, self._body
-        sent = None if body is None else body.replace(_PLACEHOLDER, order_id).encode()
-        return self._session.send((request,), self._url(order_id), sent, again=again)
+    async def _with_tries(
+        self, request: FetchRequest, url: str, body: bytes | None, method: Method | None = None
+    ) -> Fetched | Failed:
+        result = await self._session.send((request,), url, body, method)
+        for number in range(self._tries - 1):
+            if not (isinstance(result, Failed) and _may_pass(result.fault)):
+                break
+            # Full jitter, so that requests that failed together are not retried together.
+            await asyncio.sleep(self._draw(0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(number, 10))))
+            if self._is_paused():
+                return Failed(NotSent(ASKED_TO_WAIT), result.exchange)
+            result = await self._session.send((request,), url, body, method)
+        return result
+
+    def _body_of(self, request: FetchRequest) -> bytes | None:
+        return None if self._body is None else self._body.replace(_PLACEHOLDER, request.order_id).encode()
 
     def _url(self, order_id: str) -> str:
         if not self._in_url:
@@ -174,33 +174,10 @@ class UpstreamClient:
         quoted = order_id if _UNRESERVED.fullmatch(order_id) else quote(order_id, safe=",")
         return self._before + quoted + self._after
 
-    async def _try_again(
-        self, first: TransientFault, requests: Requests, url: str, body: bytes | None, method: Method | None
-    ) -> Fetched:
-        """Retry after a failed first try. The first try runs without tenacity, which would double the cost of a success."""
-        if isinstance(first, TokenFault):
-            raise first  # requests for a token have pauses of their own
-        failed: TransientFault | None = first
 
-        async def next_try() -> Fetched:
-            nonlocal failed
-            if failed is not None:
-                error, failed = failed, None
-                raise error
-            if self._is_paused():
-                raise NotSent(ASKED_TO_WAIT)
-            return await self._session.send(requests, url, body, method)
-
-        # Full jitter: requests that failed together are not retried together.
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(TransientFault),
-            stop=stop_after_attempt(self._tries),
-            wait=lambda state: self._draw(
-                0.0, min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, 10))
-            ),
-            reraise=True,
-        )
-        return await retrying(next_try)
+def _may_pass(fault: Fault) -> bool:
+    """Whether an immediate try may succeed. Requests for a token have pauses of their own."""
+    return isinstance(fault, TransientFault) and not isinstance(fault, TokenFault)
 
 
 def require(kind: Kind, *, has_proxy: bool = False) -> None:

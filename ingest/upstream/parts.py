@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
-from ingest.domain.errors import Fault, PermanentFault, TransientFault
-from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.errors import PermanentFault, TransientFault
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.pages import Join, Page, Part
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 
 # Pages of one list; an API that never ends must not hold a slot indefinitely.
@@ -21,17 +22,17 @@ _MOST_PAGES = 1_000
 _LARGE = 256 * 1024
 
 
-FetchAt = Callable[[FetchRequest, str], Awaitable[Fetched]]
+FetchAt = Callable[[FetchRequest, str], Awaitable[Fetched | Failed]]
 """Fetches what is at a path or URL of the API."""
 
 
 class Fetches(Protocol):
     """Fetches the orders themselves: keeps the port `Upstream`."""
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """The order's own document."""
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """The same, with a single request."""
 
 
@@ -53,32 +54,33 @@ class PartsClient:
         self._join = join
         self._limit = limit
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
-        """Return the order's document with its lists.
-
-        Raises:
-            Fault: a request has failed, or is answered with something else than a page.
-        """
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        """Return the order's document with its lists, or the first request that failed."""
         return await self._completed(await self._upstream.fetch(request), request)
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """The same, with a single request for the order itself: while the API is unavailable, it is the only one."""
         return await self._completed(await self._upstream.fetch_once(request), request)
 
-    async def _completed(self, fetched: Fetched, request: FetchRequest) -> Fetched:
-        started, size = time.monotonic(), len(fetched.body)
+    async def _completed(self, fetched: Fetched | Failed, request: FetchRequest) -> Fetched | Failed:
+        if isinstance(fetched, Failed):
+            return fetched
+        exchange, size = Exchange((request,), time.monotonic()), len(fetched.body)
         try:
             parts: dict[str, list[Any]] = {}
             for part in self._parts:
-                parts[part.name], size = await self._all_pages(part, request, size)
+                pages = await self._all_pages(part, request, size)
+                if isinstance(pages, Failed):
+                    return pages
+                parts[part.name], size = pages
             body = await _off_loop(size, self._join, fetched.body, parts)
         except TruncatedDocument as error:
-            raise _in(request, started, TransientFault(str(error), reason=RetryReason.TRUNCATED)) from None
+            return Failed(TransientFault(str(error), reason=RetryReason.TRUNCATED), exchange)
         except InvalidDocument as error:
-            raise _in(request, started, PermanentFault(DeadReason.INVALID_ORDER, str(error))) from None
+            return Failed(PermanentFault(DeadReason.INVALID_ORDER, str(error)), exchange)
         return Fetched(body, fetched.asked_at, fetched.exchange)
 
-    async def _all_pages(self, part: Part, request: FetchRequest, size: int) -> tuple[list[Any], int]:
+    async def _all_pages(self, part: Part, request: FetchRequest, size: int) -> tuple[list[Any], int] | Failed:
         """Return the elements of all pages, and `size` with their bytes added."""
         elements: list[Any] = []
         target: str | None = part.first(request.order_id)
@@ -87,22 +89,23 @@ class PartsClient:
             if target in seen or len(seen) == _MOST_PAGES:
                 raise InvalidDocument(f"part {part.name}: its pages repeat, or are more than {_MOST_PAGES}")
             seen.add(target)
-            body = (await self._page(part, request, target)).body
-            size += len(body)
+            fetched = await self._fetch_at(request, target)
+            if isinstance(fetched, Failed):
+                return _named(fetched, part)
+            size += len(fetched.body)
             if size > self._limit:
                 raise InvalidDocument(f"part {part.name}: the order and its parts are larger than {self._limit} bytes")
-            page: Page = await _off_loop(len(body), part.read, body, request.order_id)
+            page: Page = await _off_loop(len(fetched.body), part.read, fetched.body, request.order_id)
             elements += page.elements
             target = page.next
         return elements, size
 
-    async def _page(self, part: Part, request: FetchRequest, target: str) -> Fetched:
-        try:
-            return await self._fetch_at(request, target)
-        except PermanentFault as fault:
-            named = PermanentFault(fault.reason, f"part {part.name}: {fault}")
-            named.exchange = fault.exchange
-            raise named from None
+
+def _named(failed: Failed, part: Part) -> Failed:
+    """The failure with the name of the part, if it will be the reason of a dead letter."""
+    if not isinstance(failed.fault, PermanentFault):
+        return failed
+    return Failed(PermanentFault(failed.fault.reason, f"part {part.name}: {failed.fault}"), failed.exchange)
 
 
 async def _off_loop(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -110,8 +113,3 @@ async def _off_loop(size: int, function: Callable[..., Any], *arguments: Any) ->
     if size < _LARGE:
         return function(*arguments)
     return await asyncio.to_thread(function, *arguments)
-
-
-def _in(request: FetchRequest, started: float, fault: Fault) -> Fault:
-    fault.exchange = Exchange((request,), started)
-    return fault

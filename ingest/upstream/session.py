@@ -1,18 +1,18 @@
-"""Sends requests to the external API through one transport, and says what each response means.
+"""Sends requests to the external API through one transport, and classifies each response.
 
-Whatever is asked of the API goes through `ApiSession.send`: the document of one order, those of several, and probes. It adds the
-credential, follows redirects within the origin, counts the request, and raises a `Fault` for everything but a document.
+All requests to the API go through `ApiSession.send`: those for one order or several, and probes. It adds the credential, follows
+redirects within the origin, counts the request, and returns a document or a `Failed`.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ingest.domain.deliveries.delivery import DeadReason, RetryReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault, TransportFault
-from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.telemetry.shared_metrics import Histogram
 from ingest.upstream.access.credential import Credential, FixedCredential, headers_with
@@ -26,40 +26,11 @@ if TYPE_CHECKING:
     from ingest.upstream.quota.quota import FleetQuota
 
 Requests = tuple[FetchRequest, ...]
-Again = Callable[[TransientFault, Requests, str, bytes | None, Method | None], Awaitable[Fetched]]
-"""Called with the fault and the arguments of `ApiSession.send`."""
-
-
-async def raised(fault: TransientFault, *_: object) -> Fetched:
-    """Raise the fault: there is no other try."""
-    raise fault
 
 
 def utc_now() -> datetime:
     """Return this machine's time."""
     return datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request that was answered without a document.
-
-    Attributes:
-        requests: what it was sent for.
-        renewals: how often the credential may still be renewed.
-        asked_at: when it was sent.
-        started: the same, in monotonic seconds.
-    """
-
-    requests: Requests
-    url: str
-    method: Method
-    body: bytes | None
-    headers: Mapping[str, str] = field(repr=False)
-    redirects: int
-    renewals: int
-    asked_at: datetime
-    started: float
 
 
 class ApiSession:
@@ -100,102 +71,109 @@ class ApiSession:
         self._quota = quota
 
     async def send(
-        self,
-        requests: Requests,
-        url: str,
-        body: bytes | None = None,
-        method: Method | None = None,
-        redirects: int = MAX_REDIRECTS,
-        renewals: int = 1,
-        again: Again = raised,
-    ) -> Fetched:
-        """Return the response, with the start time of the request that it answers.
+        self, requests: Requests, url: str, body: bytes | None = None, method: Method | None = None
+    ) -> Fetched | Failed:
+        """Send a request, and once more after a redirect or with a renewed credential.
 
         Args:
-            requests: the orders that it is for; a fault names them in its `Exchange`.
+            requests: the orders that it is for.
             url: already percent-encoded.
             body: sent with a POST.
             method: another than the usual one.
-            redirects: how many are followed.
-            renewals: how often the credential is renewed after a 401.
-            again: returns the response of another try after a failed one, or raises.
 
-        Raises:
-            Fault: anything but a whole document; its `exchange` is set.
+        Returns:
+            The response with the start time of its request, or the reason why there is no whole document.
         """
+        exchange = Exchange(requests, time.monotonic())
+        method = method or self._method
+        redirects, renewals = MAX_REDIRECTS, 1
         try:
-            headers, quota = self._credential.headers, self._quota
-            if headers is None or quota is not None:
-                # Before the clocks are read: the request begins when it may be sent.
-                headers = await self._admitted(quota, requests)
-            method = method or self._method
-            code, asked_at, started, send = "error", self._now(), time.monotonic(), self._transport.send
-            try:
-                traceparent = requests[0].traceparent
-                sent_headers = headers if traceparent is None else headers_with(headers, {"traceparent": traceparent})
-                document = await send(url, sent_headers, method, body, quota and quota.observe)
-                if document[-1:] == b"}" or not is_truncated(document):
-                    code = "2xx"
-                    return Fetched(clean_json(document, self._on_replaced), asked_at)
-            except NoDocument as response:
-                code = code_of(response.status)
-                declined = response
-            except TooLarge:
-                code = "2xx"
-                error = f"the body is larger than {self._body_limit} bytes"
-                raise _in(requests, started, PermanentFault(DeadReason.INVALID_ORDER, error)) from None
-            except NoResponse as reason:
-                code = "timeout" if reason.timed_out else "error"
-                raise _in(requests, started, self._without_response(reason)) from reason
-            except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
-                await self._transport.replace(send, bug)
-                raise _in(requests, started, TransportFault(f"our HTTP client failed: {type(bug).__name__}")) from bug
-            else:
-                error = f"the document is truncated after {len(document)} bytes"
-                del document  # the fault refers to this call, and lives longer
-                raise _in(requests, started, TransientFault(error, reason=RetryReason.TRUNCATED))
-            finally:
-                self._seconds[code].observe(time.monotonic() - started)
-                if quota is not None:
-                    quota.release()
-            sent = Sent(requests, url, method, body, headers, redirects, renewals, asked_at, started)
-            return await self._after(declined, sent)
-        except TransientFault as fault:
-            # Here, as a coroutine around this one would cost every order time.
-            return await again(fault, requests, url, body, method)
+            while True:
+                # Before the clocks are read, because the request begins when it may be sent.
+                headers = await (self._headers() if self._quota is None else self._admitted(self._quota))
+                asked_at, exchange = self._now(), Exchange(requests, time.monotonic())
+                response = await self._exchange(exchange, url, headers, method, body)
+                if isinstance(response, bytes):
+                    return Fetched(clean_json(response, self._on_replaced), asked_at, exchange)
+                target = _target(url, response)
+                if target is not None:
+                    if not redirects:
+                        return Failed(TransientFault(f"more than {MAX_REDIRECTS} redirects"), exchange)
+                    url, redirects = target, redirects - 1
+                    if not repeats_method(method, response.status):
+                        method, body = "GET", None
+                elif response.status == 401 and renewals and await self._credential.renew(headers):
+                    renewals -= 1
+                else:
+                    fault = fault_of(
+                        response.status,
+                        response.headers,
+                        asked_at,
+                        self._statuses,
+                        with_certificate=self._with_certificate,
+                    )
+                    return Failed(fault, exchange)
+        except Fault as fault:
+            # Its traceback would keep the document in memory.
+            return Failed(fault.with_traceback(None), exchange)
 
     async def authenticate(self) -> None:
         """Obtain the credential, unless it is there. Raises `Fault`."""
-        if self._credential.headers is None:
-            await self._obtain(())
+        await self._headers()
 
-    async def _after(self, response: NoDocument, sent: Sent) -> Fetched:
-        """Return what the same request brings once more, at another address or with another credential, or raise the fault."""
-        target = self._target(response, sent)
-        if target is not None:
-            method, body = (sent.method, sent.body) if repeats_method(sent.method, response.status) else ("GET", None)
-            return await self.send(sent.requests, target, body, method, sent.redirects - 1, sent.renewals)
-        if response.status == 401 and sent.renewals and await self._renewed(sent):
-            return await self.send(sent.requests, sent.url, sent.body, sent.method, sent.redirects, sent.renewals - 1)
-        fault = fault_of(
-            response.status,
-            response.headers,
-            sent.asked_at,
-            self._statuses,
-            with_certificate=self._with_certificate,
-        )
-        raise _in(sent.requests, sent.started, fault) from None
+    async def _headers(self) -> Mapping[str, str]:
+        headers = self._credential.headers
+        return await self._credential.obtain() if headers is None else headers
 
-    def _target(self, response: NoDocument, sent: Sent) -> str | None:
-        """Return the target of a redirect, or None if the response is none."""
+    async def _admitted(self, quota: "FleetQuota") -> Mapping[str, str]:
+        """Wait until the quota permits a request, and return its headers."""
+        # Without a credential, a request must not use up the quota.
+        await self._headers()
+        await quota.acquire()
         try:
-            target = redirect_target(sent.url, response.status, response.headers.get("Location"))
-        except RefusedRedirect as refused:
-            error = f"HTTP {response.status}: redirect refused: it {refused}"
-            raise _in(sent.requests, sent.started, TransientFault(error)) from None
-        if target is not None and not sent.redirects:
-            raise _in(sent.requests, sent.started, TransientFault(f"more than {MAX_REDIRECTS} redirects"))
-        return target
+            # A token may have expired while the request waited.
+            return await self._headers()
+        except BaseException:
+            quota.release()
+            raise
+
+    async def _exchange(
+        self, exchange: Exchange, url: str, headers: Mapping[str, str], method: Method, body: bytes | None
+    ) -> bytes | NoDocument:
+        """Send one request, and return a whole document or a response without one.
+
+        Raises:
+            Fault: there is neither.
+        """
+        code, quota, send = "error", self._quota, self._transport.send
+        traceparent = exchange.requests[0].traceparent
+        if traceparent is not None:
+            headers = headers_with(headers, {"traceparent": traceparent})
+        try:
+            document = await send(url, headers, method, body, quota and quota.observe)
+        except NoDocument as response:
+            code = code_of(response.status)
+            return response
+        except TooLarge:
+            code = "2xx"
+            error = f"the body is larger than {self._body_limit} bytes"
+            raise PermanentFault(DeadReason.INVALID_ORDER, error) from None
+        except NoResponse as reason:
+            code = "timeout" if reason.timed_out else "error"
+            raise self._without_response(reason) from reason
+        except Exception as bug:  # a bug in the transport is neither the order's fault nor that of the external API
+            await self._transport.replace(send, bug)
+            raise TransportFault(f"our HTTP client failed: {type(bug).__name__}") from bug
+        else:
+            if document[-1:] != b"}" and is_truncated(document):
+                error = f"the document is truncated after {len(document)} bytes"
+                raise TransientFault(error, reason=RetryReason.TRUNCATED)
+            code = "2xx"
+            return document
+        finally:
+            self._seconds[code].observe(time.monotonic() - exchange.started_at)
+            if quota is not None:
+                quota.release()
 
     def _without_response(self, reason: NoResponse) -> TransientFault:
         if isinstance(reason, NoResources):
@@ -205,35 +183,10 @@ class ApiSession:
         retry = RetryReason.TIMEOUT if reason.timed_out else RetryReason.CONNECTION
         return TransientFault(text, reached=reason.reached, reason=retry)
 
-    async def _admitted(self, quota: "FleetQuota | None", requests: Requests) -> Mapping[str, str]:
-        """Wait until a request may be sent; returns its headers."""
-        headers = self._credential.headers
-        if headers is None:
-            headers = await self._obtain(requests)
-        if quota is None:
-            return headers
-        await quota.acquire()
-        try:
-            # A token may have expired meanwhile.
-            return self._credential.headers or await self._obtain(requests)
-        except BaseException:
-            quota.release()
-            raise
 
-    async def _obtain(self, requests: Requests) -> Mapping[str, str]:
-        started = time.monotonic()
-        try:
-            return await self._credential.obtain()
-        except Fault as fault:
-            raise _in(requests, started, fault) from None
-
-    async def _renewed(self, sent: Sent) -> bool:
-        try:
-            return await self._credential.renew(sent.headers)
-        except Fault as fault:
-            raise _in(sent.requests, sent.started, fault) from None
-
-
-def _in(requests: Requests, started: float, fault: Fault) -> Fault:
-    fault.exchange = Exchange(requests, started)
-    return fault
+def _target(url: str, response: NoDocument) -> str | None:
+    """Return the target of a redirect, or None if the response is none."""
+    try:
+        return redirect_target(url, response.status, response.headers.get("Location"))
+    except RefusedRedirect as refused:
+        raise TransientFault(f"HTTP {response.status}: redirect refused: it {refused}") from None

@@ -10,7 +10,8 @@ import signal
 import sys
 from functools import partial
 
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.flow.shutdown import Shutdown
 from ingest.process.lifecycle import stop_on
 from ingest.process.supervisor import Child, Supervisor
@@ -35,13 +36,13 @@ def strike(order_id: str, moment: str) -> None:
 class Upstream(UpstreamClient):
     """Dies around the fetch of the poison."""
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         strike(request.order_id, "before_fetch")
         fetched = await super().fetch(request)
         strike(request.order_id, "after_fetch")
         return fetched
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         strike(request.order_id, "before_fetch")
         return await super().fetch_once(request)
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from ingest.domain.deliveries.delivery import Delivery, Effect, EntryRef
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consume.consumer import Consumer
@@ -36,7 +37,7 @@ def freeze(moment: str) -> None:
 class Upstream(UpstreamClient):
     """Freezes with a document that is not stored yet."""
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         fetched = await super().fetch(request)
         freeze("after_fetch")
         return fetched

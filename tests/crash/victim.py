@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 from ingest.queue.consume.consumer import Consumer
@@ -50,7 +51,7 @@ shutdown = Shutdown(0.1)
 class Upstream(UpstreamClient):
     """Dies around a fetch."""
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         fate.meets("before_fetch")
         fetched = await super().fetch(request)
         fate.meets("after_fetch")

@@ -1,10 +1,24 @@
 """The external API in memory: keeps the contract of `Upstream`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.errors import Fault
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
+
+
+async def delivered(fetching: Awaitable[Fetched | Failed]) -> Fetched:
+    """The document; raises the fault if there is none."""
+    result = await fetching
+    if isinstance(result, Fetched):
+        return result
+    fault = result.fault
+    try:
+        raise fault
+    finally:
+        del result, fault  # else the traceback and the fault would keep each other
 
 
 def document(order_id: str, status: str = "placed") -> bytes:
@@ -13,6 +27,18 @@ def document(order_id: str, status: str = "placed") -> bytes:
         f'{{"id":"{order_id}","status":"{status}","currency":"GBP","placed_at":"2010-12-01T08:26:00Z",'
         '"lines":[{"sku":"85123A","quantity":6,"unit_price":"2.55"}]}'
     ).encode()
+
+
+def response(
+    request: FetchRequest, given: bytes | BaseException, asked_at: datetime, started_at: float = 0.0
+) -> Fetched | Failed:
+    """The result of a request for which the API sends `given`; raises what is no fault."""
+    exchange = Exchange((request,), started_at)
+    if isinstance(given, Fault):
+        return Failed(given, exchange)
+    if isinstance(given, BaseException):
+        raise given
+    return Fetched(given, asked_at, exchange)
 
 
 class MemoryUpstream:
@@ -50,15 +76,16 @@ class MemoryUpstream:
         self.hanging.difference_update(order_ids)
         self._let_go.set()
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         self.requested.append(request.order_id)
-        return await self._answer(request.order_id)
+        return await self._answer(request)
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         self.requested_once.append(request.order_id)
-        return await self._answer(request.order_id)
+        return await self._answer(request)
 
-    async def _answer(self, order_id: str) -> Fetched:
+    async def _answer(self, request: FetchRequest) -> Fetched | Failed:
+        order_id, started_at = request.order_id, self.clock()
         asked_at = datetime.fromtimestamp(self.clock(), UTC)
         self.in_progress.append(order_id)
         try:
@@ -70,6 +97,5 @@ class MemoryUpstream:
         finally:
             self.in_progress.remove(order_id)
         fault = self.fault or self.faults.get(order_id)
-        if fault is not None:
-            raise fault
-        return Fetched(self.documents.get(order_id, document(order_id)), asked_at)
+        given = fault or self.documents.get(order_id, document(order_id))
+        return response(request, given, asked_at, started_at)

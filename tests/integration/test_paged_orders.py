@@ -5,6 +5,7 @@ from decimal import Decimal
 from itertools import islice
 
 import pytest
+from fakes.upstream import delivered
 from integration.scene import Scene
 from support import eventually
 
@@ -75,6 +76,6 @@ async def test_no_page_is_requested_of_another_origin(scene: Scene) -> None:
     source = source_of(settings, {})
     async with UpstreamClient.open(source.endpoint, source.limits, seconds) as client:
         with pytest.raises(PermanentFault, match=r"leads to another origin, https://evil\.example:443"):
-            await client.fetch_at(FetchRequest("1"), "https://evil.example/orders")
+            await delivered(client.fetch_at(FetchRequest("1"), "https://evil.example/orders"))
 
     assert scene.api.stats().requests == 0

@@ -13,7 +13,8 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import Delivery, Effect, EntryRef
 from ingest.domain.errors import QueueUnavailable
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
@@ -461,7 +462,7 @@ async def test_a_message_that_was_delivered_too_often_is_taken_for_poison_and_no
 
 async def test_a_bug_met_by_one_order_stops_no_other_and_keeps_its_entry(scene: Scene) -> None:
     class Buggy(UpstreamClient):
-        async def fetch(self, request: FetchRequest) -> Fetched:
+        async def fetch(self, request: FetchRequest) -> Fetched | Failed:
             if request.order_id == "order-3":
                 raise ZeroDivisionError
             return await super().fetch(request)
@@ -495,7 +496,7 @@ async def test_a_bug_met_by_an_order_of_a_lost_reply_stops_no_other_either(scene
     requested: list[str] = []
 
     class Buggy(UpstreamClient):
-        async def fetch(self, request: FetchRequest) -> Fetched:
+        async def fetch(self, request: FetchRequest) -> Fetched | Failed:
             requested.append(request.order_id)
             if request.order_id == "order-0":
                 raise ZeroDivisionError

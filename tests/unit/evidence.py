@@ -39,11 +39,10 @@ class Api:
     asked: list[str] = field(default_factory=list)
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def ask(self, request: FetchRequest) -> None:
+    async def ask(self, request: FetchRequest) -> Fault | None:
         self.asked.append(request.order_id)
         await self.open.wait()
-        if self.fault is not None:
-            raise self.fault
+        return self.fault
 
 
 def answering(fault: Fault | None = None) -> Api:
@@ -64,7 +63,7 @@ async def nothing_stored(count: int) -> Sequence[str]:
 
 
 def circuit(
-    api: Api | Callable[[FetchRequest], Awaitable[None]] | None = None,
+    api: Api | Callable[[FetchRequest], Awaitable[Fault | None]] | None = None,
     concurrency: int = 100,
     *,
     window: float = LONG,

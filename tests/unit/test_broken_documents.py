@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from fakes.upstream import response
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.evidence import answering, circuit
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Store
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import InvalidDocument, Order, TruncatedDocument
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.deliver.decoding import OrderDecoder
@@ -34,8 +36,8 @@ class Sending:
     def __init__(self, document: bytes) -> None:
         self._document = document
 
-    async def fetch(self, _: FetchRequest) -> Fetched:
-        return Fetched(self._document, datetime(2026, 1, 30, tzinfo=UTC))
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
+        return response(request, self._document, datetime(2026, 1, 30, tzinfo=UTC))
 
     fetch_once = fetch
 

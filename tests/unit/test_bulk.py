@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from fakes.upstream import delivered, response
 from fakes.virtual_time import now, some_turns, until, virtual_time
 from structlog.testing import capture_logs
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.upstream.bulk.bulk import BulkOptions, BulkUpstream
 
 ASKED_AT = datetime(2026, 1, 30, tzinfo=UTC)
@@ -43,7 +45,7 @@ class ListApi:
         self.answer: Callable[[list[str]], bytes | Exception | None] = lambda _: None
         self.cancelled = 0
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         order_ids = request.order_id.split(",")
         self.asked.append(order_ids)
         try:
@@ -52,12 +54,10 @@ class ListApi:
             self.cancelled += 1
             raise
         given = self.answer(order_ids)
-        if isinstance(given, Exception):
-            raise given
         found = [document(order_id) for order_id in order_ids if order_id not in self.gone][: self.page]
-        return Fetched(given or b'{"orders": [%s]}' % b" , ".join(found), ASKED_AT)
+        return response(request, given or b'{"orders": [%s]}' % b" , ".join(found), ASKED_AT, 17.0)
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         self.asked_once.append(request.order_id.split(","))
         return await self.fetch(request)
 
@@ -86,7 +86,10 @@ async def opened(
 
 
 def fetching(bulk: BulkUpstream, *order_ids: str, together: int = 0) -> list["asyncio.Task[Fetched]"]:
-    return [asyncio.create_task(bulk.fetch(FetchRequest(order_id, together=together))) for order_id in order_ids]
+    async def fetch(order_id: str) -> Fetched:
+        return await delivered(bulk.fetch(FetchRequest(order_id, together=together)))
+
+    return [asyncio.create_task(fetch(order_id)) for order_id in order_ids]
 
 
 def ids(count: int, prefix: str = "o") -> list[str]:
@@ -97,6 +100,12 @@ async def fault_of(task: "asyncio.Task[Fetched]") -> Fault:
     with pytest.raises(Fault) as raised:
         await task
     return raised.value
+
+
+async def failures(bulk: BulkUpstream, *order_ids: str) -> list[Failed]:
+    """What calls at the same time end with, each of which fails."""
+    results = await asyncio.gather(*(bulk.fetch(FetchRequest(order_id)) for order_id in order_ids))
+    return [result for result in results if isinstance(result, Failed)]
 
 
 # -- which orders travel together ---------------------------------------------------------------------------------
@@ -275,8 +284,8 @@ async def test_a_probe_is_one_request_for_one_order() -> None:
     api.gone = {"b"}
     async with opened(api) as bulk:
         waiting = fetching(bulk, "x")
-        fetched = await bulk.fetch_once(FetchRequest("a"))
-        gone = await fault_of(asyncio.create_task(bulk.fetch_once(FetchRequest("b"))))
+        fetched = await delivered(bulk.fetch_once(FetchRequest("a")))
+        gone = await fault_of(asyncio.create_task(delivered(bulk.fetch_once(FetchRequest("b")))))
         await asyncio.gather(*waiting)
 
     assert fetched.body == document("a")
@@ -343,7 +352,6 @@ async def test_an_order_that_is_missing_is_requested_once_more_with_others_that_
             fault = await fault_of(task)
             assert isinstance(fault, PermanentFault)
             assert fault.reason is DeadReason.NOT_FOUND
-            assert not fault.is_shared
         else:
             assert task.result().body == document(order_id)
 
@@ -381,13 +389,13 @@ async def test_an_answer_with_other_orders_only_says_nothing_of_those_requested(
     api = ListApi()
     api.answer = lambda _: b"[%s]" % b",".join([document(order_id) for order_id in ids(others, "x")])
     async with opened(api) as bulk:
-        faults = [await fault_of(task) for task in fetching(bulk, *requested)]
+        failed = await failures(bulk, *requested)
         with pytest.raises(TransientFault, match="other orders"):
-            await bulk.fetch_once(FetchRequest("a"))
+            await delivered(bulk.fetch_once(FetchRequest("a")))
 
-    assert [type(fault) for fault in faults] == [TransientFault] * len(requested)
-    assert all("INGEST_UPSTREAM_BULK_URL" in str(fault) for fault in faults)
-    assert {fault.is_shared for fault in faults} == {len(requested) > 1}
+    assert [type(each.fault) for each in failed] == [TransientFault] * len(requested)
+    assert all("INGEST_UPSTREAM_BULK_URL" in str(each.fault) for each in failed)
+    assert {each.is_shared for each in failed} == {len(requested) > 1}
 
 
 @virtual_time
@@ -404,11 +412,11 @@ async def test_documents_without_a_readable_id_are_other_orders_as_well(requeste
     api = ListApi()
     api.answer = lambda _: answer
     async with opened(api) as bulk:
-        faults = [await fault_of(task) for task in fetching(bulk, *requested)]
+        failed = await failures(bulk, *requested)
 
-    assert [type(fault) for fault in faults] == [TransientFault] * len(requested)
-    assert all("INGEST_UPSTREAM_BULK_ID" in str(fault) for fault in faults)
-    assert {fault.is_shared for fault in faults} == {len(requested) > 1}
+    assert [type(each.fault) for each in failed] == [TransientFault] * len(requested)
+    assert all("INGEST_UPSTREAM_BULK_ID" in str(each.fault) for each in failed)
+    assert {each.is_shared for each in failed} == {len(requested) > 1}
 
 
 @virtual_time
@@ -417,13 +425,14 @@ async def test_a_document_over_the_limit_is_the_fault_of_its_order() -> None:
     large = b'{"id":"a","x":"%s"}' % (b"x" * 1_000)
     api.answer = lambda _: b"[%s,%s]" % (large, document("b"))
     async with opened(api, body=1_000) as bulk:
-        one, two = fetching(bulk, "a", "b")
-        fault = await fault_of(one)
+        failed, fetched = await asyncio.gather(*(bulk.fetch(FetchRequest(order_id)) for order_id in "ab"))
 
-        assert (await two).body == document("b")
-    assert isinstance(fault, PermanentFault)
-    assert fault.reason is DeadReason.INVALID_ORDER
-    assert not fault.is_shared
+    assert isinstance(fetched, Fetched)
+    assert fetched.body == document("b")
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.fault, PermanentFault)
+    assert failed.fault.reason is DeadReason.INVALID_ORDER
+    assert not failed.is_shared
 
 
 @pytest.mark.parametrize(
@@ -440,18 +449,13 @@ def test_if_the_request_fails_it_fails_for_all_of_its_orders_as_one(error: Fault
     async def run() -> None:
         api = ListApi()
         api.answer = lambda _: error
-        error.exchange = Exchange((FetchRequest("a,b,c"),), 17.0)
         async with opened(api) as bulk:
-            faults = [await fault_of(task) for task in fetching(bulk, "a", "b", "c")]
+            failed = await failures(bulk, "a", "b", "c")
 
         assert len(api.asked) == 1
-        assert len({id(fault) for fault in faults}) == 3, "each caller has its own"
-        assert {(type(fault), str(fault)) for fault in faults} == {(type(error), str(error))}
-        kept = ("after", "reached", "reason", "retry_reason")
-        assert [getattr(faults[2], name, None) for name in kept] == [getattr(error, name, None) for name in kept]
-        assert all(fault.is_shared for fault in faults)
-        (exchange,) = {fault.exchange for fault in faults}
-        assert exchange is not None
+        assert [each.fault for each in failed] == [error] * 3
+        assert all(each.is_shared for each in failed)
+        (exchange,) = {each.exchange for each in failed}
         assert [request.order_id for request in exchange.requests] == ["a", "b", "c"]
         assert exchange.started_at == 17.0
 
@@ -463,9 +467,9 @@ async def test_a_request_for_one_order_that_fails_is_its_own() -> None:
     api = ListApi()
     api.answer = lambda _: PermanentFault(DeadReason.REJECTED, "HTTP 422")
     async with opened(api) as bulk:
-        faults = [await fault_of(task) for task in fetching(bulk, "a", "a")]
+        failed = await failures(bulk, "a", "a")
 
-    assert [fault.is_shared for fault in faults] == [False, False]
+    assert [each.is_shared for each in failed] == [False, False]
 
 
 @virtual_time
@@ -476,11 +480,12 @@ async def test_a_document_without_a_readable_id_is_searched_for_and_is_its_order
         b"[%s]" % b",".join(bad if order_id == "b" else document(order_id) for order_id in order_ids)
     )
     async with opened(api) as bulk:
-        one, two = fetching(bulk, "a", "b")
-        assert (await one).body == document("a")
-        shared = await fault_of(two)
+        fetched, shared = await asyncio.gather(*(bulk.fetch(FetchRequest(order_id)) for order_id in "ab"))
         (alone,) = await asyncio.gather(*fetching(bulk, "b", together=1))
 
+    assert isinstance(fetched, Fetched)
+    assert fetched.body == document("a")
+    assert isinstance(shared, Failed)
     assert shared.is_shared
     assert alone.body == bad, "what is wrong with it is for the decoder to say"
 

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from fakes.upstream import delivered
 from fakes.workers import metrics
 
 from ingest.domain.errors import TransientFault
@@ -31,6 +32,6 @@ async def test_there_may_be_thousands_of_them() -> None:
     client = UpstreamClient(session, endpoint, tries=1_500, draw=lambda *_: 0.0)
 
     with pytest.raises(TransientFault):
-        await client.fetch(FetchRequest("1"))
+        await delivered(client.fetch(FetchRequest("1")))
 
     assert transport.requests == 1_500

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
-from fakes.upstream import document
+from fakes.upstream import document, response
 from unit.evidence import answering, circuit
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
@@ -20,7 +20,8 @@ from ingest.domain.errors import (
     TransientFault,
     TransportFault,
 )
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order import decode_order
 from ingest.flow.buffer_limit import BufferLimit
 from ingest.flow.circuit.breaker import CircuitBreaker
@@ -44,17 +45,15 @@ class ListApi:
     breaks: set[str]
     asked: list[list[str]] = field(default_factory=list)
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         order_ids = request.order_id.split(",")
         self.asked.append(order_ids)
         await asyncio.sleep(0)
         if self.breaks & set(order_ids):
-            again = type(self.fault).__new__(type(self.fault), *self.fault.args)  # type: ignore[union-attr]
-            vars(again).update(vars(self.fault))
-            raise again
-        return Fetched(b"[%s]" % b",".join(map(document, order_ids)), AT)
+            return response(request, self.fault, AT, time.monotonic())
+        return response(request, b"[%s]" % b",".join(map(document, order_ids)), AT, time.monotonic())
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         return await self.fetch(request)
 
 

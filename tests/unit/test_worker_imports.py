@@ -22,20 +22,6 @@ UNNEEDED = {
     "ingest.settings.loading": "reads the settings",
     "psutil": "an extra",
 }
-# Why it is no msgspec struct, which Python makes in a twentieth of the time.
-DATACLASSES = {
-    "CircuitState": "shown as JSON",
-    "ConsumerState": "as above",
-    "LaneState": "as above",
-    "QueueState": "as above",
-    "Secret": "hides a field",
-    "Sent": "as above",
-    "TlsMaterial": "as above",
-    "Token": "as above",
-    "Child": "computes fields",
-    "SharedMetrics": "as above",
-    "UpstreamLimits": "copied with changes",
-}
 WORKER = "import ingest.worker_command, ingest.services.worker, ingest.telemetry.logs, ingest.upstream.http.native"
 METRICS = f"{WORKER}, ingest.probes.metrics_page"
 
@@ -44,15 +30,6 @@ def test_a_worker_imports_only_what_it_needs() -> None:
     imported = modules_after(WORKER)
 
     assert {name: UNNEEDED[name] for name in UNNEEDED if name in imported} == {}
-
-
-def test_what_a_worker_imports_is_declared_by_structs_rather_than_dataclasses() -> None:
-    found = printed_after(
-        f"import dataclasses\n{WORKER}",
-        "[kind.__name__ for kind in object.__subclasses__() if dataclasses.is_dataclass(kind) and kind.__module__[:7] == 'ingest.']",
-    )
-
-    assert found == set(DATACLASSES)
 
 
 def test_a_command_handles_ctrl_c_before_it_imports_what_takes_long() -> None:

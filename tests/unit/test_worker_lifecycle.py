@@ -11,7 +11,8 @@ from fakes.workers import Workplace
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import PermanentFault, TransientFault
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 
 
 def order_ids(count: int) -> list[str]:
@@ -48,7 +49,7 @@ class Marking(MemoryUpstream):
         super().__init__(now)
         self.found: list[str] = []
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         self.found.append(self.mark.get())
         self.mark.set(request.order_id)
         return await super().fetch(request)

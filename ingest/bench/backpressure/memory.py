@@ -21,8 +21,9 @@ from ingest.domain.deliveries.delivery import (
     Sweep,
 )
 from ingest.domain.deliveries.result import Finished
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
 from ingest.domain.fetch.outage import Outage
+from ingest.domain.fetch.result import Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
 
@@ -138,9 +139,9 @@ class SleepingApi:
 
     async def fetch(self, request: FetchRequest) -> Fetched:
         """Make the call of that number."""
-        asked_at = datetime.now(UTC)
+        asked_at, exchange = datetime.now(UTC), Exchange((request,), time.monotonic())
         await self._calls.make(int(request.order_id))
-        return Fetched((_DOCUMENT % request.order_id).encode(), asked_at)
+        return Fetched((_DOCUMENT % request.order_id).encode(), asked_at, exchange)
 
     fetch_once = fetch
 

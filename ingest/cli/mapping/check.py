@@ -124,6 +124,7 @@ def _read(sample: Path, limit: int) -> bytes:
 
 async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: str) -> bytes:
     from ingest.domain.fetch.exchange import FetchRequest
+    from ingest.domain.fetch.result import document_of
     from ingest.sources.documents import with_parts
     from ingest.sources.from_settings import source_of
     from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -134,7 +135,7 @@ async def _fetched(settings: "Settings", mapping: "CompiledMapping", order_id: s
     async with UpstreamClient.open(source.endpoint, source.limits, seconds) as client:
         try:
             upstream = with_parts(client, client, mapping, source.body_limit)
-            return (await upstream.fetch(FetchRequest(order_id))).body
+            return document_of(await upstream.fetch(FetchRequest(order_id)))
         except Fault as fault:
             raise UserError(f"cannot fetch order {order_id}: {fault}") from None
 

@@ -1,6 +1,4 @@
-"""A request for an order, and what the external API sends for it."""
-
-from datetime import datetime
+"""A request for an order, and the HTTP request that is sent for it."""
 
 import msgspec
 
@@ -23,39 +21,15 @@ class FetchRequest(msgspec.Struct, frozen=True, gc=False):
     together: int = 0
 
 
-class Exchange:
-    """One HTTP request and its end; the orders that were fetched by it share it.
+class Exchange(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One HTTP request and its response, shared by the orders that it was sent for.
 
     The circuit breaker and the concurrency limit count exchanges, not orders.
 
     Attributes:
-        requests: what it was sent for.
+        requests: the requests for these orders.
         started_at: monotonic seconds.
     """
 
-    __slots__ = ("_is_counted", "requests", "started_at")
-
-    def __init__(self, requests: tuple[FetchRequest, ...], started_at: float) -> None:
-        self.requests = requests
-        self.started_at = started_at
-        self._is_counted = False
-
-    def count(self) -> bool:
-        """Whether this is the first of its orders to be counted."""
-        is_first, self._is_counted = not self._is_counted, True
-        return is_first
-
-
-class Fetched(msgspec.Struct, frozen=True, gc=False):
-    """An order's document, as the external API sent it.
-
-    Attributes:
-        body: what was sent.
-        asked_at: when the request that it answers began. A document cannot be older than that, so of two that have
-            no version of their own, the one requested later is the newer; time spent on failed tries does not count.
-        exchange: set if the document came with those of other orders; else the request was the order's own.
-    """
-
-    body: bytes
-    asked_at: datetime
-    exchange: Exchange | None = None
+    requests: tuple[FetchRequest, ...]
+    started_at: float

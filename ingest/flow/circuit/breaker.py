@@ -21,7 +21,6 @@ from enum import Enum
 
 from ingest.domain.errors import CredentialFault, Fault, NotSent, PermanentFault, ThrottledFault, TransientFault
 from ingest.domain.fetch.exchange import Exchange, FetchRequest
-from ingest.domain.orders.order import InvalidDocument
 from ingest.flow.circuit.circuit import Circuit
 from ingest.flow.circuit.evidence import EvidenceWindow, ThrottleWindow
 from ingest.flow.circuit.probe_pauses import ProbePauses
@@ -46,7 +45,7 @@ class CircuitBreaker(Circuit):
     """The health of the external API, as observed by this process.
 
     Args:
-        request: sends a canary request, see `known_orders`; raises a `Fault` or `InvalidDocument`.
+        request: sends a canary request, see `known_orders`.
         gauge: 1 while open.
         unproven: 1 while unproven.
         stored: returns IDs of stored orders, for a process that has received no order.
@@ -59,7 +58,7 @@ class CircuitBreaker(Circuit):
 
     def __init__(
         self,
-        request: Callable[[FetchRequest], Awaitable[object]],
+        request: Callable[[FetchRequest], Awaitable[Fault | None]],
         gauge: Gauge,
         unproven: Gauge,
         stored: Callable[[int], Awaitable[Sequence[str]]],
@@ -117,15 +116,11 @@ class CircuitBreaker(Circuit):
     async def request_canary(self, canary: FetchRequest) -> None:
         """Request a known order. A valid response closes the circuit."""
         started_at = self._clock()
-        try:
-            await self._request(canary)
-        except NotSent:
-            return
-        except (Fault, InvalidDocument) as failed:
-            if isinstance(failed, Fault):
-                self.pauses.told(failed)
-        else:
+        fault = await self._request(canary)
+        if fault is None:
             self._record_evidence(started_at)
+        else:
+            self.pauses.told(fault)
 
     def _record_evidence(self, started_at: float) -> None:
         if started_at > self._latest_success:  # noqa: PLR1730  `max` takes longer, for each order
@@ -146,17 +141,17 @@ class CircuitBreaker(Circuit):
         known = await self._known.candidates(self._failed.orders())
         for canary in known:
             started_at = self._clock()
-            try:
-                await self._request(canary)
-            except NotSent:
-                raise  # inconclusive
-            except (TransientFault, CredentialFault, ThrottledFault) as failed:
-                fault = failed
-                break
-            except (Fault, InvalidDocument):
-                continue  # it may have been deleted since
-            self._record_evidence(started_at)
-            return
+            match await self._request(canary):
+                case None:
+                    self._record_evidence(started_at)
+                    return
+                case NotSent() as inconclusive:
+                    raise inconclusive
+                case TransientFault() | CredentialFault() | ThrottledFault() as failed:
+                    fault = failed
+                    break
+                case _:
+                    continue  # the order may have been deleted since
         if not self._failed.waiting:
             return
         if known:

@@ -1,7 +1,6 @@
 """Decides the outcome of a delivery; writes nothing."""
 
 import random
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -11,8 +10,6 @@ from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.deliveries.outcome import DeadLetter, Outcome, Release, Retry
 from ingest.domain.deliveries.schedule import retry_delay
 from ingest.domain.errors import (
-    CredentialFault,
-    Fault,
     NotSent,
     PermanentFault,
     PostponedFault,
@@ -20,8 +17,9 @@ from ingest.domain.errors import (
     TransformFailed,
     TransientFault,
 )
-from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.response_shape import shape_of
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.clean_json import clean_json, ignored
 from ingest.domain.orders.order import InvalidDocument, TruncatedDocument
 from ingest.flow.circuit.breaker import CircuitBreaker, FaultOf
@@ -31,10 +29,8 @@ from ingest.flow.ports import Upstream
 
 # Seconds until the next try of an order that could not be requested for a local reason.
 _CLIENT_DELAY = 5.0
-# Any other exception is a bug.
-_FAULTS = (TransientFault, CredentialFault, ThrottledFault, PostponedFault, PermanentFault)
 
-Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
+Fetch = Callable[[FetchRequest], Awaitable[Fetched | Failed]]
 
 
 class AttemptLimits(msgspec.Struct, frozen=True):
@@ -75,7 +71,6 @@ class Handler:
         pace: notes successes and throttling.
         draw: a uniform random number between its arguments, for the retry schedule.
         on_replaced: called for each pushed document in which characters were replaced, see `clean_json`.
-        clock: monotonic seconds, the circuit's.
     """
 
     def __init__(
@@ -88,7 +83,6 @@ class Handler:
         *,
         draw: Callable[[float, float], float] = random.uniform,
         on_replaced: Callable[[], None] = ignored,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._on_replaced = on_replaced
         self._upstream = upstream
@@ -97,7 +91,6 @@ class Handler:
         self._circuit = circuit
         self._pace = pace
         self._draw = draw
-        self._clock = clock
 
     def handle(self, delivery: Delivery) -> Coroutine[Any, Any, Outcome]:
         """Return the outcome of a delivery. It may be cancelled or killed at any point, because it writes nothing."""
@@ -116,26 +109,20 @@ class Handler:
         if delivery.document is not None:
             return await self._read_pushed(delivery, delivery.document)
         request = delivery.request(delivery.order_id, this.together)
-        started_at = self._clock()
-        try:
-            fetched = await fetch(request)
-        except NotSent as stopped:
-            return Release(str(stopped))
-        except _FAULTS as fault:
-            return await self._after_fault(delivery, fault, fault.exchange or Exchange((request,), started_at), this)
-        body, exchange = fetched.body, fetched.exchange
-        if exchange is None or exchange.count():
-            self._pace.record_success()
+        result = await fetch(request)
+        if isinstance(result, Failed):
+            return await self._after_failed(delivery, request, result, this)
         outcome: Outcome
         try:
-            outcome = await self._documents.read(body, request, fetched.asked_at)
+            outcome = await self._documents.read(result.body, request, result.asked_at)
         except TransformFailed as error:
             outcome = DeadLetter(DeadReason.TRANSFORM_FAILED, str(error))
         except InvalidDocument as error:
-            exchange = exchange or _counted(Exchange((request,), started_at))
-            return await self._after_fault(delivery, _fault_of(error, body), exchange, this)
+            failed = Failed(_fault_of(error, result.body), result.exchange)
+            return await self._after_failed(delivery, request, failed, this)
+        self._record_response(request, result)
         # A valid document proves that the API works, even if the transform has failed for it.
-        self._circuit.record_success(request, started_at if exchange is None else exchange.started_at)
+        self._circuit.record_success(request, result.exchange.started_at)
         return outcome
 
     async def _read_pushed(self, delivery: Delivery, document: bytes) -> Outcome:
@@ -148,36 +135,41 @@ class Handler:
         except InvalidDocument as error:
             return DeadLetter(DeadReason.INVALID_ORDER, str(error))
 
-    async def _after_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
-        is_first = exchange.count()
+    def _record_response(self, request: FetchRequest, result: Fetched | Failed) -> None:
+        """Note that the API does not throttle, once for all orders of a request."""
+        if result.exchange.requests[0].order_id == request.order_id:
+            self._pace.record_success()
+
+    async def _after_failed(self, delivery: Delivery, request: FetchRequest, failed: Failed, this: _Request) -> Outcome:
+        fault = failed.fault
+        if isinstance(fault, NotSent):
+            return Release(str(fault))
         if isinstance(fault, PostponedFault) or (isinstance(fault, PermanentFault) and fault.is_configured):
-            if is_first:
-                self._pace.record_success()
-            return await self._after_configured(delivery, fault, exchange, this)
+            self._record_response(request, failed)
+            return await self._after_configured(delivery, failed, this)
         after = 0.0
         if isinstance(fault, ThrottledFault):
-            after = self._pace.record_throttle(fault.after, exchange.started_at)
+            after = self._pace.record_throttle(fault.after, failed.exchange.started_at)
         try:
-            fault_of = await self._circuit.classify(exchange, fault)
+            fault_of = await self._circuit.classify(failed.exchange, fault)
         except NotSent as stopped:
             return Release(str(stopped))
         if fault_of is FaultOf.API:
             return Release(str(fault))
         if isinstance(fault, ThrottledFault):
             return Retry(after, delivery.attempt, fault.retry_reason, str(fault))
-        if is_first:
-            # The API does not throttle.
-            self._pace.record_success()
-        return await self._after_own_fault(delivery, fault, exchange, this)
+        self._record_response(request, failed)
+        return await self._after_own_fault(delivery, failed, this)
 
-    async def _after_own_fault(self, delivery: Delivery, fault: Fault, exchange: Exchange, this: _Request) -> Outcome:
+    async def _after_own_fault(self, delivery: Delivery, failed: Failed, this: _Request) -> Outcome:
         """The outcome of an order while the API works for others."""
+        fault = failed.fault
         if not fault.uses_attempt:
             # Neither the order nor the API is at fault, so that no attempt counts.
             delay = self._draw(_CLIENT_DELAY, 2 * _CLIENT_DELAY)
             return Retry(delay, delivery.attempt, fault.retry_reason, str(fault))
-        if fault.is_shared and fault.reached:
-            return await self._isolate(delivery, exchange, this)
+        if failed.is_shared and fault.reached:
+            return await self._isolate(delivery, failed, this)
         if isinstance(fault, PermanentFault):
             return await self._after_permanent(delivery, fault, this)
         return self._after_failure(delivery, fault.retry_reason, str(fault))
@@ -191,19 +183,19 @@ class Handler:
             return DeadLetter(fault.reason, str(fault))
         return await self._decide(delivery, self._upstream.fetch, _Request(this.together, is_repeated=True))
 
-    async def _after_configured(
-        self, delivery: Delivery, fault: PermanentFault | PostponedFault, exchange: Exchange, this: _Request
-    ) -> Outcome:
+    async def _after_configured(self, delivery: Delivery, failed: Failed, this: _Request) -> Outcome:
         """Apply a response that concerns the order by configuration, and needs no evidence."""
-        if fault.is_shared:
-            return await self._isolate(delivery, exchange, this)
-        if isinstance(fault, PostponedFault):
-            return self._after_failure(delivery, fault.retry_reason, str(fault), fault.after)
-        return DeadLetter(fault.reason, str(fault))
+        fault = failed.fault
+        if failed.is_shared:
+            return await self._isolate(delivery, failed, this)
+        if isinstance(fault, PermanentFault):
+            return DeadLetter(fault.reason, str(fault))
+        after = fault.after if isinstance(fault, PostponedFault) else None
+        return self._after_failure(delivery, fault.retry_reason, str(fault), after)
 
-    async def _isolate(self, delivery: Delivery, exchange: Exchange, this: _Request) -> Outcome:
+    async def _isolate(self, delivery: Delivery, failed: Failed, this: _Request) -> Outcome:
         """Fetch the order together with half of the others, because one of them has made the request fail."""
-        together = max(1, len(exchange.requests) // 2)
+        together = max(1, len(failed.exchange.requests) // 2)
         return await self._decide(delivery, self._upstream.fetch, _Request(together, this.is_repeated))
 
     def _after_failure(
@@ -221,9 +213,3 @@ def _fault_of(error: InvalidDocument, body: bytes) -> TransientFault | Permanent
         # A response without a length ends with its connection, possibly too early.
         return TransientFault(str(error), reason=RetryReason.TRUNCATED)
     return PermanentFault(DeadReason.INVALID_ORDER, str(error), shape=shape_of(body))
-
-
-def _counted(exchange: Exchange) -> Exchange:
-    """The exchange, after its response has been counted."""
-    exchange.count()
-    return exchange

@@ -26,8 +26,9 @@ from typing import Protocol, Self
 
 import msgspec
 
-from ingest.domain.errors import Fault, NotSent
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.errors import NotSent
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.telemetry.logs import get_logger
 from ingest.upstream.bulk.bulk_answer import AnswerReader
 from ingest.upstream.bulk.bulk_request import Answer, Requester
@@ -61,10 +62,10 @@ class Pace(Protocol):
 class ListClient(Protocol):
     """Fetches what is at the URL of a list, `ingest.upstream.client`; the order ID of its requests is several, separated by commas."""
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch it, after some quick tries."""
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """Fetch it with a single try."""
 
 
@@ -108,7 +109,8 @@ class BulkUpstream:
         self._pace = pace
         self._client = client
         self._most = options.requests
-        self._requester = Requester(AnswerReader(options.path, options.id_path, options.size), options.body, clock)
+        self._requester = Requester(AnswerReader(options.path, options.id_path, options.size), options.body)
+        self._clock = clock
         self._waiting = WaitingCalls(options.size, options.url_length)
         self._running: set[asyncio.Task[None]] = set()
         self._counted = 0
@@ -149,19 +151,22 @@ class BulkUpstream:
         self._is_closed = True
         self._send()
 
-    async def fetch(self, request: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`; the HTTP request may be sent for other orders as well."""
         call = Call(request, asyncio.get_running_loop().create_future())
         self._waiting.add(call)
         self._send_soon()
         return await call.result()
 
-    async def fetch_once(self, request: FetchRequest) -> Fetched:
+    async def fetch_once(self, request: FetchRequest) -> Fetched | Failed:
         """See `Upstream`; the HTTP request is sent for this order alone."""
-        outcome = (await self._requester.request((request,), self._client.fetch_once)).of(request.order_id)
-        if isinstance(outcome, Fetched):
-            return outcome
-        raise outcome or AssertionError("an answer to a request for one order has it or not")
+        result = await self._requester.request((request,), self._client.fetch_once)
+        if isinstance(result, Failed):
+            return result
+        found = result.of(request.order_id)
+        if found is None:
+            raise AssertionError("a response to a request for one order contains it or not")
+        return found
 
     def _send_soon(self) -> None:
         """Send with what else arrives in this turn of the loop."""
@@ -188,7 +193,7 @@ class BulkUpstream:
     def _drop_waiting(self) -> None:
         while calls := self._waiting.take():
             for call in calls:
-                call.fail(NotSent())
+                call.end(Failed(NotSent(), Exchange((call.request,), self._clock())))
 
     def _gathers(self) -> bool:
         """Whether what waits should wait for more, until a timer ends."""
@@ -236,10 +241,11 @@ class BulkUpstream:
         except asyncio.CancelledError:
             flight.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  a fault, or a bug: the callers get either
-            flight.fail(error)
+        except Exception as bug:  # noqa: BLE001  each caller reports it for its own order
+            flight.fail(bug)
         else:
-            self._last_seconds = loop.time() - began
+            if isinstance(answer, Answer):
+                self._last_seconds = loop.time() - began
             self._request_again(flight.deliver(answer), flight)
         finally:
             timer.cancel()
@@ -286,24 +292,22 @@ class _Flight:
         for call in calls:
             call.on_leave = self._leave
 
-    def deliver(self, answer: Answer) -> list[Call]:
-        """End the calls; returns those that the answer says nothing about."""
+    def deliver(self, answer: Answer | Failed) -> list[Call]:
+        """End the calls; returns those that are missing from the response."""
         missing = []
         for call in self._calls:
-            match answer.of(call.request.order_id):
-                case None:
-                    call.on_leave = None
-                    missing.append(call)
-                case Fault() as fault:
-                    call.fail(fault)
-                case fetched:
-                    call.succeed(fetched)
+            result = answer if isinstance(answer, Failed) else answer.of(call.request.order_id)
+            if result is None:
+                call.on_leave = None
+                missing.append(call)
+            else:
+                call.end(result)
         return missing
 
-    def fail(self, error: Exception) -> None:
-        """End the calls with an error."""
+    def fail(self, bug: Exception) -> None:
+        """End the calls with an exception."""
         for call in self._calls:
-            call.fail(error)
+            call.fail(bug)
 
     def cancel(self) -> None:
         """Cancel the calls."""

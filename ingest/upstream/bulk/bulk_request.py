@@ -1,15 +1,14 @@
 """Sends one HTTP request for several orders, and says what became of each of them."""
 
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import Fault, PermanentFault, TransientFault
-from ingest.domain.fetch.exchange import Exchange, Fetched, FetchRequest
+from ingest.domain.fetch.exchange import Exchange, FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.upstream.bulk.bulk_answer import CHECK, UNRELATED, AnswerReader, Listed
 
-Fetch = Callable[[FetchRequest], Awaitable[Fetched]]
-Outcome = Fetched | Fault | None
+Fetch = Callable[[FetchRequest], Awaitable[Fetched | Failed]]
 
 
 class Answer:
@@ -35,8 +34,8 @@ class Answer:
         self._alone = listed.nameless[0] if is_alone else None
         self._is_unrelated = bool(listed.documents or listed.nameless) and not self._has_any
 
-    def of(self, order_id: str) -> Outcome:
-        """What became of an order; None if it should be requested again without those that the answer had.
+    def of(self, order_id: str) -> Fetched | Failed | None:
+        """The result for an order; None if it should be requested again without those that the answer had.
 
         An answer may have been cut to a page, so what is missing need not be what does not exist.
         """
@@ -45,66 +44,56 @@ class Answer:
         if document is not None:
             return self._checked(document)
         if self._is_unrelated:
-            unrelated = TransientFault(f"{UNRELATED}: {CHECK}")
-            unrelated.is_shared = not self._is_single
-            return self._in_exchange(unrelated)
+            return Failed(TransientFault(f"{UNRELATED}: {CHECK}"), self._exchange, is_shared=not self._is_single)
         if self._nameless:
-            fault = PermanentFault(DeadReason.INVALID_ORDER, "a document of the answer has no readable ID")
-            fault.is_shared = True
-            return self._in_exchange(fault)
+            error = "a document of the answer has no readable ID"
+            return Failed(PermanentFault(DeadReason.INVALID_ORDER, error), self._exchange, is_shared=True)
         if self._has_any:
             return None
-        return self._in_exchange(
-            PermanentFault(DeadReason.NOT_FOUND, "the answer of the list endpoint does not have it")
-        )
+        error = "the answer of the list endpoint does not have it"
+        return Failed(PermanentFault(DeadReason.NOT_FOUND, error), self._exchange)
 
-    def _checked(self, document: bytes) -> Outcome:
+    def _checked(self, document: bytes) -> Fetched | Failed:
         if len(document) <= self._limit:
             return Fetched(document, self._asked_at, self._exchange)
         error = f"the document is larger than {self._limit} bytes"
-        return self._in_exchange(PermanentFault(DeadReason.INVALID_ORDER, error))
-
-    def _in_exchange(self, fault: Fault) -> Fault:
-        fault.exchange = self._exchange
-        return fault
+        return Failed(PermanentFault(DeadReason.INVALID_ORDER, error), self._exchange)
 
 
 class Requester:
     """Sends requests for several orders.
 
     Args:
-        reader: divides the answers.
+        reader: divides the responses.
         limit: most bytes of a document.
-        clock: monotonic seconds, those of the circuit breaker.
     """
 
-    def __init__(self, reader: AnswerReader, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, reader: AnswerReader, limit: int) -> None:
         self._reader = reader
         self._limit = limit
-        self._clock = clock
 
-    async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> Answer:
+    async def request(self, requests: Sequence[FetchRequest], fetch: Fetch) -> Answer | Failed:
         """Request these orders together.
 
         Args:
             requests: one for each order.
-            fetch: fetches what is at the URL of a list; the IDs are separated by commas.
+            fetch: fetches the URL of a list. The IDs are separated by commas.
 
-        Raises:
-            Fault: the request has failed for all of them.
+        Returns:
+            The result of each order, or a failure that they share.
         """
-        started_at = self._clock()
-        exchange = Exchange(tuple(requests), started_at)
-        try:
-            fetched = await fetch(_joined(requests))
-            return Answer(exchange, fetched, self._reader.read(fetched.body), self._limit)
-        except Fault as fault:
-            if fault.exchange is not None:
-                # The last of the immediate tries.
-                exchange.started_at = fault.exchange.started_at
-            fault.exchange = exchange
-            fault.is_shared = len(requests) > 1
-            raise
+        result = await fetch(_joined(requests))
+        exchange = Exchange(tuple(requests), result.exchange.started_at)
+        fault: Fault
+        if isinstance(result, Failed):
+            fault = result.fault
+        else:
+            try:
+                return Answer(exchange, result, self._reader.read(result.body), self._limit)
+            except Fault as unreadable:
+                # Its traceback would keep the response in memory.
+                fault = unreadable.with_traceback(None)
+        return Failed(fault, exchange, is_shared=len(requests) > 1)
 
 
 def _joined(requests: Sequence[FetchRequest]) -> FetchRequest:

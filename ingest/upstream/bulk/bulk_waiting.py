@@ -6,8 +6,8 @@ Calls with different limits do not go together: those of a request that has fail
 import asyncio
 from collections.abc import Callable, Sequence
 
-from ingest.domain.errors import Fault
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 
 # Servers should read request lines of 8,000 octets (RFC 9112, section 3); the method and the version need some of them.
 _LONGEST_URL = 7_900
@@ -25,13 +25,13 @@ class Call:
 
     __slots__ = ("ended", "is_missing", "on_leave", "request")
 
-    def __init__(self, request: FetchRequest, ended: "asyncio.Future[Fetched]") -> None:
+    def __init__(self, request: FetchRequest, ended: "asyncio.Future[Fetched | Failed]") -> None:
         self.request = request
         self.is_missing = False
         self.ended = ended
         self.on_leave: Callable[[], None] | None = None
 
-    async def result(self) -> Fetched:
+    async def result(self) -> Fetched | Failed:
         """Wait for it. Cancelled, the request goes on if others wait for it."""
         try:
             return await self.ended
@@ -40,15 +40,15 @@ class Call:
                 self.on_leave()
             raise
 
-    def succeed(self, fetched: Fetched) -> None:
-        """Give the caller its document, if it still waits."""
+    def end(self, result: Fetched | Failed) -> None:
+        """Return the result to the caller, if it still waits."""
         if not self.ended.done():
-            self.ended.set_result(fetched)
+            self.ended.set_result(result)
 
-    def fail(self, error: Exception) -> None:
-        """Give the caller an error, if it still waits."""
+    def fail(self, bug: Exception) -> None:
+        """Raise the exception in the caller, if it still waits."""
         if not self.ended.done():
-            self.ended.set_exception(_for_one_caller(error))
+            self.ended.set_exception(bug)
 
 
 class WaitingCalls:
@@ -106,14 +106,3 @@ class WaitingCalls:
                 return calls[:index], calls[index:]
             order_ids.add(order_id)
         return calls, []
-
-
-def _for_one_caller(error: Exception) -> Exception:
-    """The error as its caller's own: one exception raised in several tasks would collect the tracebacks of all."""
-    if not isinstance(error, Fault):
-        return error
-    # Each kind has other parameters.
-    own = type(error).__new__(type(error), *error.args)
-    vars(own).update(vars(error))
-    own.__cause__ = error.__cause__
-    return own

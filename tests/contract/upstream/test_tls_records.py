@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from fakes.upstream import delivered
 from listener import connected_to, either, forward, listening
 from raw_http import LIMITS, ORDER, Connect, http, serving
 
@@ -69,7 +70,7 @@ async def test_a_document_and_its_handshake_may_arrive_in_any_pieces(
         connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, body=4_000_000, total=30.0)) as client,
     ):
         for _ in range(2):
-            assert (await client.fetch(FetchRequest(ORDER))).body == document
+            assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == document
 
     assert len(connections) == 1
 
@@ -92,7 +93,7 @@ async def test_a_document_of_which_a_byte_was_changed_on_the_way_is_none(
         connect(f"https://localhost:{port}/{{order_id}}") as client,
     ):
         with pytest.raises(TransientFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
 
 @pytest.mark.parametrize("how", ["cancelled", "too late"])

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import IMPATIENT, ORDER, QUICK
 
 from ingest.domain.errors import Fault
@@ -51,7 +52,7 @@ def attempt(api: SimulatedApi, kind: Kind, shared_metrics: SharedMetrics) -> Att
         async with UpstreamClient.open(endpoint, limits, seconds, attempts=attempts) as client:
             with suppress(Fault, TimeoutError):
                 async with asyncio.timeout(within):
-                    await client.fetch(FetchRequest(ORDER))
+                    await delivered(client.fetch(FetchRequest(ORDER)))
         return attempts
 
     return fetch

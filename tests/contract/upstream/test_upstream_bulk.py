@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from fakes.upstream import delivered
 from raw_http import IMPATIENT, LIMITS, QUICK, TOKEN, Connect, answering, counted, http
 from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import CredentialFault, Fault, PermanentFault, ThrottledFault, TransientFault
-from ingest.domain.fetch.exchange import Fetched, FetchRequest
+from ingest.domain.fetch.exchange import FetchRequest
+from ingest.domain.fetch.result import Failed, Fetched
 from ingest.lab.upstream import SimulatedApi
 from ingest.lab.upstream.samples import sample_orders
 from ingest.telemetry.shared_metrics import SharedMetrics
@@ -43,14 +45,16 @@ def bulk(connect: Connect) -> Bulk:
 
 
 async def fetched(upstream: BulkUpstream, *order_ids: str) -> list[bytes]:
-    return [each.body for each in await asyncio.gather(*(upstream.fetch(FetchRequest(name)) for name in order_ids))]
+    return [
+        each.body
+        for each in await asyncio.gather(*(delivered(upstream.fetch(FetchRequest(name))) for name in order_ids))
+    ]
 
 
-async def faults(upstream: BulkUpstream, *order_ids: str) -> list[Fault]:
-    calls = (upstream.fetch(FetchRequest(order_id)) for order_id in order_ids)
-    ended: list[Fetched | BaseException] = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(each, Fault) for each in ended), ended
-    return [each for each in ended if isinstance(each, Fault)]
+async def failures(upstream: BulkUpstream, *order_ids: str) -> list[Failed]:
+    ended = await asyncio.gather(*(upstream.fetch(FetchRequest(order_id)) for order_id in order_ids))
+    assert all(isinstance(each, Failed) for each in ended), ended
+    return [each for each in ended if isinstance(each, Failed)]
 
 
 @pytest.mark.parametrize("shape", ["object", "array"])
@@ -69,10 +73,10 @@ async def test_a_probe_is_one_request_for_one_order(
     api: SimulatedApi, bulk: Bulk, shared_metrics: SharedMetrics
 ) -> None:
     async with bulk(api.list_template, QUICK) as upstream:
-        one = await upstream.fetch_once(FetchRequest(IDS[0]))
+        one = await delivered(upstream.fetch_once(FetchRequest(IDS[0])))
         api.behave(error_rate=1)
         with pytest.raises(TransientFault):
-            await upstream.fetch_once(FetchRequest(IDS[0]))
+            await delivered(upstream.fetch_once(FetchRequest(IDS[0])))
 
     assert one.body == DOCUMENTS[IDS[0]]
     assert counted(shared_metrics) == {"2xx": 1, "5xx": 1}
@@ -83,7 +87,7 @@ async def test_an_order_that_does_not_exist_is_missing_and_the_others_are_there(
     try:
         async with bulk(api.list_template) as upstream:
             one, two, three = await asyncio.gather(
-                *(upstream.fetch(FetchRequest(order_id)) for order_id in IDS[:3]), return_exceptions=True
+                *(delivered(upstream.fetch(FetchRequest(order_id))) for order_id in IDS[:3]), return_exceptions=True
             )
     finally:
         api.put_order(IDS[1], DOCUMENTS[IDS[1]])
@@ -124,9 +128,9 @@ async def test_a_request_that_fails_is_tried_as_a_single_one_and_fails_for_all_o
         if "rate_limit" in behaviour:
             await fetched(upstream, IDS[0])
             before = 1.0
-        ended = await faults(upstream, *IDS[:20])
+        ended = await failures(upstream, *IDS[:20])
 
-    assert {type(each) for each in ended} == {fault}
+    assert {type(each.fault) for each in ended} == {fault}
     assert all(each.is_shared for each in ended)
     assert len({each.exchange for each in ended}) == 1
     assert sum(counted(shared_metrics).values()) - before == requests
@@ -136,18 +140,18 @@ async def test_a_hanging_request_ends_with_its_time_limit(api: SimulatedApi, bul
     api.behave(hang_rate=1)
 
     async with bulk(api.list_template, IMPATIENT) as upstream:
-        ended = await faults(upstream, *IDS[:3])
+        ended = await failures(upstream, *IDS[:3])
 
-    assert {type(each) for each in ended} == {TransientFault}
+    assert {type(each.fault) for each in ended} == {TransientFault}
 
 
 async def test_more_orders_than_the_api_permits_are_refused_as_a_whole(api: SimulatedApi, bulk: Bulk) -> None:
     api.behave(list_limit=20)
 
     async with bulk(api.list_template) as upstream:
-        ended = await faults(upstream, *IDS[:21])
+        ended = await failures(upstream, *IDS[:21])
 
-    assert {str(each) for each in ended} == {"HTTP 422"}
+    assert {str(each.fault) for each in ended} == {"HTTP 422"}
     assert all(each.is_shared for each in ended)
 
 
@@ -168,20 +172,19 @@ async def test_the_limit_of_a_document_holds_for_each_and_for_the_answer_as_many
         answering(http(body, f"Content-Length: {len(body)}")) as (template, _),
         bulk(template.replace("/{order_id}", "?ids={order_ids}"), limits, size=2) as upstream,
     ):
-        ended = await asyncio.gather(
-            *(upstream.fetch(FetchRequest(order_id)) for order_id in "ab"), return_exceptions=True
-        )
-    assert isinstance(ended[0], Fetched)
-    assert isinstance(ended[1], PermanentFault)
-    assert not ended[1].is_shared
+        fetched, failed = await asyncio.gather(*(upstream.fetch(FetchRequest(order_id)) for order_id in "ab"))
+    assert isinstance(fetched, Fetched)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.fault, PermanentFault)
+    assert not failed.is_shared
 
     body = msgspec.json.encode([{"id": "a", "x": "x" * 2_000}])
     async with (
         answering(http(body, f"Content-Length: {len(body)}")) as (template, _),
         bulk(template.replace("/{order_id}", "?ids={order_ids}"), limits, size=2) as upstream,
     ):
-        too_large = await faults(upstream, "a", "b")
-    assert {str(each) for each in too_large} == {"the body is larger than 2000 bytes"}
+        too_large = await failures(upstream, "a", "b")
+    assert {str(each.fault) for each in too_large} == {"the body is larger than 2000 bytes"}
     assert all(each.is_shared for each in too_large)
 
 
@@ -190,7 +193,7 @@ async def test_the_ids_are_percent_encoded_and_separated_by_commas(bulk: Bulk) -
         answering(http(b"[]", "Content-Length: 2")) as (template, asked),
         bulk(template.replace("/orders/{order_id}", "/o%2Fx?key=a%2Cb&ids={order_ids}&z=%20")) as upstream,
     ):
-        await faults(upstream, "shop:1", "b-2", "c_3")
+        await failures(upstream, "shop:1", "b-2", "c_3")
 
     assert asked[0].startswith(b"GET /o%2Fx?key=a%2Cb&ids=shop%3A1,b-2,c_3&z=%20 HTTP/1.1\r\n")
 
@@ -199,7 +202,7 @@ async def test_cancelling_one_call_leaves_the_request_to_the_others(api: Simulat
     api.behave(latency="0.2")
 
     async with bulk(api.list_template) as upstream:
-        calls = [asyncio.create_task(upstream.fetch(FetchRequest(order_id))) for order_id in IDS[:3]]
+        calls = [asyncio.create_task(delivered(upstream.fetch(FetchRequest(order_id)))) for order_id in IDS[:3]]
         await eventually(lambda: _true(api.stats().requests))
         calls[0].cancel()
         await asyncio.wait(calls)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import DOCUMENT, IMPATIENT, ORDER, OTHER, QUICK, TOKEN, Connect, answering, counted, http
 from support import eventually
 
@@ -26,7 +27,7 @@ async def test_an_order_is_returned_byte_for_byte(
     api: SimulatedApi, connect: Connect, shared_metrics: SharedMetrics
 ) -> None:
     async with connect(api.url_template) as client:
-        body = (await client.fetch(FetchRequest(ORDER))).body
+        body = (await delivered(client.fetch(FetchRequest(ORDER)))).body
 
     assert body == DOCUMENT
     assert counted(shared_metrics) == {"2xx": 1}
@@ -35,7 +36,7 @@ async def test_an_order_is_returned_byte_for_byte(
 async def test_consecutive_requests_share_a_connection(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
         for _ in range(20):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
         assert api.stats().requests == 20
         assert api.stats().open_connections == 1
@@ -48,7 +49,7 @@ async def test_all_requests_run_concurrently(api: SimulatedApi, connect: Connect
         return api.stats().concurrency == 150
 
     async with connect(api.url_template) as client:
-        requests = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(150)]
+        requests = [asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER)))) for _ in range(150)]
         await eventually(all_are_there)
         for request in requests:
             request.cancel()
@@ -57,7 +58,7 @@ async def test_all_requests_run_concurrently(api: SimulatedApi, connect: Connect
 
 async def test_an_id_is_percent_encoded_into_the_path(connect: Connect) -> None:
     async with answering(http(b"{}", "Content-Length: 2")) as (template, asked), connect(template) as client:
-        await client.fetch(FetchRequest("shop:1.a_b-c"))
+        await delivered(client.fetch(FetchRequest("shop:1.a_b-c")))
 
     assert asked[0].startswith(b"GET /orders/shop%3A1.a_b-c HTTP/1.1\r\n")
 
@@ -66,7 +67,7 @@ async def test_an_id_may_be_in_a_query_which_is_otherwise_unchanged(connect: Con
     async with answering(http(b"{}", "Content-Length: 2")) as (template, asked):
         written = template.replace("/orders/{order_id}", "/o%2Fx?fields=a%2Cb&id={order_id}&z=%20")
         async with connect(written) as client:
-            await client.fetch(FetchRequest("shop:1"))
+            await delivered(client.fetch(FetchRequest("shop:1")))
 
     assert asked[0].startswith(b"GET /o%2Fx?fields=a%2Cb&id=shop%3A1&z=%20 HTTP/1.1\r\n")
 
@@ -75,7 +76,7 @@ async def test_an_encoded_id_reaches_its_order(api: SimulatedApi, connect: Conne
     api.behave(any_id=True)
 
     async with connect(api.url_template) as client:
-        body = (await client.fetch(FetchRequest("shop:1"))).body
+        body = (await delivered(client.fetch(FetchRequest("shop:1")))).body
 
     assert body.startswith(b'{"id":"shop:1"')
 
@@ -100,7 +101,7 @@ async def test_the_orders_own_faults_are_permanent_and_not_tried_again(
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(PermanentFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.reason is reason
     assert api.stats().requests == 1
@@ -125,7 +126,7 @@ async def test_transient_faults_are_tried_as_often_as_allowed(
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(TransientFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert counted(shared_metrics) == {code: 3}
 
@@ -137,7 +138,7 @@ async def test_a_fault_that_ends_within_the_immediate_tries_is_not_reported(
     api.behave(fail_first=2, **{fault: 1})
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
-        body = (await client.fetch(FetchRequest(ORDER))).body
+        body = (await delivered(client.fetch(FetchRequest(ORDER)))).body
 
     assert body == DOCUMENT
     assert api.stats().by_id == {ORDER: 3}
@@ -148,7 +149,7 @@ async def test_while_the_api_asks_to_wait_nothing_is_tried_again(api: SimulatedA
 
     async with connect(api.url_template, QUICK, is_paused=lambda: True) as client:
         with pytest.raises(NotSent, match="asks to wait"):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert api.stats().requests == 1
 
@@ -158,7 +159,7 @@ async def test_the_time_of_a_fetch_is_that_of_the_try_that_succeeded(api: Simula
     api.behave(fail_first=2, error_rate=1)
 
     async with connect(api.url_template, replace(IMPATIENT, tries=3)) as client:
-        fetched = await client.fetch(FetchRequest(ORDER))
+        fetched = await delivered(client.fetch(FetchRequest(ORDER)))
 
     stats = api.stats()
     assert stats.requests == 3
@@ -181,9 +182,9 @@ async def test_a_throttled_request_is_not_a_failure_and_not_tried_again(
 
     async with connect(api.url_template, QUICK) as client:
         if "rate_limit" in behaviour:
-            await client.fetch(FetchRequest(OTHER))
+            await delivered(client.fetch(FetchRequest(OTHER)))
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.after == after
     assert api.stats().by_id[ORDER] == 1
@@ -195,7 +196,7 @@ async def test_a_retry_after_date_is_supported(api: SimulatedApi, connect: Conne
     before = datetime.now(UTC)
     async with connect(api.url_template) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     # The date is at least an hour after the request, in whole seconds; the clock has gone on since.
     assert fault.value.after is not None
@@ -207,7 +208,7 @@ async def test_a_missing_token_is_an_outage(api: SimulatedApi, connect: Connect)
 
     async with connect(api.url_template, QUICK) as client:
         with pytest.raises(CredentialFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert api.stats().requests == 1
 
@@ -216,7 +217,7 @@ async def test_a_request_with_the_token_is_accepted(api: SimulatedApi, connect: 
     api.behave(token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
 
 
 async def test_a_missing_response_ends_with_the_timeout(
@@ -226,7 +227,7 @@ async def test_a_missing_response_ends_with_the_timeout(
 
     async with connect(api.url_template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no response in time"):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert counted(shared_metrics) == {"timeout": 1}
 
@@ -235,7 +236,7 @@ async def test_an_incomplete_body_ends_with_the_timeout(connect: Connect) -> Non
     head = http(b"{", "Content-Length: 100")
     async with answering(head, then_close=False) as (template, _), connect(template, IMPATIENT) as client:
         with pytest.raises(TransientFault, match="no response in time"):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
 
 async def test_a_refused_connection_is_a_transient_fault(connect: Connect, shared_metrics: SharedMetrics) -> None:
@@ -244,7 +245,7 @@ async def test_a_refused_connection_is_a_transient_fault(connect: Connect, share
         template = f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}"
         async with connect(template, QUICK) as client:
             with pytest.raises(TransientFault) as fault:
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert_readable(str(fault.value))
     assert counted(shared_metrics) == {"error": 3}
@@ -253,7 +254,7 @@ async def test_a_refused_connection_is_a_transient_fault(connect: Connect, share
 async def test_an_unknown_host_is_a_transient_fault(connect: Connect) -> None:
     async with connect("http://no-such-host.invalid/{order_id}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert_readable(str(fault.value))
 
@@ -264,7 +265,7 @@ async def test_a_truncated_document_without_content_length_is_a_transient_fault(
 ) -> None:
     async with answering(http(DOCUMENT[:length])) as (template, _), connect(template, QUICK) as client:
         with pytest.raises(TransientFault, match="the document is truncated after") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.reached
     assert_readable(str(fault.value))
@@ -275,7 +276,7 @@ async def test_a_truncated_document_without_content_length_is_a_transient_fault(
 async def test_a_status_without_content_is_an_invalid_order(connect: Connect, status: int) -> None:
     async with answering(http(b"", status=f"{status} Nothing")) as (template, _), connect(template) as client:
         with pytest.raises(PermanentFault, match=f"HTTP {status} without a document") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.reason is DeadReason.INVALID_ORDER
 
@@ -286,7 +287,7 @@ async def test_a_retry_after_in_fractions_of_seconds_is_supported(connect: Conne
 
     async with answering(answer) as (template, _), connect(template) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.after == 2.0
 
@@ -322,10 +323,10 @@ async def test_a_response_that_is_not_http_is_a_transient_fault(connect: Connect
 
     async with answering(nonsense, to_other=right) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
         assert_readable(str(fault.value))
-        assert (await client.fetch(FetchRequest(OTHER))).body == b"{}"
+        assert (await delivered(client.fetch(FetchRequest(OTHER)))).body == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ async def test_no_retry_after_header_raises_another_error(connect: Connect, valu
 
     async with answering(answer) as (template, _), connect(template) as client:
         with pytest.raises(ThrottledFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
 
 # -- the size of a body -------------------------------------------------------------------------------------------
@@ -352,10 +353,10 @@ async def test_the_body_limit_applies_with_and_without_content_length(
 
     async with answering(answer) as (template, _), connect(template, replace(QUICK, body=1_000)) as client:
         if length <= 1_000:
-            assert (await client.fetch(FetchRequest(ORDER))).body == body
+            assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == body
         else:
             with pytest.raises(PermanentFault, match="larger than 1000 bytes") as fault:
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
             assert fault.value.reason is DeadReason.INVALID_ORDER
 
 
@@ -365,7 +366,7 @@ async def test_a_body_that_is_too_large_is_not_read(connect: Connect) -> None:
 
     async with answering(answer, then_close=False) as (template, _), connect(template) as client:
         with pytest.raises(PermanentFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
 
 async def test_a_compressed_body_is_decompressed(connect: Connect) -> None:
@@ -373,7 +374,7 @@ async def test_a_compressed_body_is_decompressed(connect: Connect) -> None:
     answer = http(packed, "Content-Encoding: gzip", f"Content-Length: {len(packed)}")
 
     async with answering(answer) as (template, asked), connect(template) as client:
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
 
     assert b"gzip" in asked[0]
 
@@ -386,7 +387,7 @@ async def test_a_gzip_bomb_is_refused_without_decompressing_it(connect: Connect)
         tracemalloc.start()
         try:
             with pytest.raises(PermanentFault, match="larger"):
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -403,7 +404,7 @@ async def test_a_redirect_is_followed_with_the_token(
     api.behave(redirect_rate=1, fail_first=1, token=TOKEN)
 
     async with connect(api.url_template, token=TOKEN) as client:
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
 
     assert api.stats().requests == 2
     assert counted(shared_metrics) == {"3xx": 1, "2xx": 1}
@@ -414,7 +415,7 @@ async def test_a_redirect_loop_ends(api: SimulatedApi, connect: Connect) -> None
 
     async with connect(api.url_template) as client:
         with pytest.raises(TransientFault, match="more than 5 redirects"):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert api.stats().requests == 6
 
@@ -422,7 +423,7 @@ async def test_a_redirect_loop_ends(api: SimulatedApi, connect: Connect) -> None
 async def test_the_token_is_in_no_traceback(connect: Connect) -> None:
     async with answering(b"nonsense\r\n\r\n") as (template, _), connect(template, token=TOKEN) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert TOKEN not in "".join(traceback.format_exception(fault.value))
 
@@ -431,7 +432,7 @@ async def test_cookies_of_one_order_are_not_sent_with_another(connect: Connect) 
     answer = http(b"{}", "Set-Cookie: seen=1", "Content-Length: 2")
 
     async with answering(answer) as (template, asked), connect(template) as client:
-        await client.fetch(FetchRequest(ORDER))
-        await client.fetch(FetchRequest(OTHER))
+        await delivered(client.fetch(FetchRequest(ORDER)))
+        await delivered(client.fetch(FetchRequest(OTHER)))
 
     assert b"seen" not in asked[1]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import DOCUMENT, IMPATIENT, LIMITS, ORDER, Connect, http, serving
 from support import eventually
 
@@ -39,7 +40,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
     api.behave(latency="600")
 
     async with connect(api.url_template) as client:
-        fetching = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(10)]
+        fetching = [asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER)))) for _ in range(10)]
         await eventually(lambda: concurrency_is(api, 10))
         for task in fetching:
             task.cancel()
@@ -47,7 +48,7 @@ async def test_a_cancelled_fetch_leaves_the_session_usable(api: SimulatedApi, co
         api.behave(latency="0")
 
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
         await eventually(lambda: concurrency_is(api, 0))
 
 
@@ -58,7 +59,7 @@ async def test_cancelling_ends_the_pause_between_immediate_tries(api: SimulatedA
     api.behave(error_rate=1)
 
     async with connect(api.url_template, replace(LIMITS, tries=10_000)) as client:
-        fetching = asyncio.create_task(client.fetch(FetchRequest(ORDER)))
+        fetching = asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER))))
         await eventually(has_failed)
         cancelled_at = time.monotonic()
         fetching.cancel()
@@ -80,7 +81,9 @@ async def test_a_fetch_that_is_cancelled_at_any_time_does_not_affect_others(
 
     async with connect(api.url_template) as client:
         for turns in range(12):
-            _, *fetched = await asyncio.gather(give_up(turns), *(client.fetch(FetchRequest(ORDER)) for _ in range(5)))
+            _, *fetched = await asyncio.gather(
+                give_up(turns), *(delivered(client.fetch(FetchRequest(ORDER))) for _ in range(5))
+            )
 
             assert {document.body for document in fetched} == {DOCUMENT}
 
@@ -98,7 +101,7 @@ async def test_requests_leave_nothing_behind_however_they_end(
     connect: Connect, answer: bytes, *, then_close: bool
 ) -> None:
     async def wave() -> None:
-        fetching = [asyncio.create_task(client.fetch(FetchRequest(ORDER))) for _ in range(20)]
+        fetching = [asyncio.create_task(delivered(client.fetch(FetchRequest(ORDER)))) for _ in range(20)]
         await asyncio.wait(fetching, timeout=0.02)
         for task in fetching:
             task.cancel()
@@ -129,7 +132,7 @@ async def test_closing_ends_running_requests(api: SimulatedApi, connect: Connect
     api.behave(latency="600")
 
     async with connect(api.url_template) as client:
-        fetching = [asyncio.create_task(client.fetch_once(FetchRequest(ORDER))) for _ in range(10)]
+        fetching = [asyncio.create_task(delivered(client.fetch_once(FetchRequest(ORDER)))) for _ in range(10)]
         await eventually(lambda: concurrency_is(api, 10))
 
     async with asyncio.timeout(15):
@@ -145,35 +148,35 @@ async def test_the_pool_keeps_as_many_connections_as_there_were_concurrent_reque
 
     async with connect(api.url_template) as client:
         for _ in range(3):
-            await asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(100)))
+            await asyncio.gather(*(delivered(client.fetch(FetchRequest(ORDER))) for _ in range(100)))
 
         assert api.stats().open_connections == 100
-        await client.fetch(FetchRequest(ORDER))
+        await delivered(client.fetch(FetchRequest(ORDER)))
         assert api.stats().open_connections == 100
 
 
 async def test_a_pooled_connection_that_the_api_has_closed_is_not_a_fault(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template) as client:
-        await client.fetch(FetchRequest(ORDER))
+        await delivered(client.fetch(FetchRequest(ORDER)))
         api.behave(reset_rate=1)
         with pytest.raises(TransientFault):
-            await client.fetch_once(FetchRequest(ORDER))
+            await delivered(client.fetch_once(FetchRequest(ORDER)))
         api.behave(reset_rate=0)
 
-        assert (await client.fetch_once(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch_once(FetchRequest(ORDER)))).body == DOCUMENT
 
 
 async def test_a_client_works_after_many_timeouts(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template, replace(IMPATIENT, total=0.1)) as client:
         api.behave(hang_rate=1)
         results = await asyncio.gather(
-            *(client.fetch_once(FetchRequest(ORDER)) for _ in range(50)), return_exceptions=True
+            *(delivered(client.fetch_once(FetchRequest(ORDER))) for _ in range(50)), return_exceptions=True
         )
         api.behave(hang_rate=0)
 
         assert all(isinstance(result, TransientFault) for result in results)
     async with connect(api.url_template) as client:
-        assert (await client.fetch(FetchRequest(ORDER))).body == DOCUMENT
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == DOCUMENT
 
 
 async def test_a_connection_is_left_when_it_has_been_used_for_long(api: SimulatedApi) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import DOCUMENT, LIMITS, ORDER, OTHER, QUICK, Connect, answering, counted, http, secret, serving
 from support import eventually
 
@@ -57,9 +58,9 @@ async def test_each_kind_of_credential_is_accepted_and_nothing_without_it(
     api.behave(**wanted)
 
     async with connect(api.url_template, access=access) as client, connect(api.url_template) as without:
-        assert (await client.fetch(REQUEST)).body == DOCUMENT
+        assert (await delivered(client.fetch(REQUEST))).body == DOCUMENT
         with pytest.raises(CredentialFault, match="HTTP 401"):
-            await without.fetch(REQUEST)
+            await delivered(without.fetch(REQUEST))
 
 
 async def test_own_headers_take_the_place_of_the_usual_ones(connect: Connect) -> None:
@@ -69,7 +70,7 @@ async def test_own_headers_take_the_place_of_the_usual_ones(connect: Connect) ->
         answering(http(b"{}", "Content-Length: 2")) as (template, asked),
         connect(template, access=access) as client,
     ):
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
 
     assert asked[0].lower().count(b"accept: text/x") == asked[0].lower().count(b"\r\naccept:") == 1
     assert b"X-Shop: 1\r\n" in asked[0]
@@ -88,7 +89,7 @@ async def test_a_post_has_the_id_in_its_body_and_is_json_unless_a_header_says_ot
         for access in (Access(), own):
             template = f"http://127.0.0.1:{port}/graphql"
             async with connect(template, method="POST", body='{"id": "{order_id}"}', access=access) as client:
-                await client.fetch(FetchRequest("shop:1.a-b"))
+                await delivered(client.fetch(FetchRequest("shop:1.a-b")))
 
     (head, body), (other_head, _) = received
     assert head.startswith(b"POST /graphql HTTP/1.1\r\n")
@@ -115,7 +116,7 @@ async def test_a_redirected_post_is_repeated_only_if_the_status_says_so(
         serving(lead_on) as port,
         connect(f"http://127.0.0.1:{port}/{{order_id}}", method="POST", body="[]") as client,
     ):
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
 
     assert received == [b"POST[]", method + (b"[]" if method == b"POST" else b"")]
 
@@ -130,7 +131,7 @@ async def test_one_token_is_requested_and_shared_by_all_orders(
     issuing.behave(token_latency=0.05)
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url, client_auth=client_auth)) as client:
-        fetched = await asyncio.gather(*(client.fetch(REQUEST) for _ in range(100)))
+        fetched = await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(100)))
 
     assert {document.body for document in fetched} == {DOCUMENT}
     assert issuing.authority.requests == 1
@@ -143,11 +144,11 @@ async def test_a_token_is_renewed_early_while_orders_go_on_and_one_request_at_a_
     issuing.behave(token_lifetime=3.0, token_latency=0.05)
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         while issuing.authority.requests < 3:
-            await asyncio.gather(*(client.fetch(REQUEST) for _ in range(5)))
+            await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(5)))
             await asyncio.sleep(0.01)
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
 
     assert counted(shared_metrics).keys() == {"2xx"}  # none was refused: each token was replaced before its end
     assert issuing.authority.peak == 1
@@ -157,11 +158,11 @@ async def test_a_token_that_is_refused_is_replaced_once_and_the_request_made_aga
     issuing: SimulatedApi, connect: Connect
 ) -> None:
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         await asyncio.sleep(1.0)  # a token that is refused at once would not be replaced
         issuing.authority.revoke()
 
-        fetched = await asyncio.gather(*(client.fetch(REQUEST) for _ in range(20)))
+        fetched = await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(20)))
 
     assert {document.body for document in fetched} == {DOCUMENT}
     assert issuing.authority.requests == 2
@@ -171,10 +172,10 @@ async def test_an_api_that_refuses_every_token_is_a_credential_fault_and_causes_
     issuing: SimulatedApi, connect: Connect
 ) -> None:
     async with connect(issuing.url_template, QUICK, access=oauth2(issuing.token_url)) as client:
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         issuing.behave(token="another")
 
-        results = await asyncio.gather(*(client.fetch(REQUEST) for _ in range(50)), return_exceptions=True)
+        results = await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(50)), return_exceptions=True)
 
     assert {type(result) for result in results} == {CredentialFault}
     assert issuing.authority.requests <= 2
@@ -188,21 +189,20 @@ async def test_while_the_authorization_server_is_unavailable_orders_fail_with_a_
     limits = replace(QUICK, total=0.3, read=0.3)
 
     async with connect(issuing.url_template, limits, access=oauth2(issuing.token_url)) as client:
-        results = await asyncio.gather(*(client.fetch(REQUEST) for _ in range(50)), return_exceptions=True)
+        results = await asyncio.gather(*(delivered(client.fetch(REQUEST)) for _ in range(50)), return_exceptions=True)
         requests = issuing.authority.requests
         issuing.behave(authority_down=None)
         await eventually(lambda: is_answered(client))
 
     assert {type(result) for result in results} == {TokenFault}
     assert not any(result.uses_attempt for result in results if isinstance(result, TokenFault))
-    assert all(result.exchange is not None for result in results if isinstance(result, TokenFault))
     assert requests == 1
     assert counted(shared_metrics).keys() == {"2xx"}
 
 
 async def is_answered(client: UpstreamClient) -> bool:
     try:
-        await client.fetch_once(REQUEST)
+        await delivered(client.fetch_once(REQUEST))
     except TokenFault:
         return False
     return True
@@ -214,7 +214,7 @@ async def test_an_outage_of_the_authorization_server_that_ends_before_the_token_
     issuing.behave(token_lifetime=8.0)  # renewed in the fifth or sixth second, used until 7.6
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         issuing.behave(authority_down="503")
         await fetch_until(client, lambda: issuing.authority.requests == 2)
         issuing.behave(authority_down=None)
@@ -226,7 +226,7 @@ async def test_an_outage_of_the_authorization_server_that_ends_before_the_token_
 
 async def fetch_until(client: UpstreamClient, condition: Callable[[], bool]) -> None:
     while not condition():
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         await asyncio.sleep(0.01)
 
 
@@ -237,7 +237,7 @@ async def test_a_client_that_the_authorization_server_refuses_is_a_credential_fa
 
     async with connect(issuing.url_template, QUICK, access=oauth2(issuing.token_url)) as client:
         with pytest.raises(TokenRefused, match="refuses to issue a token: HTTP 401") as fault:
-            await client.fetch(REQUEST)
+            await delivered(client.fetch(REQUEST))
 
     assert not fault.value.uses_attempt
     assert SECRET not in str(fault.value)
@@ -249,8 +249,8 @@ async def test_cancelling_the_order_that_caused_it_does_not_cancel_the_request_f
     issuing.behave(token_latency=0.2)
 
     async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
-        first = asyncio.create_task(client.fetch(REQUEST))
-        second = asyncio.create_task(client.fetch(FetchRequest(OTHER)))
+        first = asyncio.create_task(delivered(client.fetch(REQUEST)))
+        second = asyncio.create_task(delivered(client.fetch(FetchRequest(OTHER))))
         await eventually(lambda: requested(issuing, 1))
         first.cancel()
         await second
@@ -268,7 +268,7 @@ async def test_closing_ends_a_request_for_a_token(issuing: SimulatedApi, connect
 
     async with asyncio.timeout(15):
         async with connect(issuing.url_template, access=oauth2(issuing.token_url)) as client:
-            fetching = asyncio.create_task(client.fetch(REQUEST))
+            fetching = asyncio.create_task(delivered(client.fetch(REQUEST)))
             await eventually(lambda: requested(issuing, 1))
         ended = await asyncio.gather(fetching, return_exceptions=True)
 
@@ -304,7 +304,7 @@ async def test_what_a_request_for_a_token_has(connect: Connect) -> None:
         answering(http(b"{}", "Content-Length: 2"), then_close=False) as (template, asked),
         connect(template, access=oauth2(url, **asked_for)) as client,
     ):
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
 
     ((head, body),) = received
     encoded = base64.b64encode(b"shop%20client:s3cr3t%2F%2B%26%3D")
@@ -341,7 +341,7 @@ async def test_a_useless_response_of_the_authorization_server_is_an_outage_and_n
         connect(template, QUICK, access=oauth2(url)) as client,
     ):
         with pytest.raises((TokenFault, TokenRefused)) as fault:
-            await client.fetch(REQUEST)
+            await delivered(client.fetch(REQUEST))
 
     assert asked == []
     assert len(received) == 1
@@ -356,7 +356,7 @@ async def test_no_lifetime_leads_to_a_request_for_a_token_with_each_order(connec
         connect(template, access=oauth2(url)) as client,
     ):
         for _order in range(50):
-            await client.fetch(REQUEST)
+            await delivered(client.fetch(REQUEST))
 
     assert len(received) <= 3
 
@@ -369,6 +369,6 @@ async def test_the_client_secret_follows_no_redirect(connect: Connect) -> None:
             connect("http://127.0.0.1:1/{order_id}", LIMITS, access=oauth2(url)) as client,
         ):
             with pytest.raises(TokenFault, match="redirects are not followed"):
-                await client.fetch(REQUEST)
+                await delivered(client.fetch(REQUEST))
 
     assert received_there == []

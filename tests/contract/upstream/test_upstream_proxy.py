@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
 from ingest.domain.errors import ConfigError, CredentialFault, TransientFault
@@ -53,7 +54,7 @@ async def test_a_plain_request_goes_through_the_proxy(connect: Connect) -> None:
         proxying() as (proxy, heads),
         connect(template, LIMITS, TOKEN, proxy) as client,
     ):
-        body = (await client.fetch(FetchRequest("shop:1"))).body
+        body = (await delivered(client.fetch(FetchRequest("shop:1")))).body
 
     assert body == b"{}"
     assert heads[0].startswith(b"GET " + template.replace("{order_id}", "shop%3A1").encode() + b" HTTP/1.1\r\n")
@@ -65,7 +66,7 @@ async def test_a_proxy_is_sent_the_ascii_form_of_a_host_name(connect: Connect) -
         proxying(http(b"{}", "Content-Length: 2")) as (proxy, heads),
         connect("http://b\u00fccher.example/{order_id}", proxy=proxy) as client,
     ):
-        await client.fetch(FetchRequest("shop:1"))
+        await delivered(client.fetch(FetchRequest("shop:1")))
 
     assert heads[0].startswith(b"GET http://xn--bcher-kva.example/shop%3A1 HTTP/1.1\r\n")
     assert b"\r\nHost: xn--bcher-kva.example\r\n" in heads[0]
@@ -82,7 +83,7 @@ async def test_a_tls_request_goes_through_a_tunnel_that_does_not_receive_the_tok
         proxying() as (proxy, heads),
         connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN, proxy) as client,
     ):
-        body = (await client.fetch(FetchRequest(ORDER))).body
+        body = (await delivered(client.fetch(FetchRequest(ORDER)))).body
 
     assert body == b"{}"
     assert heads[0].startswith(f"CONNECT localhost:{port} HTTP/1.1\r\n".encode())
@@ -95,7 +96,7 @@ async def test_a_proxy_receives_its_password_and_no_fault_contains_it(connect: C
         with_password = proxy.replace("http://", "http://us%65r:s3cr3t@")
         async with connect("https://shop.example/{order_id}", LIMITS, None, with_password) as client:
             with pytest.raises(CredentialFault, match="HTTP 407: the proxy") as fault:
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert base64.b64encode(b"user:s3cr3t") in heads[0]
     assert "s3cr3t" not in str(fault.value)
@@ -109,7 +110,7 @@ async def test_a_proxy_that_refuses_to_connect_has_not_reached_the_api(connect: 
         connect("https://shop.example/{order_id}", LIMITS, None, proxy) as client,
     ):
         with pytest.raises(TransientFault, match="the proxy refuses the connection with HTTP 502") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -120,7 +121,7 @@ async def test_an_unavailable_proxy_is_a_transient_fault(connect: Connect) -> No
 
     async with connect("http://shop.example/{order_id}", LIMITS, None, proxy) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -132,7 +133,7 @@ async def test_a_client_does_not_read_the_environment(
     async with proxying() as (proxy, heads), answering(http(b"{}", "Content-Length: 2")) as (template, _):
         monkeypatch.setenv(name, proxy)
         async with connect(template) as client:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert heads == []
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.upstream import delivered
 from listener import listening
 from raw_http import LIMITS, ORDER, TOKEN, Connect, answering, http, serving
 
@@ -29,10 +30,10 @@ async def test_five_redirects_are_followed_and_no_more(connect: Connect, redirec
 
     async with serving(count_down) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}") as client:
         if redirects == 5:
-            assert (await client.fetch(FetchRequest("5"))).body == b"{}"
+            assert (await delivered(client.fetch(FetchRequest("5")))).body == b"{}"
         else:
             with pytest.raises(TransientFault):
-                await client.fetch(FetchRequest("6"))
+                await delivered(client.fetch(FetchRequest("6")))
 
 
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 Other", "307 Temporary", "308 Permanent"])
@@ -49,7 +50,7 @@ async def test_each_kind_of_redirect_is_followed_within_the_origin(connect: Conn
         )
 
     async with serving(lead_on) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}", LIMITS, TOKEN) as client:
-        body = (await client.fetch(FetchRequest(ORDER))).body
+        body = (await delivered(client.fetch(FetchRequest(ORDER)))).body
 
     assert body == b"{}"
     assert asked[1].startswith(b"GET /a%20b?c=%20 HTTP/1.1\r\n")
@@ -65,7 +66,7 @@ async def test_a_redirect_to_another_port_or_name_is_refused_and_nothing_is_sent
                 with pytest.raises(
                     TransientFault, match="HTTP 302: redirect refused: it leads to another origin"
                 ) as fault:
-                    await client.fetch(FetchRequest(ORDER))
+                    await delivered(client.fetch(FetchRequest(ORDER)))
             assert "s3cr3t" not in str(fault.value)
 
     assert asked_there == []
@@ -83,7 +84,7 @@ async def test_a_redirect_from_https_to_http_is_refused(connect: Connect, server
             connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN) as client,
         ):
             with pytest.raises(TransientFault, match="leads to another origin, http://localhost:"):
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert asked_there == []
 
@@ -108,7 +109,7 @@ async def test_a_redirect_to_another_protocol_opens_no_connection(connect: Conne
         moved = http(b"", f"Location: {scheme}://127.0.0.1:{port}/x", "Content-Length: 0", status="302 Found")
         async with answering(moved) as (template, _), connect(template) as client:
             with pytest.raises(TransientFault, match="does not lead to an HTTP URL"):
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert connections == []
 
@@ -145,7 +146,7 @@ async def test_a_redirect_to_a_file_is_refused(connect: Connect, tmp_path: Path)
 
     async with answering(moved) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault):
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
 
 async def test_a_redirect_without_a_location_is_treated_like_a_5xx(connect: Connect) -> None:
@@ -154,7 +155,7 @@ async def test_a_redirect_without_a_location_is_treated_like_a_5xx(connect: Conn
         connect(template) as client,
     ):
         with pytest.raises(TransientFault, match="HTTP 302") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.retry_reason is RetryReason.HTTP_STATUS
 
@@ -166,7 +167,7 @@ async def test_the_status_decides_and_not_its_body(connect: Connect, body: bytes
 
     async with answering(gone) as (template, _), connect(template, replace(LIMITS, body=1_000)) as client:
         with pytest.raises(PermanentFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.reason is DeadReason.NOT_FOUND
 
@@ -188,6 +189,6 @@ async def test_no_fault_contains_a_key_from_the_url(connect: Connect, answer: by
         connect(template.replace("http://", "http://user:s3cr3t@") + "?key=s3cr3t") as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert "s3cr3t" not in str(fault.value)

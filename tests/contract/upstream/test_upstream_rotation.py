@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trustme
+from fakes.upstream import delivered
 from raw_http import DOCUMENT, ORDER, QUICK, Connect, http, secret, serving
 from structlog.testing import capture_logs
 from support import eventually
@@ -33,7 +34,7 @@ def logs() -> Iterator[list[MutableMapping[str, Any]]]:
 
 async def is_accepted(client: UpstreamClient) -> bool:
     try:
-        return (await client.fetch_once(REQUEST)).body == DOCUMENT
+        return (await delivered(client.fetch_once(REQUEST))).body == DOCUMENT
     except (CredentialFault, TransientFault):
         return False
 
@@ -219,7 +220,7 @@ async def test_rotated_parameters_are_used_for_the_next_token(connect: Connect, 
         writer.write(http(b"{}", "Content-Length: 2"))
 
     async def has_asked_with_new(client: UpstreamClient) -> bool:
-        await client.fetch(REQUEST)
+        await delivered(client.fetch(REQUEST))
         return b"key=second" in asked[-1]
 
     (tmp_path / "more").write_text("key=first")
@@ -228,7 +229,7 @@ async def test_rotated_parameters_are_used_for_the_next_token(connect: Connect, 
     async with serving(issue) as authority, serving(answer) as port:
         access = Access("oauth2", secrets, oauth2=OAuth2(f"http://127.0.0.1:{authority}/token"))
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", access=access) as client:
-            await client.fetch(REQUEST)
+            await delivered(client.fetch(REQUEST))
             replaced(tmp_path / "more", "key=second")
             await eventually(lambda: has_asked_with_new(client))
 
@@ -249,7 +250,7 @@ async def test_a_request_that_is_running_finishes_with_the_credential_that_it_be
 
     access = bearer_from(tmp_path / "token", "first")
     async with serving(wait) as port, connect(f"http://127.0.0.1:{port}/{{order_id}}", access=access) as client:
-        running = asyncio.create_task(client.fetch(REQUEST))
+        running = asyncio.create_task(delivered(client.fetch(REQUEST)))
         await arrived.wait()
         replaced(tmp_path / "token", "second")
         await eventually(lambda: has_logged(logs, "secret_reloaded"))
@@ -367,7 +368,7 @@ async def test_a_server_may_refuse_the_certificate_with_a_page_as_nginx_does(
         connect(f"https://127.0.0.1:{port}/{{order_id}}", access=Access(tls=tls)) as client,
     ):
         with pytest.raises(CredentialFault, match="refuses our client certificate"):
-            await client.fetch(REQUEST)
+            await delivered(client.fetch(REQUEST))
 
 
 async def test_a_private_authority_takes_the_place_of_the_systems(
@@ -381,7 +382,7 @@ async def test_a_private_authority_takes_the_place_of_the_systems(
             assert await is_accepted(client)
         async with connect(api.url_template, access=Access(tls=TlsFiles(other.ca))) as client:
             with pytest.raises(TransientFault) as fault:
-                await client.fetch_once(REQUEST)
+                await delivered(client.fetch_once(REQUEST))
 
     assert not fault.value.reached
 
@@ -401,7 +402,7 @@ async def test_rotated_certificates_are_used_without_a_restart_and_running_reque
         assert await is_accepted(client)
         assert not await is_accepted(later)
         api.behave(latency="600")
-        running = asyncio.create_task(client.fetch_once(REQUEST))
+        running = asyncio.create_task(delivered(client.fetch_once(REQUEST)))
         await eventually(lambda: has_requests(api, 2))
 
         server.adopt(first)

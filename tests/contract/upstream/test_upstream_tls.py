@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import trustme
 import uvloop
+from fakes.upstream import delivered
 from listener import listening, refuse_handshake
 from raw_http import LIMITS, ORDER, TOKEN, Connect, http, serving
 
@@ -26,7 +27,7 @@ async def test_a_certificate_of_an_authority_that_is_trusted_is_accepted(
     connect: Connect, server_tls: ssl.SSLContext
 ) -> None:
     async with serving(answer, server_tls) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
-        assert (await client.fetch(FetchRequest(ORDER))).body == b"{}"
+        assert (await delivered(client.fetch(FetchRequest(ORDER)))).body == b"{}"
 
 
 @pytest.mark.usefixtures("server_tls")
@@ -43,7 +44,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_before_anything_
         connect(f"https://localhost:{port}/{{order_id}}", LIMITS, TOKEN) as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
     assert asked == []
@@ -52,7 +53,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused_before_anything_
 async def test_a_certificate_for_another_name_is_refused(connect: Connect, server_tls: ssl.SSLContext) -> None:
     async with serving(answer, server_tls) as port, connect(f"https://127.0.0.1:{port}/{{order_id}}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -63,7 +64,7 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
         connect(f"https://localhost:{port}/{{order_id}}", replace(LIMITS, connect=0.3)) as client,
     ):
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -71,7 +72,7 @@ async def test_a_server_without_tls_is_refused(connect: Connect) -> None:
 async def test_the_fault_says_that_a_server_closed_the_connection_during_the_handshake(connect: Connect) -> None:
     async with listening(refuse_handshake) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
         with pytest.raises(TransientFault, match="closed the connection during the TLS handshake") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -92,7 +93,7 @@ def test_of_a_connection_that_is_closed_no_part_of_tls_is_kept(
         ):
             for _ in range(10):
                 with suppress(Fault):
-                    await client.fetch(FetchRequest(ORDER))
+                    await delivered(client.fetch(FetchRequest(ORDER)))
         return [found for found in gc.get_objects() if isinstance(found, ssl.SSLObject) and not found.server_side]
 
     gc.collect()
@@ -130,7 +131,7 @@ async def test_a_server_that_refuses_our_certificate_after_our_handshake_is_not_
 
     async with listening(refuse) as port, connect(f"https://localhost:{port}/{{order_id}}") as client:
         with pytest.raises(TransientFault, match="alert certificate required") as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
     assert "_ssl.c" not in str(fault.value)
@@ -149,7 +150,7 @@ async def test_concurrent_requests_do_not_wait_for_each_other(connect: Connect, 
         serving(when_all_are_there, server_tls) as port,
         connect(f"https://localhost:{port}/{{order_id}}") as client,
     ):
-        fetching = asyncio.gather(*(client.fetch(FetchRequest(ORDER)) for _ in range(10)))
+        fetching = asyncio.gather(*(delivered(client.fetch(FetchRequest(ORDER))) for _ in range(10)))
         for _ in range(10):
             await asyncio.wait_for(waiting.acquire(), 15)
         everybody.set()

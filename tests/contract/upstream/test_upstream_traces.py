@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import Connect, answering, http, secret
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
@@ -39,7 +40,7 @@ async def test_the_trace_context_of_an_entry_is_sent_if_it_is_valid(
     connect: Connect, given: str | None, expected: list[str]
 ) -> None:
     async with answering(http(b"{}", "Content-Length: 2")) as (template, heads), connect(template) as client:
-        await client.fetch(request_of("1", given))
+        await delivered(client.fetch(request_of("1", given)))
 
     assert sent(heads) == [expected]
     assert b"forged" not in heads[0].lower()
@@ -52,7 +53,7 @@ async def test_each_request_has_the_context_of_its_order_and_no_other(connect: C
         connect(template, access=access) as client,
     ):
         for given in (TRACE, None, OTHER_TRACE):
-            await client.fetch(request_of("1", given))
+            await delivered(client.fetch(request_of("1", given)))
 
     assert sent(heads) == [[TRACE], [], [OTHER_TRACE]]
     assert all(b"X-Shop: 1\r\n" in head for head in heads)
@@ -64,7 +65,7 @@ async def test_the_context_of_an_order_takes_the_place_of_a_configured_one(conne
         answering(http(b"{}", "Content-Length: 2")) as (template, heads),
         connect(template, access=access) as client,
     ):
-        await client.fetch(request_of("1", TRACE))
+        await delivered(client.fetch(request_of("1", TRACE)))
 
     assert sent(heads) == [[TRACE]]
 
@@ -92,6 +93,8 @@ async def test_a_request_for_several_orders_has_a_context_only_if_they_share_it(
         connect(template) as client,
         BulkUpstream.open(client, options) as bulk,
     ):
-        await asyncio.gather(bulk.fetch(request_of("1", TRACE)), bulk.fetch(request_of("2", second)))
+        await asyncio.gather(
+            delivered(bulk.fetch(request_of("1", TRACE))), delivered(bulk.fetch(request_of("2", second)))
+        )
 
     assert sent(heads) == [expected]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from fakes.upstream import delivered
 from raw_http import LIMITS, ORDER, QUICK, Connect, answering, counted, http, serving
 
 from ingest.domain.errors import ThrottledFault, TransientFault
@@ -40,7 +41,7 @@ async def test_a_connection_that_times_out_has_not_reached_the_api(
     with deaf_port() as port:
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=0.2)) as client:
             with pytest.raises(TransientFault, match="no response in time") as fault:
-                await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+                await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
 
     assert not fault.value.reached
     assert counted(shared_metrics) == {"timeout": 1}
@@ -51,7 +52,7 @@ async def test_the_read_timeout_does_not_include_connecting(connect: Connect) ->
         async with connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, connect=1, read=0.1)) as client:
             started = asyncio.get_running_loop().time()
             with pytest.raises(TransientFault):
-                await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+                await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
 
     assert asyncio.get_running_loop().time() - started > 0.9
 
@@ -65,7 +66,7 @@ async def test_the_read_timeout_ends_a_request_before_its_total_time(
         connect(template, replace(LIMITS, read=0.2, total=600)) as client,
     ):
         with pytest.raises(TransientFault, match="no response in time") as fault:
-            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+            await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
 
     assert fault.value.reached
     assert counted(shared_metrics) == {"timeout": 1}
@@ -73,11 +74,11 @@ async def test_the_read_timeout_ends_a_request_before_its_total_time(
 
 async def test_the_read_timeout_applies_to_a_reused_connection(api: SimulatedApi, connect: Connect) -> None:
     async with connect(api.url_template, replace(LIMITS, read=0.2, total=600)) as client:
-        await client.fetch(FetchRequest(ORDER))
+        await delivered(client.fetch(FetchRequest(ORDER)))
         api.behave(hang_rate=1)
 
         with pytest.raises(TransientFault, match="no response in time"):
-            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+            await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
 
 
 async def test_a_response_may_take_longer_than_the_read_timeout(connect: Connect) -> None:
@@ -91,7 +92,7 @@ async def test_a_response_may_take_longer_than_the_read_timeout(connect: Connect
         serving(trickle) as port,
         connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, read=1)) as client,
     ):
-        body = (await client.fetch(FetchRequest(ORDER))).body
+        body = (await delivered(client.fetch(FetchRequest(ORDER)))).body
 
     assert body == b"1111111111"
 
@@ -109,7 +110,7 @@ async def test_a_slow_response_ends_after_the_total_time(connect: Connect, share
         connect(f"http://127.0.0.1:{port}/{{order_id}}", replace(LIMITS, read=30, total=0.5)) as client,
     ):
         with pytest.raises(TransientFault, match="no response in time"):
-            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+            await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
 
     assert counted(shared_metrics) == {"timeout": 1}
 
@@ -119,7 +120,7 @@ async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) ->
         bound.bind(("127.0.0.1", 0))  # bound, but nobody listens
         async with connect(f"http://127.0.0.1:{bound.getsockname()[1]}/{{order_id}}") as client:
             with pytest.raises(TransientFault) as fault:
-                await client.fetch(FetchRequest(ORDER))
+                await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -127,7 +128,7 @@ async def test_a_refused_connection_has_not_reached_the_api(connect: Connect) ->
 async def test_an_unknown_host_has_not_reached_the_api(connect: Connect) -> None:
     async with connect("http://no-such-host.invalid/{order_id}") as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert not fault.value.reached
 
@@ -136,7 +137,7 @@ async def test_an_unknown_host_has_not_reached_the_api(connect: Connect) -> None
 async def test_a_connection_that_ends_early_has_reached_the_api(connect: Connect, sent: bytes) -> None:
     async with answering(sent) as (template, _), connect(template) as client:
         with pytest.raises(TransientFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.reached
 
@@ -150,7 +151,7 @@ async def test_a_retry_after_date_refers_to_the_clock_of_the_api(connect: Connec
     answer = http(b"", *headers, "Content-Length: 0", status=status)
     async with answering(answer) as (template, _), connect(template, QUICK) as client:
         with pytest.raises(ThrottledFault) as fault:
-            await client.fetch(FetchRequest(ORDER))
+            await delivered(client.fetch(FetchRequest(ORDER)))
 
     assert fault.value.after == 30
 
@@ -162,7 +163,7 @@ async def test_a_request_whose_time_is_over_ends_within_a_tenth_of_a_second(
     async with connect(api.url_template, replace(LIMITS, read=5.0, total=1.22, tries=1)) as client:
         started = asyncio.get_running_loop().time()
         with pytest.raises(TransientFault):
-            await asyncio.wait_for(client.fetch(FetchRequest(ORDER)), 15)
+            await asyncio.wait_for(delivered(client.fetch(FetchRequest(ORDER))), 15)
         took = asyncio.get_running_loop().time() - started
 
     assert 1.2 <= took < 1.35

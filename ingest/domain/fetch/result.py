@@ -1,0 +1,48 @@
+"""The result of fetching an order: its document, or the reason why there is none."""
+
+from datetime import datetime
+
+import msgspec
+
+from ingest.domain.errors import Fault
+from ingest.domain.fetch.exchange import Exchange
+
+
+class Fetched(msgspec.Struct, frozen=True, gc=False):
+    """An order's document, as the external API sent it.
+
+    Attributes:
+        body: the bytes.
+        asked_at: when the request began. A document cannot be older than that, so of two documents without a version of their
+            own, the one requested later is the newer one. Time spent on failed tries does not count.
+        exchange: the request.
+    """
+
+    body: bytes
+    asked_at: datetime
+    exchange: Exchange
+
+
+class Failed(msgspec.Struct, frozen=True, gc=False):
+    """An order that could not be fetched.
+
+    Attributes:
+        fault: the reason.
+        exchange: the request.
+        is_shared: whether the request failed as a whole, and any of its several orders may be the cause.
+    """
+
+    fault: Fault
+    exchange: Exchange
+    is_shared: bool = False
+
+
+def document_of(result: Fetched | Failed) -> bytes:
+    """The document, for a caller that cannot continue without it.
+
+    Raises:
+        Fault: the order could not be fetched.
+    """
+    if isinstance(result, Failed):
+        raise result.fault
+    return result.body
