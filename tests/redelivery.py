@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from consumers import Consumer
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import Delivery, EntryRef
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 MOST = 100_000

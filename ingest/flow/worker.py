@@ -36,7 +36,7 @@ _LAST_WAIT = 2.0
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a worker, which `ingest.services.worker_parts` composes."""
 
-    queue: Liveness
+    liveness: Liveness
     held: Held
     scheduler: Scheduler
     reader: Reader
@@ -171,7 +171,7 @@ class Worker:
         try:
             async with asyncio.timeout(_LAST_WAIT):
                 released = await self._settlement.release_rest()
-                orphans = await self._parts.queue.leave()
+                orphans = await self._parts.liveness.leave()
         except (TimeoutError, Unavailable):
             (_log.error if held else _log.warning)("stopped", released=0, orphans=held)
             return

@@ -102,7 +102,7 @@ async def prepare(settings: "Settings") -> None:
     async def make_group() -> bool:
         url = settings.redis_url.get_secret_value()
         async with Consumer.open(url, settings.stream, settings.group, "prepare", BLOCK) as consumer:
-            return await consumer.ensure_group()
+            return await consumer.access.ensure_group()
 
     await until_ready("redis", make_group)
     async with control_client(settings.redis_url.get_secret_value()) as client:

@@ -6,7 +6,7 @@ Public: the service itself, its tests and its benches build workers here, each w
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,8 +54,13 @@ _ISOLATE_ABOVE = 3
 _TURNS = 4
 
 
-class Queue(Reading, Settling, Liveness, Maintenance, Protocol):
-    """A consumer of the group, with all that the flow needs of it."""
+class Queue(msgspec.Struct, frozen=True):
+    """A consumer of the group, by its ports."""
+
+    reading: Reading
+    settling: Settling
+    liveness: Liveness
+    maintenance: Maintenance
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -111,7 +116,9 @@ def build_worker(
     """
     queue, pace = ports.queue, ports.pace
     held = Held(clock=lease_clock)
-    heartbeats = Heartbeats(queue, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock)
+    heartbeats = Heartbeats(
+        queue.liveness, held, settings.claim_idle, settings.heartbeat_ttl, ports.clock, clock=lease_clock
+    )
     circuit = CircuitBreaker(
         canary_request(ports.upstream, ports.decode),
         metrics.circuit_open,
@@ -123,7 +130,9 @@ def build_worker(
     gate = Gate(circuit, pace)
     scheduler = Scheduler(held, pace, gate, metrics.in_flight, source.concurrency)
     buffer = BufferLimit(settings.batch_rows, settings.batch_bytes)
-    settlement = Settlement(queue, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock)
+    settlement = Settlement(
+        queue.settling, ports.store, held, heartbeats, metrics, buffer, now=ports.clock.now, clock=clock
+    )
     handler = Handler(
         ports.upstream,
         _document_reader(source, ports.decode, buffer, metrics),
@@ -134,8 +143,8 @@ def build_worker(
     )
     executor = Executor(handler, settlement, held, scheduler, gate, circuit)
     reader = Reader(
-        queue,
-        Reclaimer(queue, held, metrics.redeliveries, clock=clock),
+        queue.reading,
+        Reclaimer(queue.reading, held, metrics.redeliveries, clock=clock),
         settlement.release_unprocessed,
         heartbeats,
         # Leaves an isolated entry a few deliveries of its own before it counts as poison.
@@ -146,7 +155,7 @@ def build_worker(
         shared.append(FleetPause(ports.pauses, pace.pauses, held, clock=clock))
     return Worker(
         Parts(
-            queue=queue,
+            liveness=queue.liveness,
             held=held,
             scheduler=scheduler,
             reader=reader,
@@ -155,8 +164,8 @@ def build_worker(
             circuit=circuit,
             outage=OutageRecovery(circuit, pace, reader, executor, settlement, held),
             heartbeats=heartbeats,
-            maintenance=GroupMaintenance(queue, heartbeats, settings.claim_idle, clock=clock),
-            report=OutageReport(queue, circuit, ports.clock.now),
+            maintenance=GroupMaintenance(queue.maintenance, heartbeats, settings.claim_idle, clock=clock),
+            report=OutageReport(queue.liveness, circuit, ports.clock.now),
             fleet=shared,
         )
     )
@@ -213,7 +222,7 @@ async def open_ports(
 
         store = await until_ready("postgres", open_store)
         consumer = await until_ready("redis", open_consumer)
-        await until_ready("redis", consumer.ensure_group)
+        await until_ready("redis", consumer.access.ensure_group)
         adaptive = AdaptiveLimit(source.requests, shared=clock.now) if source.is_adaptive else None
         # With a quota, other processes learn of a pause immediately, with their next lease.
         pauses = Pauses(shared_from=0.0) if source.has_quota else Pauses()
@@ -242,7 +251,8 @@ async def open_ports(
         fetching = await stack.enter_async_context(fetching_by(client, source, pace))
         decode = await stack.enter_async_context(open_decode(source.mapping, source.transform, metrics.transform))
         shared = [part for part in (quota, fetching.bulk) if part is not None]
-        yield Ports(consumer, store, fetching.upstream, pace, decode, clock, fleet, shared)
+        queue = Queue(consumer.reading, consumer.settling, consumer.liveness, consumer.maintenance)
+        yield Ports(queue, store, fetching.upstream, pace, decode, clock, fleet, shared)
 
 
 @asynccontextmanager

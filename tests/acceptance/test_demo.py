@@ -19,6 +19,7 @@ import msgspec
 import psutil
 import pytest
 import redis
+from consumers import Consumer
 from process_state import command_of, is_alive
 from servers.get import REDIS_7
 from support import Cli, closing_cli, eventually_sync
@@ -30,7 +31,6 @@ from ingest.domain.orders.order import decode_order, parse_order_id
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream.samples import sample_orders
 from ingest.operations.reconcile import Backends
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.produce.producer import Producer
 from ingest.store.orders.order_store import OrderStore
 

@@ -43,7 +43,7 @@ def test_a_run_gives_each_stage_its_share(cli: Cli, client: str) -> None:
     ("names", "stage"),
     [
         (["ingest.flow.deliver.scheduler:Scheduler._until_free", "ingest.flow.worker:Worker._work"], "read"),
-        (["redis.asyncio.connection:AbstractConnection.read_response", "ingest.queue.consume.source:ReadingMember.read"], "read"),
+        (["redis.asyncio.connection:AbstractConnection.read_response", "ingest.queue.consume.reading:QueueReading.read"], "read"),
         (["ingest.flow.held:Held.add", "ingest.flow.worker:Worker._take"], "bookkeeping"),
         (["ingest.upstream.session:ApiSession.send", "ingest.upstream.client:UpstreamClient.fetch"], "fetch: our client"),
         (["ingest.upstream.http.http1_connection:Http1Connection.data_received"], "fetch: HTTP"),

@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import connect
 from redis import DriverInfo
 from redis.asyncio import Redis
 from servers.kinds import KINDS, Kind
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 # redis-py would parse the metadata of its package for every connection.

@@ -2,10 +2,10 @@
 
 from contextlib import AbstractAsyncContextManager
 
+from consumers import Consumer
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import Delivery
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 GROUP = "ingest"

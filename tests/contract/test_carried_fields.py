@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP, LIFETIME, NOW, heartbeats_end, keep_alive
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.deliveries.retry_selection import RetrySelection
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.retries import Retries

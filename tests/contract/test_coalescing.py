@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvloop
+from consumers import Consumer
 from redis.asyncio import Redis
 from servers.kinds import Kind
 from support import eventually
 from tls import Certificates, behind_tls
 
 from ingest.domain.errors import QueueUnavailable, UserError
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.produce.producer import Producer
 from ingest.queue.redis.connection import control_client, translated
 from ingest.queue.redis.direct_connection import DirectConnection

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
+from consumers import Consumer
 from redelivery import as_read, claim_idle, refs
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
@@ -14,7 +15,6 @@ from support import eventually
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import QueueFull, QueueRefused, control_client, translated
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from consumers import Consumer
 from contract.test_producer import CuttingProxy
 from dead_letter_entries import Fields, chunks, dead_fields
 from listener import listening
@@ -20,7 +21,6 @@ from ingest.domain.deliveries.dead_letter import DeadLetterEntry, Selection
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import PAGE, Change, DeadLetters
 from ingest.queue.redis.connection import QueueRefused, control_client

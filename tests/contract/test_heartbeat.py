@@ -5,6 +5,7 @@ Time passes by moving scores: a heartbeat's end and the moment from which a cons
 
 import asyncio
 
+from consumers import Consumer
 from contract.heartbeating import (
     GROUP,
     LEASE,
@@ -25,7 +26,6 @@ from contract.heartbeating import (
 from redelivery import claim_dead, claim_idle, refs
 from redis.asyncio import Redis
 
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 # -- reclaiming -------------------------------------------------------------------------------------------------

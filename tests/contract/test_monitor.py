@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from consumers import Consumer
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from support import eventually
@@ -14,7 +15,6 @@ from ingest.domain.deliveries.queue_state import Lane, QueueState
 from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.fetch.outage import Outage
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.redis.connection import QueueRefused, control_client

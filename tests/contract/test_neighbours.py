@@ -6,13 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from consumers import Consumer
 from redelivery import MOST, as_read, claim_idle, refs
 from redis.asyncio import Redis
 from servers.kinds import Kind
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.capabilities import Capabilities, probe
 

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, RetryReason
 from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, IngestionState, QueuedEntry, RetryEntry
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.order_search import OrderSearch, Searched
 from ingest.queue.produce.producer import Producer

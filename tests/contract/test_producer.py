@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from consumers import Consumer
 from listener import connected_to, either, listening
 from redis.asyncio import Redis
 from servers.kinds import Kind
@@ -16,7 +17,6 @@ from ingest.domain.errors import QueueUnavailable, UserError
 from ingest.domain.orders.order import InvalidOrderId
 from ingest.lab.servers import ValkeyServer
 from ingest.lab.servers.server import free_port
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.redis.capabilities import Capabilities

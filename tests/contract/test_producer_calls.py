@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from consumers import Consumer
 from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.deliveries.announcement import DOCUMENT_LIMIT, Announcement
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import BATCH, Producer
 from ingest.queue.produce.producer_errors import BacklogFull, EnqueueTimeout, IdempotencyKeyReused

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP, NOW, connect
 from redelivery import sweep
 from redis.asyncio import Redis
@@ -16,7 +17,6 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.scanner import QueueScanner
@@ -29,7 +29,7 @@ LEASE = 3600.0
 
 async def replay(consumer: Consumer, delivery: Delivery) -> object:
     del delivery
-    return await DeadLetters(consumer._control, QUEUE).replay(Selection(everything=True))
+    return await DeadLetters(consumer.access.control, QUEUE).replay(Selection(everything=True))
 
 
 async def retry_later(consumer: Consumer, delivery: Delivery) -> object:
@@ -45,7 +45,7 @@ async def nothing(consumer: Consumer, delivery: Delivery) -> None:
 
 
 async def lose(consumer: Consumer, delivery: Delivery) -> None:
-    await consumer._control.xgroup_delconsumer(KEYS.stream, GROUP, "one")
+    await consumer.access.control.xgroup_delconsumer(KEYS.stream, GROUP, "one")
     del delivery
 
 

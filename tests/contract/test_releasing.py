@@ -1,6 +1,7 @@
 """Releasing and leaving on a real server: others may take what is left at once, and no delivery is counted that did not happen."""
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import (
     EVER,
     GROUP,
@@ -21,7 +22,6 @@ from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 # -- releasing -------------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.deliveries.result import Finished, Result, ResultKind
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import QueueRefused
 

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from consumers import Consumer
 from contract.heartbeating import GROUP, NOW
 from redis.asyncio import Redis
 from support import eventually
@@ -10,7 +11,6 @@ from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.orders.order_state import RetryEntry
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.retries import Position, Retries

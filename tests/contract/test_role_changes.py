@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from consumers import Consumer
 from failover import Pair, Shard
 from redis.asyncio import Redis
 from servers.kinds import Kind
@@ -13,7 +14,6 @@ from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 

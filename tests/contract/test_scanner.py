@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from consumers import Consumer
 from redis.asyncio import Redis
 from support import eventually
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.scanner import Location, OrderLocation, Page, QueueScanner, _Position
 from ingest.queue.produce.producer import Producer

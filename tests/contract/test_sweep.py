@@ -3,6 +3,7 @@
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from consumers import Consumer
 from contract.heartbeating import (
     GROUP,
     LEASE,
@@ -22,7 +23,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import DeadReason
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 
 

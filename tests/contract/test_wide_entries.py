@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
+from consumers import Consumer
 from contract.heartbeating import NOW
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.entries import flat, to_delivery
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters

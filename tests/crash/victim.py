@@ -11,12 +11,13 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import NoReturn
 
+from consumers import Consumer
+
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.shutdown import Shutdown
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes, open_worker
 from ingest.settings import load_settings
 from ingest.sources.from_settings import source_of

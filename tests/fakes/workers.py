@@ -17,7 +17,7 @@ from ingest.flow.clock import SharedClock
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
-from ingest.services.worker_parts import Ports, build_worker
+from ingest.services.worker_parts import Ports, Queue, build_worker
 from ingest.settings import load_settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
@@ -70,7 +70,9 @@ class Workplace:
         queue = MemoryQueue(self.group, name, keeps_results=settings.results == "on")
         measured = metrics()
         pace = Pace(settings.concurrency, measured.concurrency_limit, Pauses(clock=now), clock=now)
-        ports = Ports(queue, self.store, self.upstream, pace, clock=SharedClock(monotonic=now))
+        ports = Ports(
+            Queue(queue, queue, queue, queue), self.store, self.upstream, pace, clock=SharedClock(monotonic=now)
+        )
         worker = build_worker(settings, source_of(settings, {}), ports, measured, clock=now, lease_clock=now)
         shutdown = Shutdown(settings.shutdown_grace)
         running = RunningWorker(asyncio.create_task(worker.run(shutdown)), shutdown)

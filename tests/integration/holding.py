@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from consumers import Consumer
+
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.deliveries.outcome import Store
 from ingest.domain.orders.order import Order, decode_order
@@ -12,7 +14,6 @@ from ingest.flow.clock import SharedClock, steady
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.settle.settlement import Settlement
-from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 import msgspec
+from consumers import Consumer
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -22,7 +23,6 @@ from ingest.flow.read.reader import BLOCK
 from ingest.flow.shutdown import Shutdown
 from ingest.lab.servers import EmbeddedServers
 from ingest.lab.upstream import Behaviour, SimulatedApi
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 from ingest.queue.produce.producer import Producer

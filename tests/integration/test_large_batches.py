@@ -6,13 +6,13 @@ from functools import partial
 
 import msgspec
 import pytest
+from consumers import Consumer
 from integration.scene import Scene, assert_right, ids
 from structlog.testing import capture_logs
 from support import INSERT_ORDER, connected, eventually
 
 from ingest.domain.deliveries.delivery import Effect, Heartbeat
 from ingest.domain.orders.order_row import OrderRow
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from consumers import Consumer
 from integration.holding import SPACE, Holder
 from integration.scene import GROUP, Scene, assert_right, document, ids
 from redelivery import claim_dead
@@ -17,7 +18,6 @@ from ingest.domain.deliveries.delivery import Effect, Heartbeat
 from ingest.domain.errors import QueueUnavailable, StoreUnavailable
 from ingest.domain.orders.order_row import OrderRow
 from ingest.flow.read.reader import BLOCK
-from ingest.queue.consume.consumer import Consumer
 from ingest.store.connection import Reconnecting
 from ingest.store.orders.order_store import OrderStore
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from acceptance.commands import Workers, closing_workers
+from consumers import Consumer
 from integration.scene import Scene
 from scale.state import hold
 from support import Cli, eventually
 
 from ingest.domain.deliveries.delivery import Sweep
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 
 PARTS = {"sweep", "move_due", "trim"}

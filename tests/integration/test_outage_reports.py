@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from consumers import Consumer
 from integration.scene import RunningWorker, Scene, ids
 from support import eventually
 
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.redis.connection import QueueRefused
 from ingest.services.worker_parts import Classes
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiohttp import web
+from consumers import Consumer
 from integration.scene import GROUP, Scene, assert_right, document, ids
 from integration.watching import all_stored_at_the_first_attempt, is_open, requests, until
 from structlog.testing import capture_logs
@@ -16,7 +17,6 @@ from structlog.testing import capture_logs
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
 from ingest.lab.servers.server import free_port
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from consumers import Consumer
 from scene import GROUP, Scene, document, ids
 from support import eventually
 
@@ -21,7 +22,6 @@ from ingest.domain.orders.order import InvalidOrderId, decode_order
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.upstream import Behaviour
 from ingest.operations.reconcile import Backends, Listed, ReconciliationReport, reconcile
-from ingest.queue.consume.consumer import Consumer
 from ingest.store.orders.order_store import OrderStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "check-that-nothing-is-lost.md"

@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from consumers import Consumer
 from integration.holding import Holder
 from integration.scene import Scene, assert_right, document, ids, unguarded
 from support import connected, eventually
@@ -14,7 +15,6 @@ from ingest.domain.deliveries.delivery import DeadReason, Effect, EntryRef, Retr
 from ingest.domain.deliveries.outcome import DeadLetter, Retry
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import EmbeddedServers
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 

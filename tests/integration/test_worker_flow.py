@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from consumers import Consumer
 from integration.scene import GROUP, Scene, assert_right, document, ids, unguarded
 from redelivery import claim_idle, delivered, refs
 from support import eventually
@@ -16,7 +17,6 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.result import Failed, Fetched
 from ingest.domain.orders.order_row import OrderRow
-from ingest.queue.consume.consumer import Consumer
 from ingest.services.worker_parts import Classes
 from ingest.store.orders.order_store import OrderStore
 from ingest.upstream.client import UpstreamClient

@@ -143,7 +143,7 @@ class Claims(Machine):
         if not may_release:
             self.missed &= self.lost
         consumer = self.members[name].consumer
-        is_complete, released, restored = self.run(consumer._sweep_page(LEASE, page))
+        is_complete, released, restored = self.run(consumer.parts.maintenance._sweep_page(LEASE, page))
 
         after = self.see()
         self.forget_what_was_cleared(after)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import count
 from typing import Any, TypeVar
 
+from consumers import Consumer
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model.look import (
     EXPRESS,
@@ -38,7 +39,7 @@ from redis.exceptions import NoScriptError
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order import Order, OrderLine
 from ingest.domain.orders.order_row import OrderRow
-from ingest.queue.consume.consumer import Consumer
+from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.produce.producer import Producer
@@ -134,7 +135,8 @@ class Machine(RuleBasedStateMachine):
     def consumer_on(self, redis: Redis, name: str) -> Consumer:
         # One connection for all: none of these reads waits long.
         line = self.world.line if redis is self.world.redis else self.world.clerk_line
-        return Consumer(redis, line, line, self.keys, GROUP, name, capabilities=self.world.capabilities)
+        access = GroupAccess(redis, line, line, self.keys, GROUP, name, capabilities=self.world.capabilities)
+        return Consumer.on(access)
 
     # -- what always holds ----------------------------------------------------------------------------------
 

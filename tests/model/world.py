@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 import asyncpg
+from consumers import Consumer
 from redis.asyncio import Redis
 
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.domain.orders.order_row import OrderRow
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.redis.capabilities import Capabilities
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.store.orders.order_store import OrderStore

@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
+from consumers import Consumer
 from redis.asyncio import Redis
 from scale.meter import Costs, Meter
 from scale.state import GROUP, Size, add, fall_silent, fill, hold
 
 from ingest.domain.deliveries.dead_letter import Selection
 from ingest.domain.deliveries.delivery import DeadReason, Delivery
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.dead_letters import DeadLetters
 from ingest.queue.operate.monitor import Monitor

@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from consumers import Consumer
+
 from ingest.domain.deliveries.delivery import Delivery
 from ingest.flow.clock import SharedClock
 from ingest.flow.group.heartbeat import Heartbeats
@@ -16,7 +18,6 @@ from ingest.flow.read.reader import BLOCK, Reader
 from ingest.flow.read.reclaim import Reclaimer
 from ingest.flow.settle.moves import Moves
 from ingest.flow.shutdown import Shutdown
-from ingest.queue.consume.consumer import Consumer
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 
 GROUP = "ingest"

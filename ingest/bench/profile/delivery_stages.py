@@ -23,7 +23,7 @@ _PREFIXES: dict[str, str | None] = {
     "ingest.flow.deliver.scheduler:Scheduler.wait": READ,
     "ingest.flow.deliver.scheduler:Scheduler._until_free": READ,
     "ingest.flow.worker:Worker._take": READ,
-    "ingest.queue.consume.source:": READ,
+    "ingest.queue.consume.reading:": READ,
     "ingest.upstream.http.": HTTP,
     "aiohttp.": HTTP,
     "yarl": HTTP,

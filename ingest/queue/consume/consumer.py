@@ -1,7 +1,7 @@
-"""One consumer of the group: reads entries, moves each to where its outcome says, and takes part in the group's maintenance.
+"""One consumer of the group.
 
 If the process dies here, its entries stay pending under its name, until its successor claims them by `claim_own`, or
-another consumer by `claim_abandoned` when its heartbeat has ended.
+another consumer by `claim_abandoned` when its heartbeat has expired.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,33 +9,49 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Self
 
-from ingest.queue.consume.liveness import LiveMember
-from ingest.queue.consume.maintenance import MaintainingMember
-from ingest.queue.consume.source import ReadingMember
+import msgspec
+
+from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.liveness import QueueLiveness
+from ingest.queue.consume.maintenance import QueueMaintenance
+from ingest.queue.consume.reading import QueueReading
+from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.capabilities import probe
 from ingest.queue.redis.connection import COMMAND_TIMEOUT, close_idle, control_client
 from ingest.queue.redis.direct_connection import DirectConnection
 
 
-class Consumer(ReadingMember, LiveMember, MaintainingMember):
-    """A named consumer of one queue's group.
+class Consumer(msgspec.Struct, frozen=True):
+    """A named consumer of one queue's group, by its ports, which share three connections.
 
-    All methods raise `QueueUnavailable` when Redis cannot be used right now; calling again is always safe. A group
-    that has vanished is created again from the start of its streams: what is seen a second time changes nothing.
+    All methods of the ports raise `QueueUnavailable` when Redis cannot be used right now. It is always safe to call them again. A
+    group that has vanished is created again from the start of its streams, because a second delivery changes nothing.
     """
+
+    access: GroupAccess
+    reading: QueueReading
+    settling: QueueSettling
+    liveness: QueueLiveness
+    maintenance: QueueMaintenance
+
+    @classmethod
+    def on(cls, access: GroupAccess, results_age: float = 0.0) -> Self:
+        """The consumer that `access` names. Results are kept for `results_age` seconds."""
+        settling = QueueSettling(access, results_age)
+        return cls(access, QueueReading(access, settling), settling, QueueLiveness(access), QueueMaintenance(access))
 
     @classmethod
     @asynccontextmanager
     async def open(
         cls, url: str, queue: str, group: str, name: str, block: float, results_age: float = 0.0
     ) -> AsyncIterator[Self]:
-        """A consumer with its connections: one that blocks in reads, one for acks, some for all else."""
+        """A consumer with its connections: one for reads, which block up to `block` seconds, one for acks, and a few for the rest."""
         keys = Keys.of(queue, group)
         closing: list[Callable[[], Awaitable[None]]] = []
 
         async def close_idle_ones() -> None:
-            # A network that has lost one connection has often lost all, and each would cost its own timeout.
+            # A network that has lost one connection has often lost all of them, and each would cost its own timeout.
             for close in closing:
                 await close()
 
@@ -46,4 +62,5 @@ class Consumer(ReadingMember, LiveMember, MaintainingMember):
         ):
             closing += [partial(close_idle, control), reading.close_if_idle, acking.close_if_idle]
             capabilities = await probe(control, keys.probe)
-            yield cls(control, reading, acking, keys, group, name, capabilities=capabilities, results_age=results_age)
+            access = GroupAccess(control, reading, acking, keys, group, name, capabilities=capabilities)
+            yield cls.on(access, results_age)

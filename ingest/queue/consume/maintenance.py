@@ -3,18 +3,21 @@
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Sweep
-from ingest.queue.consume.member import Member
+from ingest.queue.consume.group_access import GroupAccess
 from ingest.queue.layout.keys import Lane
-from ingest.queue.redis.connection import NoGroup, all_translated, translated
+from ingest.queue.redis.connection import NoGroup, translated, translating
 
 _MOST_CONSUMERS = 100
 _SWEEP_PAGE = 100
 
 
-@all_translated
-class MaintainingMember(Member):
-    """Keeps the contract of `ingest.flow.ports.Maintenance`."""
+class QueueMaintenance:
+    """Implements `ingest.flow.ports.Maintenance` for the consumer of `access`."""
 
+    def __init__(self, access: GroupAccess) -> None:
+        self._access = access
+
+    @translating
     async def sweep(self, idle: float) -> Sweep:
         """Look at one page of what the group has in flight: release what nobody has renewed for `idle` seconds.
 
@@ -26,64 +29,85 @@ class MaintainingMember(Member):
         return Sweep(bool(is_complete), released, len(restored))
 
     async def _sweep_page(self, idle: float, page: int) -> Any:
-        keys = [self._keys.alive, self._keys.standing, self._keys.clock, self._keys.maintenance]
-        for lane in self._lanes:
+        keys = [
+            self._access.keys.alive,
+            self._access.keys.standing,
+            self._access.keys.clock,
+            self._access.keys.maintenance,
+        ]
+        for lane in self._access.lanes:
             keys += [lane.stream, lane.released, lane.settled]
-        return await self._call_group(self._scripts.sweep, keys, [self._group, self.name, int(idle * 1000), page])
+        return await self._access.call(
+            self._access.scripts.sweep, keys, [self._access.group, self._access.name, int(idle * 1000), page]
+        )
 
+    @translating
     async def move_due(self, most: int) -> int:
         """Move up to `most` scheduled entries whose time has come to the express lane; return how many."""
-        keys = [self._keys.express, self._keys.retry, self._keys.retry_entries, self._keys.clock, self._keys.dead]
-        keys += [self._keys.retry_announced, self._keys.stream, self._keys.erased]
+        keys = [
+            self._access.keys.express,
+            self._access.keys.retry,
+            self._access.keys.retry_entries,
+            self._access.keys.clock,
+            self._access.keys.dead,
+        ]
+        keys += [self._access.keys.retry_announced, self._access.keys.stream, self._access.keys.erased]
         moved, has_more = 0, 1
         while has_more and moved < most:
             with translated():
-                count, has_more = await self._scripts.move_due(keys, [self._group, most - moved])
+                count, has_more = await self._access.scripts.move_due(keys, [self._access.group, most - moved])
             moved += count
         return int(moved)
 
+    @translating
     async def trim(self, most: int) -> int:
         """Delete up to `most` entries that every group has finished, where finishing could not; return how many."""
         deleted = 0
         try:
-            for lane in self._lanes:
+            for lane in self._access.lanes:
                 deleted += await self._trim_lane(lane, most - deleted) if deleted < most else 0
         except NoGroup:
-            await self._restore_group()
+            await self._access.restore_group()
         return deleted
 
     async def _trim_lane(self, lane: Lane, most: int) -> int:
-        own = self._group.encode()
+        own = self._access.group.encode()
         with translated():
-            groups = await self._control.xinfo_groups(lane.stream)
+            groups = await self._access.control.xinfo_groups(lane.stream)
         others: list[bytes] = [group["name"] for group in groups if group["name"] != own]
         keys: list[Any] = [lane.stream, lane.settled]
         for other in others:
-            keys += [key.removesuffix(self._group).encode() + other for key in (lane.settled, self._keys.maintenance)]
+            keys += [
+                key.removesuffix(self._access.group).encode() + other
+                for key in (lane.settled, self._access.keys.maintenance)
+            ]
         # -1 if another group has come in between: next time.
-        return max(0, int(await self._call_group(self._scripts.trim, keys, [self._group, most, *others])))
+        return max(
+            0, int(await self._access.call(self._access.scripts.trim, keys, [self._access.group, most, *others]))
+        )
 
+    @translating
     async def remove_stale(self, idle: float) -> int:
         """Remove consumers without a heartbeat that hold nothing and were idle for `idle` seconds; return how many."""
         try:
             stale = await self._idle_consumers(idle)
         except NoGroup:
-            await self._restore_group()
+            await self._access.restore_group()
             return 0
-        keys = [self._keys.alive, *(lane.stream for lane in self._lanes)]
+        keys = [self._access.keys.alive, *(lane.stream for lane in self._access.lanes)]
         removed = 0
         for start in range(0, len(stale), _MOST_CONSUMERS):
-            arguments = [self._group, *stale[start : start + _MOST_CONSUMERS]]
-            removed += int(await self._call_group(self._scripts.remove_consumers, keys, arguments))
+            arguments = [self._access.group, *stale[start : start + _MOST_CONSUMERS]]
+            removed += int(await self._access.call(self._access.scripts.remove_consumers, keys, arguments))
         return removed
 
     async def _idle_consumers(self, idle: float) -> list[bytes]:
         """Who has neither anything pending in any lane nor read from any for `idle` seconds."""
         names: set[bytes] = set()
-        busy = {self.name.encode()}
-        for lane in self._lanes:
+        busy = {self._access.name.encode()}
+        for lane in self._access.lanes:
             with translated():
-                rows = await self._control.xinfo_consumers(lane.stream, self._group)
+                rows = await self._access.control.xinfo_consumers(lane.stream, self._access.group)
             names.update(row["name"] for row in rows)
             busy.update(row["name"] for row in rows if row["pending"] or row["idle"] <= idle * 1000)
         return sorted(names - busy)

@@ -11,7 +11,7 @@ from typing import Any, Self
 from redis.commands.core import AsyncScript
 
 from ingest.domain.fetch.quota import Lease, LeaseRequest, QuotaLimits
-from ingest.queue.redis.connection import all_translated, control_client, translated
+from ingest.queue.redis.connection import control_client, translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import load
 
@@ -24,7 +24,6 @@ def quota_key(name: str) -> str:
     return f"ingest:{{quota:{name}}}:state"
 
 
-@all_translated
 class FleetQuotaClient:
     """Keeps the contracts of `ingest.upstream.quota.quota.QuotaLeases` and `ingest.flow.ports.FleetPauses`.
 
@@ -52,6 +51,7 @@ class FleetQuotaClient:
             scripts = tuple(load(client, script) for script in ("quota_lease", "quota_end", "quota_pause"))
             yield cls(connection, scripts, quota_key(name), limits)
 
+    @translating
     async def lease(self, request: LeaseRequest) -> Lease:
         """Renew this process's lease, and adapt it to what it wants now."""
         limits = self._limits
@@ -76,11 +76,13 @@ class FleetQuotaClient:
         self._contribution = reply[0]
         return lease
 
+    @translating
     async def end(self, unused: int) -> None:
         """End the lease: what is left of it goes to the others now."""
         contribution, self._contribution = self._contribution, ""
         await self._run(self._end, [contribution, repr(self._limits.rate), unused])
 
+    @translating
     async def pause(self, seconds: float) -> float:
         """Pause all processes for `seconds` (0: only ask); returns for how many seconds they pause."""
         return int(await self._run(self._pause, [int(seconds * 1000)])) / 1000

@@ -11,10 +11,10 @@ import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
 from ingest.domain.deliveries.result import Finished, ResultKind
-from ingest.queue.consume.member import MOST_IDS, Member
+from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
 from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, RETRY_ERROR, RETRY_REASON, flat
 from ingest.queue.layout.keys import Lane
-from ingest.queue.redis.connection import NoGroup, all_translated, translated
+from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.telemetry.logs import get_logger
 
 _log = get_logger("queue")
@@ -28,14 +28,27 @@ _MOST_BYTES = 2 << 20
 _T = TypeVar("_T")
 
 
-@all_translated
-class SettlingMember(Member):
-    """Keeps the contract of `ingest.flow.ports.Settling`."""
+class QueueSettling:
+    """Implements `ingest.flow.ports.Settling`.
 
+    Args:
+        access: the group.
+        results_age: seconds for which results are kept; 0: they are not kept.
+
+    Attributes:
+        keeps_results: whether results are kept.
+    """
+
+    def __init__(self, access: GroupAccess, results_age: float = 0.0) -> None:
+        self._access = access
+        self._results_age = int(results_age * 1000)
+        self.keeps_results = results_age > 0
+
+    @translating
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         """Finish entries whose rows are committed; return how many of them this consumer still owned."""
         acked = 0
-        for lane, ids in self._by_lane(entries):
+        for lane, ids in self._access.by_lane(entries):
             ids.sort()  # about as Redis keeps them, so that one look finds many
             for start in range(0, len(ids), MOST_IDS):
                 acked += await self._ack_page(lane, ids[start : start + MOST_IDS])
@@ -44,16 +57,19 @@ class SettlingMember(Member):
     async def _ack_page(self, lane: Lane, ids: list[str]) -> int:
         try:
             with translated():
-                arguments = [self._group, self.name, *ids]
-                return int(await self._acking.run(self._scripts.ack, [lane.stream, lane.settled], arguments))
+                arguments = [self._access.group, self._access.name, *ids]
+                return int(
+                    await self._access.acking.run(self._access.scripts.ack, [lane.stream, lane.settled], arguments)
+                )
         except NoGroup:
-            await self._restore_group()  # with everything that it has to finish
+            await self._access.restore_group()  # with everything that it has to finish
             return 0
 
+    @translating
     async def ack_with_results(self, finished: Sequence[Finished]) -> int:
         """As `ack`, and tell in the same step what has become of the orders; return how many this consumer still owned."""
         acked = 0
-        for lane in self._lanes:
+        for lane in self._access.lanes:
             own = sorted((each for each in finished if each.entry.stream == lane.stream), key=_entry_id)
             for page in _pages(own, _count_results, MOST_IDS):
                 acked += await self._ack_results_page(lane, page)
@@ -63,15 +79,16 @@ class SettlingMember(Member):
         told: list[str | bytes | int] = []
         for each in page:
             told += (each.entry.id, _events(each))
-        arguments = [self._group, self.name, self._results_age, *told]
-        keys = [lane.stream, lane.settled, self._keys.results]
+        arguments = [self._access.group, self._access.name, self._results_age, *told]
+        keys = [lane.stream, lane.settled, self._access.keys.results]
         try:
             with translated():
-                return int(await self._acking.run(self._scripts.ack_results, keys, arguments))
+                return int(await self._access.acking.run(self._access.scripts.ack_results, keys, arguments))
         except NoGroup:
-            await self._restore_group()
+            await self._access.restore_group()
             return 0
 
+    @translating
     async def reschedule(
         self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
     ) -> bool:
@@ -80,17 +97,23 @@ class SettlingMember(Member):
         An entry that Redis has lost (a failover, a flush) is put there all the same. That of an order that was erased is
         finished instead.
         """
-        lane = self._lane_of(delivery.entry)
+        lane = self._access.lane_of(delivery.entry)
         fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt, **_why(reason, error)})
-        keys = [*self._moving(lane, delivery), self._keys.retry, self._keys.retry_entries, self._keys.retry_announced]
-        keys.append(self._keys.erased)
+        keys = [
+            *self._moving(lane, delivery),
+            self._access.keys.retry,
+            self._access.keys.retry_entries,
+            self._access.keys.retry_announced,
+        ]
+        keys.append(self._access.keys.erased)
         waits_as = delivery.entry.id + lane.suffix
-        arguments = [self._group, self.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
-        moved = await self._call_group(self._scripts.reschedule, keys, arguments)
+        arguments = [self._access.group, self._access.name, delivery.entry.id, waits_as, int(after * 1000), *fields]
+        moved = await self._access.call(self._access.scripts.reschedule, keys, arguments)
         if moved == _GONE:
             _log.warning("lost_entry_rescheduled", entry_id=delivery.entry.id, order_id=delivery.order_id)
         return bool(moved)
 
+    @translating
     async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
         """Move the entry to the dead letters; False if it is no longer this consumer's to move.
 
@@ -102,28 +125,40 @@ class SettlingMember(Member):
             b"error": error.encode(errors="replace"),
             b"attempts": b"%d" % delivery.attempt,
             b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
-            b"worker": self.name.encode(),
+            b"worker": self._access.name.encode(),
         }
         own = {name: value for name, value in _without_group(delivery).items() if name not in _RETRY}
         fields = flat({**own, **about})
-        keys = [*self._moving(self._lane_of(delivery.entry), delivery), self._keys.dead, self._keys.erased]
+        keys = [
+            *self._moving(self._access.lane_of(delivery.entry), delivery),
+            self._access.keys.dead,
+            self._access.keys.erased,
+        ]
         event = b""
         if self.keeps_results:
-            keys.append(self._keys.results)
+            keys.append(self._access.keys.results)
             event = _dead_letter_event(delivery, reason)
-        arguments: list[Any] = [self._group, self.name, delivery.entry.id, self._results_age, event, *fields]
-        moved = await self._call_group(self._scripts.dead_letter, keys, arguments)
+        arguments: list[Any] = [
+            self._access.group,
+            self._access.name,
+            delivery.entry.id,
+            self._results_age,
+            event,
+            *fields,
+        ]
+        moved = await self._access.call(self._access.scripts.dead_letter, keys, arguments)
         if moved == _GONE:
             await self.reschedule(delivery, 0.0, delivery.attempt)
         return bool(moved == 1)
 
+    @translating
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         """Release entries for immediate redelivery, uncounted; return how many were still held.
 
         The order of an entry that Redis has lost goes to the retry set.
         """
         released = 0
-        for lane in self._lanes:
+        for lane in self._access.lanes:
             held = [delivery for delivery in deliveries if delivery.entry.stream == lane.stream]
             for page in _pages(held, _document_size, _MOST_BYTES):
                 released += await self._release_page(lane, page)
@@ -131,8 +166,8 @@ class SettlingMember(Member):
 
     async def _release_page(self, lane: Lane, deliveries: Sequence[Delivery]) -> int:
         names = [part for each in deliveries for part in (each.entry.id, each.fields.get(ORDER_ID, b""))]
-        arguments = [self._group, self.name, *names]
-        released, gone = await self._call_group(self._scripts.release, [lane.stream, lane.released], arguments)
+        arguments = [self._access.group, self._access.name, *names]
+        released, gone = await self._access.call(self._access.scripts.release, [lane.stream, lane.released], arguments)
         for place in gone:
             await self.reschedule(deliveries[place], 0.0, deliveries[place].attempt)
         return int(released)
@@ -140,8 +175,8 @@ class SettlingMember(Member):
     def _moving(self, lane: Lane, delivery: Delivery) -> list[str]:
         # The record is of the entry, not of the consumer: who has lost it to another finds the other's. And of its order: after a
         # failover its ID may be another's.
-        name = f"{self._group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
-        return [lane.stream, lane.settled, self._keys.clock, self._keys.records + name]
+        name = f"{self._access.group}:{delivery.entry.id}{lane.suffix}:{delivery.order_id or ''}"
+        return [lane.stream, lane.settled, self._access.keys.clock, self._access.keys.records + name]
 
 
 def _entry_id(finished: Finished) -> str:

@@ -11,7 +11,7 @@ from ingest.domain.deliveries.queue_state import Lane, LaneState, QueueState
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.outage_reports import read_report, report_key
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import NoGroup, QueueRefused, all_translated, replies, translated
+from ingest.queue.redis.connection import NoGroup, QueueRefused, replies, translated, translating
 from ingest.queue.redis.scripts import load
 
 
@@ -51,7 +51,6 @@ class ConsumerState:
     circuit: CircuitState | None = None
 
 
-@all_translated
 class Monitor:
     """Reads the state of one queue and of one of its groups.
 
@@ -64,6 +63,7 @@ class Monitor:
         self._group = group
         self._state = load(client, "state")
 
+    @translating
     async def state(self) -> QueueState:
         """The state of the queue, in one round trip."""
         keys = self._keys
@@ -73,6 +73,7 @@ class Monitor:
         lanes = {Lane.MAIN: _Lane(*main), Lane.EXPRESS: _Lane(*express)}
         return _queue_state(now, lanes, _Retrying(retries, due, announced), dead)
 
+    @translating
     async def consumers(self) -> list[ConsumerState]:
         """Every consumer that has a heartbeat or is in the group, by name."""
         with translated():
@@ -92,6 +93,7 @@ class Monitor:
             members[name] = replace(members[name], circuit=state)
         return sorted(members.values(), key=lambda member: member.name)
 
+    @translating
     async def traps(self) -> list[str]:
         """Server settings that can lose entries, a line each; none where the server does not tell them."""
         try:

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.keys import Keys
-from ingest.queue.redis.connection import QueueFull, QueueRefused, all_translated, translated
+from ingest.queue.redis.connection import QueueFull, QueueRefused, translated, translating
 from ingest.queue.redis.scripts import load
 
 # A call takes milliseconds, or the seconds that Redis is given to answer.
@@ -64,7 +64,6 @@ class Done:
     answer: tuple[int, int]
 
 
-@all_translated
 class IdempotentCalls:
     """The calls of one queue.
 
@@ -94,6 +93,7 @@ class IdempotentCalls:
         # The tokens of calls that nobody works on any more, although Redis may say so: it did not answer.
         self._left: OrderedDict[str, str] = OrderedDict()
 
+    @translating
     async def begin(self, name: str) -> Begun | Running | Done:
         """Begin a call, unless it was made before, or somebody works on it.
 
@@ -112,15 +112,18 @@ class IdempotentCalls:
             case _:
                 raise ValueError("not a reply of call_begin")
 
+    @translating
     async def extend(self, call: Begun) -> None:
         """Renew the lease of a call that takes long."""
         await self._end([self._prefix + call.name], [call.token, self._lease, ""])
 
+    @translating
     async def end(self, call: Begun, fingerprint: str, answer: tuple[int, int]) -> None:
         """End a call, and keep its answer."""
         record = f"done {fingerprint} {answer[0]} {answer[1]}"
         await self._sent(call, self._end, call.token, self._lifetime, record)
 
+    @translating
     async def forget(self, call: Begun) -> None:
         """End a call that has no answer: it may be made again."""
         await self._sent(call, self._end, call.token, 1, "ended")

@@ -5,8 +5,7 @@ here nothing is retried below the caller, who knows what may be. What a connecti
 """
 
 import asyncio
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
@@ -153,21 +152,15 @@ def _translation_of(error: BaseException) -> Exception | None:
             return None
 
 
-def all_translated(kind: type[_T]) -> type[_T]:
-    """A class whose public coroutine methods, in whole, are `translated`: also where they read what a reply says."""
-    for name, method in list(vars(kind).items()):
-        if not name.startswith("_") and inspect.iscoroutinefunction(method):
-            setattr(kind, name, _translated(method))
-    return kind
+def translating(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
+    """The method under `translated` as a whole, because a reply of the wrong shape fails wherever it is parsed."""
 
-
-def _translated(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
     @wraps(method)
-    async def in_whole(*arguments: _P.args, **options: _P.kwargs) -> _T:
+    async def translated_method(*arguments: _P.args, **options: _P.kwargs) -> _T:
         with translated():
             return await method(*arguments, **options)
 
-    return in_whole
+    return translated_method
 
 
 def is_out_of_memory(error: redis_errors.ResponseError) -> bool:

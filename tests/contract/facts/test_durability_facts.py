@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from consumers import Consumer
 from contract.facts.pair import replicated
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
@@ -10,7 +11,6 @@ from servers.kinds import KINDS, Kind
 from support import eventually
 
 from ingest.lab.servers import ValkeyServer
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.layout.keys import Keys
 from ingest.queue.operate.monitor import Monitor
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
+from consumers import Consumer
 from fakes.group import MemoryGroup
 from fakes.queue import MemoryQueue
 from redis.asyncio import Redis
@@ -11,7 +12,6 @@ from redis.exceptions import ResponseError
 
 from ingest.domain.deliveries.delivery import EntryRef
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.consume.consumer import Consumer
 from ingest.queue.consume.outage_reports import read_report
 from ingest.queue.layout.keys import Keys
 from ingest.services.worker_parts import Queue

@@ -8,7 +8,7 @@ from ingest.bench.backpressure.memory import MemoryQueue, MemoryStore, SleepingA
 from ingest.flow.pace.pace import Pace
 from ingest.flow.pace.pauses import Pauses
 from ingest.flow.shutdown import Shutdown
-from ingest.services.worker_parts import Ports, build_worker
+from ingest.services.worker_parts import Ports, Queue, build_worker
 from ingest.settings import Settings
 from ingest.sources.from_settings import source_of
 from ingest.telemetry.logs import setup_logs
@@ -25,5 +25,8 @@ async def run(calls: Calls, limit: int) -> None:
     metrics = WorkerMetrics.on(worker_shared_metrics(1), 0)
     pace = Pace(limit, metrics.concurrency_limit, Pauses())
     await build_worker(
-        settings, source_of(settings, {}), Ports(queue, MemoryStore(), SleepingApi(calls), pace), metrics
+        settings,
+        source_of(settings, {}),
+        Ports(Queue(queue, queue, queue, queue), MemoryStore(), SleepingApi(calls), pace),
+        metrics,
     ).run(shutdown)

@@ -4,32 +4,37 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
-from ingest.queue.consume.member import MOST_IDS, deliveries_of
-from ingest.queue.consume.settling import SettlingMember
+from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
+from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.entries import GROUP, pairs, to_delivery
 from ingest.queue.layout.keys import Lane
 from ingest.queue.layout.lanes import MainShare, kept
 from ingest.queue.layout.shared_numbers import RELEASED_IDLE_MS
-from ingest.queue.redis.connection import NoGroup, all_translated, translated
+from ingest.queue.redis.connection import NoGroup, translated, translating
 
 # Entries that one script hands over, with what they contain: few enough that Redis answers others within milliseconds.
 _MOST_FROM_SCRIPT = 100
 _MOST_DEAD = 20
 
 
-@all_translated
-class ReadingMember(SettlingMember):
-    """Keeps the contract of `ingest.flow.ports.Reading`.
+class QueueReading:
+    """Implements `ingest.flow.ports.Reading`.
 
     One command reads both lanes, up to the count of each, while the express lane is empty, which it nearly always is: then this
     costs as much as reading one. When it was full, a script reads both, by shares, until it is empty.
+
+    Args:
+        access: the group.
+        settling: releases what exceeds the room, and finishes entries that are meant for another group.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, access: GroupAccess, settling: QueueSettling) -> None:
+        self._access = access
+        self._settling = settling
         self._main_share = MainShare()
         self._express_has_more = False
 
+    @translating
     async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
         """Read up to `count` new entries, waiting up to `block` seconds for the first; 0 does not wait.
 
@@ -41,23 +46,25 @@ class ReadingMember(SettlingMember):
         Do not cancel it, for the same reason.
         """
         try:
-            claims = claims and self._claims_as_it_reads
+            claims = claims and self._access.claims_as_it_reads
             taken = await self._read_by_shares(count, claims=claims) if self._express_has_more else []
             return taken or await self._read_both(count, block, claims=claims)
         except NoGroup:
-            await self._restore_group()
+            await self._access.restore_group()
             return []
 
     async def _read_both(self, count: int, block: float, *, claims: bool) -> list[Delivery]:
         """Read up to `count` entries of each lane, and release at once what is too much."""
-        command: list[str | int] = ["XREADGROUP", "GROUP", self._group, self.name, "COUNT", count]
+        command: list[str | int] = ["XREADGROUP", "GROUP", self._access.group, self._access.name, "COUNT", count]
         if block:
             command += ["BLOCK", max(1, int(block * 1000))]
         if claims:
             command += ["CLAIM", RELEASED_IDLE_MS]
-        express_lane, main_lane = self._lanes
+        express_lane, main_lane = self._access.lanes
         with translated():
-            reply = await self._reading.call(*command, "STREAMS", express_lane.stream, main_lane.stream, ">", ">")
+            reply = await self._access.reading.call(
+                *command, "STREAMS", express_lane.stream, main_lane.stream, ">", ">"
+            )
         entries = _by_stream(reply)
         main = _read(main_lane, entries.get(main_lane.stream.encode(), ()))
         if len(entries) < 2 and main:  # nearly always
@@ -72,21 +79,22 @@ class ReadingMember(SettlingMember):
         from_express, from_main = kept(express, main, count, share)
         excess = express[from_express:] + main[from_main:]
         if excess:
-            await self.release(excess)
+            await self._settling.release(excess)
         return express[:from_express] + main[:from_main]
 
     async def _read_by_shares(self, count: int, *, claims: bool) -> list[Delivery]:
         count = min(count, _MOST_FROM_SCRIPT)
         share = self._main_share.next(count)
-        keys = [lane.stream for lane in self._lanes]
+        keys = [lane.stream for lane in self._access.lanes]
         claims_from = str(RELEASED_IDLE_MS) if claims else ""
-        arguments = [self._group, self.name, str(count), str(share), claims_from]
+        arguments = [self._access.group, self._access.name, str(count), str(share), claims_from]
         with translated():
-            express, main = await self._reading.run(self._scripts.read_lanes, keys, arguments)
+            express, main = await self._access.reading.run(self._access.scripts.read_lanes, keys, arguments)
         self._express_has_more = len(express) >= count - share
-        taken = [_read(lane, entries) for lane, entries in zip(self._lanes, (express, main), strict=True)]
+        taken = [_read(lane, entries) for lane, entries in zip(self._access.lanes, (express, main), strict=True)]
         return await self._ours([*taken[0], *taken[1]])
 
+    @translating
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
         """Claim up to `count` entries pending under this name, other than the `known`; none only if there are no others.
 
@@ -95,7 +103,7 @@ class ReadingMember(SettlingMember):
             known: entries that this process holds.
             counted: whether this is another delivery of them; not if they were delivered to this process in a lost reply.
         """
-        for lane in self._lanes:
+        for lane in self._access.lanes:
             held = {entry.id for entry in known if entry.stream == lane.stream}
             if claimed := await self._claim_own_of(lane, min(count, _MOST_FROM_SCRIPT), held, counted=counted):
                 return claimed
@@ -108,8 +116,8 @@ class ReadingMember(SettlingMember):
             after = f"({page[-1]}"
             unknown = [entry_id for entry_id in page if entry_id not in held][:count]
             if unknown:
-                arguments = [self._group, self.name, int(counted), *unknown]
-                reply = await self._call_group(self._scripts.claim_own, [lane.stream], arguments)
+                arguments = [self._access.group, self._access.name, int(counted), *unknown]
+                reply = await self._access.call(self._access.scripts.claim_own, [lane.stream], arguments)
                 if claimed := await self._ours(deliveries_of(lane, reply)):
                     return claimed
                 after = f"({unknown[-1]}"  # all of these were deleted, or are another group's
@@ -119,39 +127,40 @@ class ReadingMember(SettlingMember):
         """The IDs of the next entries of a lane that are pending under this name."""
         try:
             with translated():
-                rows: Any = await self._control.xpending_range(
-                    lane.stream, self._group, after, "+", MOST_IDS, consumername=self.name
+                rows: Any = await self._access.control.xpending_range(
+                    lane.stream, self._access.group, after, "+", MOST_IDS, consumername=self._access.name
                 )
         except NoGroup:
-            await self._restore_group()
+            await self._access.restore_group()
             return []
         return [row["message_id"].decode() for row in rows]
 
+    @translating
     async def claim_abandoned(self, count: int) -> Abandoned:
         """Claim up to `count` entries that were released, or are held by consumers whose heartbeat has ended.
 
         Those consumers that hold nothing are removed. Nothing is claimed from them while this consumer's own heartbeat has
         not been kept for a lifetime: after an outage of Redis everybody else's has ended, too.
         """
-        keys = [self._keys.alive, self._keys.standing, self._keys.clock]
-        for lane in self._lanes:
+        keys = [self._access.keys.alive, self._access.keys.standing, self._access.keys.clock]
+        for lane in self._access.lanes:
             keys += [lane.stream, lane.released]
-        arguments: list[Any] = [self._group, self.name, count, _MOST_DEAD]
-        released, dead = await self._call_group(self._scripts.claim_abandoned, keys, arguments)
+        arguments: list[Any] = [self._access.group, self._access.name, count, _MOST_DEAD]
+        released, dead = await self._access.call(self._access.scripts.claim_abandoned, keys, arguments)
         return Abandoned(await self._claimed(released), await self._claimed(dead))
 
     async def _claimed(self, by_lane: Sequence[Any]) -> list[Delivery]:
-        found = (deliveries_of(lane, entries) for lane, entries in zip(self._lanes, by_lane, strict=True))
+        found = (deliveries_of(lane, entries) for lane, entries in zip(self._access.lanes, by_lane, strict=True))
         return await self._ours([delivery for deliveries in found for delivery in deliveries])
 
     async def _ours(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Those that are meant for this group; the others are finished for it."""
-        group = self._group.encode()
+        group = self._access.group.encode()
         others = [delivery.entry for delivery in deliveries if delivery.fields.get(GROUP, group) != group]
         if not others:
             return deliveries
         # If the process dies here, they stay pending and come again.
-        await self.ack(others)
+        await self._settling.ack(others)
         return [delivery for delivery in deliveries if delivery.fields.get(GROUP, group) == group]
 
 

@@ -1,4 +1,4 @@
-"""A named consumer of one queue's group: its connections, its scripts, and the group, which is created again where it is missing."""
+"""Access to one queue's consumer group: connections, scripts, and the group itself, which is created again when it is missing."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from ingest.domain.errors import QueueUnavailable
 from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Keys, Lane
 from ingest.queue.redis.capabilities import Capabilities
-from ingest.queue.redis.connection import NoGroup, all_translated, is_out_of_memory, translated
+from ingest.queue.redis.connection import NoGroup, is_out_of_memory, translated, translating
 from ingest.queue.redis.direct_connection import DirectConnection
 from ingest.queue.redis.scripts import Scripts
 from ingest.telemetry.logs import get_logger
@@ -22,22 +22,17 @@ _log = get_logger("queue")
 MOST_IDS = 200
 
 
-@all_translated
-class Member:
-    """What all that a consumer does is based on.
+class GroupAccess:
+    """The connections, the scripts and the group of one consumer, which its reading, settling, liveness and maintenance share.
 
     Args:
-        control: for commands that answer at once.
+        control: for commands that do not block.
         reading: for reads, which block.
-        acking: for acks, which others should not wait behind.
-        keys: of the queue and the group.
+        acking: for acks, so that other commands do not wait behind them.
+        keys: the keys of the queue and the group.
         group: the consumer group.
         name: the consumer.
-        capabilities: what the server can do beyond Redis 7.0.
-        results_age: seconds for which results are kept; 0: they are not kept.
-
-    Attributes:
-        keeps_results: whether they are.
+        capabilities: the server's commands beyond those of Redis 7.0.
     """
 
     def __init__(
@@ -50,28 +45,26 @@ class Member:
         name: str,
         *,
         capabilities: Capabilities = Capabilities(),  # noqa: B008  immutable
-        results_age: float = 0.0,
     ) -> None:
-        self._scripts = Scripts.on(control, capabilities)
-        self._control = control
-        self._reading = reading
-        self._acking = acking
-        self._keys = keys
-        self._lanes = keys.lanes
-        self._group = group
-        self._claims_as_it_reads = capabilities.claims_as_it_reads
-        self._results_age = int(results_age * 1000)
-        self.keeps_results = results_age > 0
+        self.scripts = Scripts.on(control, capabilities)
+        self.control = control
+        self.reading = reading
+        self.acking = acking
+        self.keys = keys
+        self.lanes = keys.lanes
+        self.group = group
         self.name = name
+        self.claims_as_it_reads = capabilities.claims_as_it_reads
 
+    @translating
     async def ensure_group(self) -> bool:
         """Create each lane's stream and group where they are missing; return whether any were."""
-        return any([await self._ensure_lane(lane) for lane in self._lanes])
+        return any([await self._ensure_lane(lane) for lane in self.lanes])
 
     async def _ensure_lane(self, lane: Lane) -> bool:
         with translated():
             try:
-                await self._control.xgroup_create(lane.stream, self._group, id="0", mkstream=True)
+                await self.control.xgroup_create(lane.stream, self.group, id="0", mkstream=True)
             except ResponseError as error:
                 # Out of memory, Redis refuses to create a group before it looks whether there is one.
                 if "BUSYGROUP" in str(error) or (is_out_of_memory(error) and await self._has_group(lane)):
@@ -79,42 +72,44 @@ class Member:
                 raise
             # A new group sees everything again; what its namesake had settled is not settled for it. If the process dies here,
             # entries that other groups still keep are deleted when they have finished them: they were settled once.
-            while await self._control.zremrangebyrank(lane.settled, 0, MOST_IDS - 1) == MOST_IDS:
+            while await self.control.zremrangebyrank(lane.settled, 0, MOST_IDS - 1) == MOST_IDS:
                 pass
         return True
 
     async def _has_group(self, lane: Lane) -> bool:
-        if not await self._control.exists(lane.stream):
+        if not await self.control.exists(lane.stream):
             return False
-        groups = await self._control.xinfo_groups(lane.stream)
-        return any(group["name"] == self._group.encode() for group in groups)
+        groups = await self.control.xinfo_groups(lane.stream)
+        return any(group["name"] == self.group.encode() for group in groups)
 
-    async def _restore_group(self) -> None:
-        for lane in self._lanes:
+    async def restore_group(self) -> None:
+        """Create the group again in each lane where it is missing."""
+        for lane in self.lanes:
             if await self._ensure_lane(lane):
-                _log.warning("group_restored", stream=lane.stream, group=self._group)
+                _log.warning("group_restored", stream=lane.stream, group=self.group)
 
-    async def _call_group(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    async def call(self, script: AsyncScript, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a script that needs the group; one that is missing is created again."""
         for _ in range(2):
             try:
                 with translated():
                     return await script(keys, arguments)
             except NoGroup:
-                await self._restore_group()
+                await self.restore_group()
         raise QueueUnavailable("the consumer group vanishes as soon as it is created")
 
-    def _by_lane(self, entries: Sequence[EntryRef]) -> Iterator[tuple[Lane, list[str]]]:
+    def by_lane(self, entries: Sequence[EntryRef]) -> Iterator[tuple[Lane, list[str]]]:
         """The IDs of entries of each lane, for lanes that have any of them."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             if ids := [entry.id for entry in entries if entry.stream == lane.stream]:
                 yield lane, ids
 
-    def _lane_of(self, entry: EntryRef) -> Lane:
-        express, main = self._lanes
+    def lane_of(self, entry: EntryRef) -> Lane:
+        """The lane of an entry."""
+        express, main = self.lanes
         return express if entry.stream == express.stream else main
 
 
 def deliveries_of(lane: Lane, entries: Sequence[Any]) -> list[Delivery]:
-    """What a script has claimed of a lane: for each entry its ID, fields, and deliveries so far."""
+    """The deliveries that a script has claimed in a lane: for each entry its ID, fields, and number of deliveries."""
     return [to_delivery(lane.stream, entry_id, pairs(fields), int(count)) for entry_id, fields, count in entries]

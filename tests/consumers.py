@@ -1,0 +1,91 @@
+"""A consumer whose ports are one object, as those of the in-memory queue are: tests call it, and override what they watch."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import Self
+
+from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
+from ingest.domain.deliveries.result import Finished
+from ingest.domain.fetch.outage import Outage
+from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
+from ingest.queue.consume.group_access import GroupAccess
+
+
+class Consumer:
+    """All ports of a consumer.
+
+    Attributes:
+        parts: the real ones.
+    """
+
+    def __init__(self, parts: PortsOfConsumer) -> None:
+        self.parts = parts
+        self.access = parts.access
+        self.name = parts.access.name
+        self.keeps_results = parts.settling.keeps_results
+        self.reading = self.settling = self.liveness = self.maintenance = self
+
+    @classmethod
+    def on(cls, access: GroupAccess, results_age: float = 0.0) -> Self:
+        return cls(PortsOfConsumer.on(access, results_age))
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, queue: str, group: str, name: str, block: float, results_age: float = 0.0
+    ) -> AsyncIterator[Self]:
+        async with PortsOfConsumer.open(url, queue, group, name, block, results_age) as parts:
+            yield cls(parts)
+
+    async def ensure_group(self) -> bool:
+        return await self.access.ensure_group()
+
+    async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
+        return await self.parts.reading.read(count, block, claims=claims)
+
+    async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
+        return await self.parts.reading.claim_own(count, known, counted=counted)
+
+    async def claim_abandoned(self, count: int) -> Abandoned:
+        return await self.parts.reading.claim_abandoned(count)
+
+    async def ack(self, entries: Sequence[EntryRef]) -> int:
+        return await self.parts.settling.ack(entries)
+
+    async def ack_with_results(self, finished: Sequence[Finished]) -> int:
+        return await self.parts.settling.ack_with_results(finished)
+
+    async def reschedule(
+        self, delivery: Delivery, after: float, attempt: int, reason: RetryReason | None = None, error: str = ""
+    ) -> bool:
+        return await self.parts.settling.reschedule(delivery, after, attempt, reason, error)
+
+    async def dead_letter(self, delivery: Delivery, reason: DeadReason, error: str) -> bool:
+        return await self.parts.settling.dead_letter(delivery, reason, error)
+
+    async def release(self, deliveries: Sequence[Delivery]) -> int:
+        return await self.parts.settling.release(deliveries)
+
+    async def heartbeat(self, lifetime: float) -> Heartbeat:
+        return await self.parts.liveness.heartbeat(lifetime)
+
+    async def renew(self, entries: Sequence[EntryRef]) -> set[EntryRef]:
+        return await self.parts.liveness.renew(entries)
+
+    async def report_outage(self, outage: Outage | None, lifetime: float) -> None:
+        await self.parts.liveness.report_outage(outage, lifetime)
+
+    async def leave(self) -> int:
+        return await self.parts.liveness.leave()
+
+    async def sweep(self, idle: float) -> Sweep:
+        return await self.parts.maintenance.sweep(idle)
+
+    async def move_due(self, most: int) -> int:
+        return await self.parts.maintenance.move_due(most)
+
+    async def trim(self, most: int) -> int:
+        return await self.parts.maintenance.trim(most)
+
+    async def remove_stale(self, idle: float) -> int:
+        return await self.parts.maintenance.remove_stale(idle)
