@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
+from ingest.domain.deliveries.entry_fields import ATTEMPT, ENQUEUED_AT, ORDER_ID
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, ORDER_ID, to_delivery
+from ingest.queue.layout.entries import to_delivery
 
 STREAM = "memory"
 Fields = Mapping[bytes, bytes]

@@ -8,10 +8,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from fakes.group import DeadEntry, MemoryGroup, Pending
 
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, EntryRef, Heartbeat, RetryReason, Sweep
+from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished
 from ingest.domain.errors import QueueUnavailable
 from ingest.domain.fetch.outage import Outage
-from ingest.queue.layout.entries import ORDER_ID
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ingest.domain.deliveries.entry_fields import DOCUMENT, ORDER_ID, SOURCE, TRACEPARENT
 from ingest.domain.fetch.request_headers import is_traceparent
 from ingest.domain.orders.order import Order, parse_order_id
 
@@ -50,9 +51,9 @@ class Announcement:
 
     def fields(self) -> dict[bytes, bytes]:
         """The fields of the stream entry."""
-        given = {b"document": self.document, b"traceparent": self.traceparent, b"source": self.source}
+        given = {DOCUMENT: self.document, TRACEPARENT: self.traceparent, SOURCE: self.source}
         optional = {name: _as_bytes(value) for name, value in given.items() if value is not None}
-        return {b"order_id": self.order_id.encode(), **optional}
+        return {ORDER_ID: self.order_id.encode(), **optional}
 
 
 def _encoded(document: bytes | str | Mapping[str, Any] | Order) -> bytes:

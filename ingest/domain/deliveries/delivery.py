@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from ingest.domain.deliveries.entry_fields import PUSHED_AT, SOURCE, TRACEPARENT
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import is_traceparent
 
@@ -84,11 +85,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         """What is requested of the external API for this delivery."""
         fields = self.fields
         traceparent: str | None = None
-        if (given := fields.get(b"traceparent")) is not None:
+        if (given := fields.get(TRACEPARENT)) is not None:
             # Another program may have written the entry; an invalid context would break the request.
             text = given.decode("ascii", "replace")
             traceparent = text if is_traceparent(text) else None
-        return FetchRequest(order_id, self.attempt, traceparent, fields.get(b"source"), together)
+        return FetchRequest(order_id, self.attempt, traceparent, fields.get(SOURCE), together)
 
     def was_locked(self) -> bool:
         """Whether it comes again because another transaction had locked the row of its order."""
@@ -102,7 +103,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
         or the one that the entry carries, if that is earlier, as it is after a retry or a replay, which give it a new ID. A later
         one comes from a producer whose clock is ahead. Entries of one millisecond are told apart by their sequence, as microseconds.
         """
-        noted = self.fields.get(b"pushed_at", b"")
+        noted = self.fields.get(PUSHED_AT, b"")
         if noted.isdigit() and len(noted) <= _MICROSECOND_DIGITS:
             return _EPOCH + timedelta(microseconds=int(noted))
         id_ms, _, sequence = self.entry.id.partition("-")

@@ -4,9 +4,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ingest.domain.deliveries.delivery import Abandoned, Delivery, EntryRef
+from ingest.domain.deliveries.entry_fields import GROUP
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess, deliveries_of
 from ingest.queue.consume.settling import QueueSettling
-from ingest.queue.layout.entries import GROUP, pairs, to_delivery
+from ingest.queue.layout.entries import pairs, to_delivery
 from ingest.queue.layout.keys import Lane
 from ingest.queue.layout.lanes import MainShare, kept
 from ingest.queue.layout.shared_numbers import RELEASED_IDLE_MS

@@ -10,9 +10,23 @@ from typing import Any, TypeVar
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
+from ingest.domain.deliveries.entry_fields import (
+    ATTEMPT,
+    ATTEMPTS,
+    ENQUEUED_AT,
+    ERROR,
+    FIRST_ENQUEUED_AT,
+    GROUP,
+    OF_RETRIES,
+    ORDER_ID,
+    REASON,
+    RETRY_ERROR,
+    RETRY_REASON,
+    WORKER,
+)
 from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
-from ingest.queue.layout.entries import ATTEMPT, ENQUEUED_AT, GROUP, ORDER_ID, RETRY_ERROR, RETRY_REASON, flat
+from ingest.queue.layout.entries import flat
 from ingest.queue.layout.keys import Lane
 from ingest.queue.redis.connection import NoGroup, translated, translating
 from ingest.telemetry.logs import get_logger
@@ -22,7 +36,6 @@ _log = get_logger("queue")
 _GONE = 2
 # Of the error of a retry, which is for people, and travels with the entry.
 _LONGEST_ERROR = 500
-_RETRY = frozenset((RETRY_REASON, RETRY_ERROR))
 # Of the documents of entries that are released with one script, which reads the entries.
 _MOST_BYTES = 2 << 20
 _T = TypeVar("_T")
@@ -121,13 +134,13 @@ class QueueSettling:
         an order that was erased is finished, without a dead letter.
         """
         about = {
-            b"reason": reason.encode(),
-            b"error": error.encode(errors="replace"),
-            b"attempts": b"%d" % delivery.attempt,
-            b"first_enqueued_at": b"%d" % (delivery.enqueued_at * 1000),
-            b"worker": self._access.name.encode(),
+            REASON: reason.encode(),
+            ERROR: error.encode(errors="replace"),
+            ATTEMPTS: b"%d" % delivery.attempt,
+            FIRST_ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000),
+            WORKER: self._access.name.encode(),
         }
-        own = {name: value for name, value in _without_group(delivery).items() if name not in _RETRY}
+        own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES}
         fields = flat({**own, **about})
         keys = [
             *self._moving(self._access.lane_of(delivery.entry), delivery),

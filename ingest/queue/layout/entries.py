@@ -5,27 +5,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.domain.deliveries.delivery import LATEST_MS, Delivery, EntryRef
+from ingest.domain.deliveries.entry_fields import ATTEMPT, DOCUMENT, ENQUEUED_AT, KNOWN, ORDER_ID, PACKED
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
-ORDER_ID = b"order_id"
-ENQUEUED_AT = b"enqueued_at"
-ATTEMPT = b"attempt"
-DOCUMENT = b"document"
-# When a document was accepted, in microseconds by the queue's clock, given by the script that adds it.
-PUSHED_AT = b"pushed_at"
-# Why an order is delivered again: of the last retry, for people.
-RETRY_REASON = b"retry_reason"
-RETRY_ERROR = b"retry_error"
-# The group that an entry is meant for, where a stream has several and the others have had it: a retry, a replay.
-GROUP = b"ingest_group"
-# The other fields of an entry that has more than a Lua script can pass on: a MessagePack array of names and values.
-PACKED = b"ingest_packed"
 _MOST_FIELDS = 500
-_PLAIN = frozenset(
-    {ORDER_ID, ENQUEUED_AT, ATTEMPT, DOCUMENT, PUSHED_AT, GROUP}
-    | {b"traceparent", b"source", b"replays", b"replayed_at", RETRY_REASON, RETRY_ERROR}
-    | {b"reason", b"error", b"attempts", b"first_enqueued_at", b"worker", b"dead_at"}
-)
 
 
 def to_delivery(stream: str, entry_id: bytes, fields: Mapping[bytes, bytes], count: int) -> Delivery:
@@ -55,8 +38,8 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 def flat(fields: Mapping[bytes, bytes]) -> list[bytes]:
     """The fields of an entry as a script takes them; of a wide one, most are packed into one."""
     if len(fields) > _MOST_FIELDS:
-        rest = [part for name, value in fields.items() if name not in _PLAIN for part in (name, value)]
-        fields = {name: value for name, value in fields.items() if name in _PLAIN} | {
+        rest = [part for name, value in fields.items() if name not in KNOWN for part in (name, value)]
+        fields = {name: value for name, value in fields.items() if name in KNOWN} | {
             PACKED: msgspec.msgpack.encode(rest)
         }
     return [part for pair in fields.items() for part in pair]

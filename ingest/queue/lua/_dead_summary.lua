@@ -1,7 +1,5 @@
 -- A dead letter: its ID, an array of names and values, and how many bytes it has if only a part of them is told, otherwise 0. All are told
 -- of an entry of at most `most` bytes; of a larger one, all but its document and unknown fields. Second, its bytes.
-local SUMMARY = {order_id = 1, reason = 1, error = 1, attempts = 1, dead_at = 1, first_enqueued_at = 1, worker = 1, replays = 1,
-  replayed_at = 1, source = 1}
 local function dead_summary(entry, most)
   local size = 0
   for _, part in ipairs(entry[2]) do
@@ -12,7 +10,7 @@ local function dead_summary(entry, most)
   end
   local about = {}
   for i = 1, #entry[2], 2 do
-    if SUMMARY[entry[2][i]] then
+    if listed_fields[entry[2][i]] then
       about[#about + 1] = entry[2][i]
       about[#about + 1] = entry[2][i + 1]
     end

@@ -1,8 +1,6 @@
 -- The most parts (names and values) that a command of a script can have is some 8,000: an entry with more is packed, as
--- ingest.queue.layout.entries does.
+-- `flat` in ingest.queue.layout.entries does.
 local most_parts = 2000
-local plain = {order_id = 1, enqueued_at = 1, attempt = 1, traceparent = 1, source = 1, document = 1, ingest_group = 1,
-  replays = 1, replayed_at = 1, first_enqueued_at = 1, retry_reason = 1, retry_error = 1}
 
 local function narrow(fields)
   if #fields <= most_parts then
@@ -11,7 +9,7 @@ local function narrow(fields)
   local kept, packed = {}, {}
   for i = 1, #fields, 2 do
     -- Named twice, the last one counts, as in a mapping.
-    local list = plain[fields[i]] and kept or packed
+    local list = known_fields[fields[i]] and kept or packed
     list[#list + 1] = fields[i]
     list[#list + 1] = fields[i + 1]
   end

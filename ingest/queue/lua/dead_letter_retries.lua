@@ -2,13 +2,12 @@
 -- be read becomes the dead letter that it would become when it is due. What waits of orders that were erased is deleted.
 -- KEYS: retry, retry entries, retry announced, dead, clock, erased   ARGV: who does it, names of entries   returns: how many were moved
 local time = now(KEYS[5])
-local left_out = {retry_reason = 1, retry_error = 1, reason = 1, error = 1, attempts = 1, first_enqueued_at = 1, dead_at = 1, worker = 1}
 
 local function dead_letter(fields)
   local letter, was = {}, {}
   for i = 1, #fields, 2 do
     was[fields[i]] = fields[i + 1]
-    if not left_out[fields[i]] then
+    if not fields_of_dead_letters[fields[i]] then
       letter[#letter + 1] = fields[i]
       letter[#letter + 1] = fields[i + 1]
     end

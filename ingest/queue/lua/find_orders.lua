@@ -19,8 +19,6 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local examined, passed, size = 0, 0, 0
 -- Entries that are read at a time while they are large and while they are small, and bytes after which a slice ends: documents may be large.
 local LARGE_PAGE, SMALL_PAGE, SMALL, MOST_BYTES = 10, 100, 1000, 2 ^ 18
-local told = {order_id = 1, enqueued_at = 1, first_enqueued_at = 1, attempt = 1, attempts = 1, retry_reason = 1, retry_error = 1,
-  reason = 1, error = 1, dead_at = 1, source = 1}
 
 local function is_spent()
   return examined >= budget or size > MOST_BYTES
@@ -46,7 +44,7 @@ local function matching(fields)
   end
   local about = {}
   for i = 1, #fields, 2 do
-    if told[fields[i]] then
+    if listed_fields[fields[i]] then
       about[#about + 1] = fields[i]
       about[#about + 1] = fields[i + 1]
     end

@@ -2,7 +2,6 @@
 -- KEYS: retry, retry entries   ARGV: the due time and the name after which the page begins ('-inf' and nothing: at the start), most entries
 -- returns: the time and the name to go on after (nothing: the end is reached), for each entry an array of names and values
 local from, after, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local told = {order_id = 1, enqueued_at = 1, attempt = 1, retry_reason = 1, retry_error = 1, source = 1}
 local MOST_BYTES = 2 ^ 20
 local found, size = {}, 0
 
@@ -38,7 +37,7 @@ local function tell(name, due, packed)
   local fields = waiting_fields(packed) or {}
   local about = {'id', name, 'due', due}
   for i = 1, #fields, 2 do
-    if told[fields[i]] then
+    if listed_fields[fields[i]] then
       about[#about + 1] = fields[i]
       about[#about + 1] = fields[i + 1]
     end

@@ -8,11 +8,6 @@ end
 local time = redis.call('TIME')
 local now = string.format('%d', time[1] * 1000 + math.floor(time[2] / 1000))
 
--- What dead-lettering added, and what a replay writes again; all else is the entry's own and stays.
-local ours = {reason = 1, error = 1, attempts = 1, dead_at = 1, worker = 1, first_enqueued_at = 1,
-  attempt = 1, enqueued_at = 1, replays = 1, replayed_at = 1, ingest_group = 1,
-  retry_reason = 1, retry_error = 1}
-
 local function number(text)
   return text and #text <= 13 and text:find('^%d+$') and text
 end
@@ -20,7 +15,8 @@ end
 local function revived(entry)
   local fields, was = {}, {}
   for i = 1, #entry, 2 do
-    if ours[entry[i]] then
+    -- Added by dead-lettering, or written again by a replay. All else is the entry's own and stays.
+    if fields_of_dead_letters[entry[i]] or fields_of_moves[entry[i]] then
       was[entry[i]] = entry[i + 1]
     else
       fields[#fields + 1] = entry[i]

@@ -4,14 +4,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from ingest.domain.deliveries.dead_letter import DeadLetterEntry
-from ingest.queue.layout.entries import PACKED, unpacked_fields
+from ingest.domain.deliveries.entry_fields import (
+    ATTEMPTS,
+    DEAD_AT,
+    ERROR,
+    FIRST_ENQUEUED_AT,
+    OF_DEAD_LETTERS,
+    ORDER_ID,
+    PACKED,
+    REASON,
+    REPLAYED_AT,
+    REPLAYS,
+    WORKER,
+)
+from ingest.queue.layout.entries import unpacked_fields
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # 13 digits of ms: the year 2286. An ID that somebody wrote by hand may be beyond all dates.
 _LATEST = 9_999_999_999_999
-_READ = frozenset(
-    (b"order_id", b"reason", b"error", b"attempts", b"dead_at", b"first_enqueued_at", b"worker", b"replays", b"replayed_at")
-)  # fmt: skip
+_READ = OF_DEAD_LETTERS | {ORDER_ID, REPLAYS, REPLAYED_AT}
 
 
 def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetterEntry:
@@ -22,15 +33,15 @@ def to_dead_letter(entry_id: bytes, fields: Mapping[bytes, bytes]) -> DeadLetter
     milliseconds = min(int(name.partition("-")[0]), _LATEST)
     return DeadLetterEntry(
         entry_id=name,
-        order_id=_text(fields.get(b"order_id")),
-        reason=_text(fields.get(b"reason")) or "",
-        error=_text(fields.get(b"error")) or "",
-        attempts=_number(fields.get(b"attempts"), digits=6),
-        dead_at=_moment(fields.get(b"dead_at")) or _EPOCH + timedelta(milliseconds=milliseconds),
-        first_enqueued_at=_moment(fields.get(b"first_enqueued_at")),
-        worker=_text(fields.get(b"worker")),
-        replays=_number(fields.get(b"replays"), digits=6) or 0,
-        replayed_at=_moment(fields.get(b"replayed_at")),
+        order_id=_text(fields.get(ORDER_ID)),
+        reason=_text(fields.get(REASON)) or "",
+        error=_text(fields.get(ERROR)) or "",
+        attempts=_number(fields.get(ATTEMPTS), digits=6),
+        dead_at=_moment(fields.get(DEAD_AT)) or _EPOCH + timedelta(milliseconds=milliseconds),
+        first_enqueued_at=_moment(fields.get(FIRST_ENQUEUED_AT)),
+        worker=_text(fields.get(WORKER)),
+        replays=_number(fields.get(REPLAYS), digits=6) or 0,
+        replayed_at=_moment(fields.get(REPLAYED_AT)),
         fields={name: value for name, value in fields.items() if name not in _READ},
     )
 

@@ -12,9 +12,9 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 from ingest.queue.consume.quota import quota_key
-from ingest.queue.layout.entries import ORDER_ID
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.capabilities import Capabilities, probe
 from ingest.queue.redis.checked_connections import code_of

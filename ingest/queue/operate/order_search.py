@@ -12,6 +12,18 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.entry_fields import (
+    ATTEMPT,
+    ATTEMPTS,
+    DEAD_AT,
+    ENQUEUED_AT,
+    ERROR,
+    FIRST_ENQUEUED_AT,
+    ORDER_ID,
+    REASON,
+    RETRY_ERROR,
+    RETRY_REASON,
+)
 from ingest.domain.deliveries.queue_state import Lane
 from ingest.domain.orders.order_state import DeadEntry, InFlightEntry, QueuedEntry, QueueEntry, RetryEntry
 from ingest.queue.layout.entries import pairs
@@ -97,7 +109,7 @@ class OrderSearch:
                 is_complete = is_complete and not reply[7]
                 for about in map(pairs, reply[8]):
                     entry = _entry(about, now)
-                    found.setdefault(about[b"order_id"].decode(), {})[entry.state, about[b"id"]] = entry
+                    found.setdefault(about[ORDER_ID].decode(), {})[entry.state, about[b"id"]] = entry
             on_progress(examined)
         return Searched({order_id: list(entries.values()) for order_id, entries in found.items()}, is_complete)
 
@@ -108,14 +120,14 @@ def _entry(about: Mapping[bytes, bytes], now: int) -> QueueEntry:
         return to_retry(about)
     entry_id = _text(about, b"id")
     added_at = time_of(int(entry_id.partition("-")[0]))
-    announced_at = _moment(about.get(b"enqueued_at")) or added_at
+    announced_at = _moment(about.get(ENQUEUED_AT)) or added_at
     if about[b"state"] == b"dead":
-        announced_at = _moment(about.get(b"first_enqueued_at")) or announced_at
-        dead_at = _moment(about.get(b"dead_at")) or added_at
-        attempts = number(about.get(b"attempts"), digits=6)
-        return DeadEntry(entry_id, announced_at, dead_at, attempts, _text(about, b"reason"), _text(about, b"error"))
+        announced_at = _moment(about.get(FIRST_ENQUEUED_AT)) or announced_at
+        dead_at = _moment(about.get(DEAD_AT)) or added_at
+        attempts = number(about.get(ATTEMPTS), digits=6)
+        return DeadEntry(entry_id, announced_at, dead_at, attempts, _text(about, REASON), _text(about, ERROR))
     lane = Lane(_text(about, b"lane"))
-    attempt = number(about.get(b"attempt"), digits=6) or 1
+    attempt = number(about.get(ATTEMPT), digits=6) or 1
     if about[b"state"] == b"queued":
         return QueuedEntry(entry_id, lane, announced_at, attempt)
     renewed_at = time_of(now - int(about[b"idle"]))
@@ -130,12 +142,12 @@ def to_retry(about: Mapping[bytes, bytes]) -> RetryEntry:
     return RetryEntry(
         _text(about, b"id"),
         about[b"id"],
-        _text(about, b"order_id") or None,
-        _moment(about.get(b"enqueued_at")),
+        _text(about, ORDER_ID) or None,
+        _moment(about.get(ENQUEUED_AT)),
         time_of(due),
-        number(about.get(b"attempt"), digits=6) or 1,
-        _text(about, b"retry_reason"),
-        _text(about, b"retry_error"),
+        number(about.get(ATTEMPT), digits=6) or 1,
+        _text(about, RETRY_REASON),
+        _text(about, RETRY_ERROR),
     )
 
 

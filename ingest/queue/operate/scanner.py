@@ -7,8 +7,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from ingest.domain.deliveries.entry_fields import ORDER_ID, REASON
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
-from ingest.queue.layout.entries import ORDER_ID, pairs
+from ingest.queue.layout.entries import pairs
 from ingest.queue.layout.keys import Keys
 from ingest.queue.redis.connection import NoGroup, translated
 from ingest.queue.redis.scripts import load
@@ -73,7 +74,7 @@ class QueueScanner:
         """All dead letters."""
         async for page in self._entries(_Position(self._keys.dead)):
             yield [
-                OrderLocation(_order_id(fields), Location.DEAD, fields.get(b"reason", b"").decode(errors="replace"))
+                OrderLocation(_order_id(fields), Location.DEAD, fields.get(REASON, b"").decode(errors="replace"))
                 for _, fields in page
             ]
 

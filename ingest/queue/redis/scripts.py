@@ -7,7 +7,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from ingest.queue.layout.shared_numbers import PRELUDE
+from ingest.queue.layout.shared_numbers import ENTRY_FIELDS, PRELUDE
 from ingest.queue.redis.capabilities import Capabilities
 
 # Files that are put before a script, in this order; what depends on the server's capabilities is named by its role.
@@ -28,7 +28,7 @@ _PARTS = {
         "finish_alone",
         "finish",
     ),
-    "move_due": ("now", "others", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
+    "move_due": ("now", "others", "entry_fields", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
     "heartbeat": ("now",),
     "state": ("now",),
     "claim_abandoned": ("now", "released", "standing"),
@@ -38,15 +38,15 @@ _PARTS = {
     "release": ("released", "held", "order_of", "gone", "release_uncounted"),
     "leave": ("released",),
     "trim": ("padded",),
-    "find_orders": ("released", "padded", "waiting_fields"),
+    "find_orders": ("released", "padded", "entry_fields", "waiting_fields"),
     "remove_retries": ("order_of", "erased", "waiting_fields"),
-    "list_retries": ("waiting_fields",),
+    "list_retries": ("entry_fields", "waiting_fields"),
     "scan_retries": ("order_of", "waiting_fields"),
-    "list_dead": ("dead_summary",),
-    "look_up_dead": ("dead_summary",),
+    "list_dead": ("entry_fields", "dead_summary"),
+    "look_up_dead": ("entry_fields", "dead_summary"),
     "run_retries": ("now",),
-    "dead_letter_retries": ("now", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
-    "replay": ("others", "wide", "order_of", "erased"),
+    "dead_letter_retries": ("now", "entry_fields", "wide", "order_of", "erased", "waiting_fields", "invalid_waiting"),
+    "replay": ("others", "entry_fields", "wide", "order_of", "erased"),
     "quota_lease": ("now", "quota"),
     "quota_end": ("now", "quota"),
     "quota_pause": ("now",),
@@ -111,8 +111,14 @@ def _text(name: str, capabilities: Capabilities) -> str:
         "release_counted": "release_counted_xnack" if capabilities.releases else "release_counted",
     }
     folder = files("ingest.queue") / "lua"
-    parts = (f"_{role.get(part, part)}" for part in _PARTS.get(name, ()))
-    text = PRELUDE + "".join((folder / f"{file}.lua").read_text(encoding="utf-8") for file in (*parts, name))
+
+    def read(file: str) -> str:
+        return (folder / f"{file}.lua").read_text(encoding="utf-8")
+
+    parts = (
+        ENTRY_FIELDS if part == "entry_fields" else read(f"_{role.get(part, part)}") for part in _PARTS.get(name, ())
+    )
+    text = "".join((PRELUDE, *parts, read(name)))
     if name in _FLAGS:
         # Redis reads flags in the first line only, so they stand before the parts.
         text = f"#!lua flags={_FLAGS[name]}\n{text}"

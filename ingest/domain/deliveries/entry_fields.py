@@ -1,0 +1,39 @@
+"""The fields of a stream entry. Each is declared here, once for Python and for the Lua scripts."""
+
+# Written by a producer. Only the order ID is required.
+ORDER_ID = b"order_id"
+DOCUMENT = b"document"
+TRACEPARENT = b"traceparent"
+SOURCE = b"source"
+# When a document was accepted, in microseconds by the queue's clock, given by the script that adds it.
+PUSHED_AT = b"pushed_at"
+
+# Written each time an entry moves.
+ENQUEUED_AT = b"enqueued_at"
+ATTEMPT = b"attempt"
+# The group that an entry is meant for when the stream has several and the others have finished it, as after a retry or a replay.
+GROUP = b"ingest_group"
+REPLAYS = b"replays"
+REPLAYED_AT = b"replayed_at"
+
+# The reason of the last retry.
+RETRY_REASON = b"retry_reason"
+RETRY_ERROR = b"retry_error"
+
+# Written when an order is dead-lettered.
+REASON = b"reason"
+ERROR = b"error"
+ATTEMPTS = b"attempts"
+FIRST_ENQUEUED_AT = b"first_enqueued_at"
+WORKER = b"worker"
+DEAD_AT = b"dead_at"
+
+# The other fields of an entry with more than a Lua script can pass on: a MessagePack array of names and values.
+PACKED = b"ingest_packed"
+
+OF_RETRIES = frozenset((RETRY_REASON, RETRY_ERROR))
+OF_DEAD_LETTERS = frozenset((REASON, ERROR, ATTEMPTS, FIRST_ENQUEUED_AT, WORKER, DEAD_AT))
+OF_MOVES = frozenset((ENQUEUED_AT, ATTEMPT, GROUP, REPLAYS, REPLAYED_AT))
+KNOWN = OF_RETRIES | OF_DEAD_LETTERS | OF_MOVES | {ORDER_ID, DOCUMENT, TRACEPARENT, SOURCE, PUSHED_AT}
+# Shown in lists. A document may be large.
+LISTED = KNOWN - {DOCUMENT, TRACEPARENT, PUSHED_AT, GROUP}
