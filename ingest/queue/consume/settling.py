@@ -4,28 +4,16 @@ Every move is one script, so it happens whole or not at all, and every script ma
 what was done already is not done twice.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef, RetryReason
-from ingest.domain.deliveries.entry_fields import (
-    ATTEMPT,
-    ATTEMPTS,
-    ENQUEUED_AT,
-    ERROR,
-    FIRST_ENQUEUED_AT,
-    GROUP,
-    OF_RETRIES,
-    ORDER_ID,
-    REASON,
-    RETRY_ERROR,
-    RETRY_REASON,
-    WORKER,
-)
+from ingest.domain.deliveries.entry_fields import ORDER_ID
 from ingest.domain.deliveries.result import Finished, ResultKind
 from ingest.queue.consume.group_access import MOST_IDS, GroupAccess
+from ingest.queue.consume.moved_fields import dead_letter_fields, retry_fields
 from ingest.queue.layout.entries import flat
 from ingest.queue.layout.keys import Lane
 from ingest.queue.redis.connection import NoGroup, translated, translating
@@ -34,8 +22,6 @@ from ingest.telemetry.logs import get_logger
 _log = get_logger("queue")
 # What a move answers for an entry that is neither pending nor in the stream, and was not moved before.
 _GONE = 2
-# Of the error of a retry, which is for people, and travels with the entry.
-_LONGEST_ERROR = 500
 # Of the documents of entries that are released with one script, which reads the entries.
 _MOST_BYTES = 2 << 20
 _T = TypeVar("_T")
@@ -111,7 +97,7 @@ class QueueSettling:
         finished instead.
         """
         lane = self._access.lane_of(delivery.entry)
-        fields = flat({**_carried(delivery), ATTEMPT: b"%d" % attempt, **_why(reason, error)})
+        fields = flat(retry_fields(delivery, attempt, reason, error))
         keys = [
             *self._moving(lane, delivery),
             self._access.keys.retry,
@@ -133,15 +119,7 @@ class QueueSettling:
         The order of an entry that Redis has lost goes to the retry set instead: nobody knows what became of it. The entry of
         an order that was erased is finished, without a dead letter.
         """
-        about = {
-            REASON: reason.encode(),
-            ERROR: error.encode(errors="replace"),
-            ATTEMPTS: b"%d" % delivery.attempt,
-            FIRST_ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000),
-            WORKER: self._access.name.encode(),
-        }
-        own = {name: value for name, value in _without_group(delivery).items() if name not in OF_RETRIES}
-        fields = flat({**own, **about})
+        fields = flat(dead_letter_fields(delivery, reason, error, self._access.name))
         keys = [
             *self._moving(self._access.lane_of(delivery.entry), delivery),
             self._access.keys.dead,
@@ -233,19 +211,3 @@ def _dead_letter_event(delivery: Delivery, reason: DeadReason) -> bytes:
     if delivery.order_id is not None:
         event = ["order_id", delivery.order_id, *event]
     return msgspec.msgpack.encode([event])
-
-
-def _carried(delivery: Delivery) -> Mapping[bytes, bytes]:
-    """The fields that go along when an entry moves: the new one's ID would give a later time."""
-    return {**_without_group(delivery), ENQUEUED_AT: b"%d" % (delivery.enqueued_at * 1000)}
-
-
-def _why(reason: RetryReason | None, error: str) -> Mapping[bytes, bytes]:
-    if reason is None:
-        return {}
-    return {RETRY_REASON: reason.encode(), RETRY_ERROR: error[:_LONGEST_ERROR].encode(errors="replace")}
-
-
-def _without_group(delivery: Delivery) -> Mapping[bytes, bytes]:
-    # Written again when it goes back into a stream.
-    return {name: value for name, value in delivery.fields.items() if name != GROUP}
