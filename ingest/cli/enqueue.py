@@ -31,7 +31,9 @@ _SOURCES = "order IDs, --file (`-` for stdin) or --sample: see `ingest enqueue -
 
 
 def enqueue(
-    ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID", hidden=True)
+    ] = None,
     *,
     file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
@@ -49,6 +51,8 @@ def enqueue(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Put order IDs into the queue; returns when Redis has them all.
+
+    An ID of `-` reads IDs from stdin.
 
     Waits, and says so, while Redis is unavailable or out of memory, or the backlog is at INGEST_BACKLOG_LIMIT.
     """

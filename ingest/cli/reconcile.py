@@ -26,7 +26,9 @@ _SOURCES = "order IDs or --file (`-` for stdin): see `ingest reconcile --help`"
 
 
 def reconcile(
-    ids: Annotated[list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Order IDs; `-` reads stdin.", metavar="ID", hidden=True)
+    ] = None,
     *,
     file: Annotated[str | None, typer.Option(help="Read IDs from a file; `-` is stdin.", metavar="PATH")] = None,
     column: Annotated[str | None, typer.Option(help="The CSV column or JSONL member that holds the ID.")] = None,
@@ -47,6 +49,8 @@ def reconcile(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Report where accepted orders are now, and which of them are missing. Changes nothing.
+
+    An ID of `-` reads IDs from stdin.
 
     The report goes to stderr, or with --json to stdout.
 

@@ -36,7 +36,7 @@ _TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
 
 
 def remap(
-    ids: Annotated[list[str] | None, typer.Argument(help="Only these orders.", metavar="ID")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Only these orders.", metavar="ID", hidden=True)] = None,
     *,
     since: Annotated[str | None, typer.Option(help=f"Fetched at this time or later. {_TIME}", metavar="TIME")] = None,
     until: Annotated[str | None, typer.Option(help=f"Fetched before this time. {_TIME}", metavar="TIME")] = None,
@@ -45,6 +45,8 @@ def remap(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Apply the mapping and the transform to stored documents again, without asking the external API.
+
+    With IDs, only these orders.
 
     This needs documents that workers have kept (INGEST_KEEP_DOCUMENT), and applies INGEST_MAPPING and INGEST_TRANSFORM as they
     are now. Orders that were erased stay erased. Rows whose document yields no order today stay as they are.

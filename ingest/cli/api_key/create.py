@@ -25,7 +25,9 @@ def create(
     name: Annotated[
         str,
         typer.Argument(
-            help="Who will use it: letters and digits, after the first also `.`, `_` and `-`.", metavar="NAME"
+            help="Who will use it: letters and digits, after the first also `.`, `_` and `-`.",
+            metavar="NAME",
+            hidden=True,
         ),
     ],
     *,
@@ -52,7 +54,10 @@ def create(
     file: File = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Create a key and print it. It is shown only here: the file of the keys has its SHA-256."""
+    """Create a key and print it. It is shown only here: the file of the keys has its SHA-256.
+
+    The name says who will use it: letters and digits, after the first also `.`, `_` and `-`.
+    """
     from ingest.cli.api_key.options import keys_file, limit_of, scopes_of
     from ingest.cli.common import say
     from ingest.domain.api_key import is_key_name

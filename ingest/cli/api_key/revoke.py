@@ -16,9 +16,13 @@ To replace a key without an interruption, create another one, let its users chan
 
 
 def revoke(
-    names: Annotated[list[str], typer.Argument(help="Name or ID of a key.", metavar="NAME")], *, file: File = None
+    names: Annotated[list[str], typer.Argument(help="Name or ID of a key.", metavar="NAME", hidden=True)],
+    *,
+    file: File = None,
 ) -> None:
     """Revoke keys. Running servers refuse them within seconds; a new key may have the same name.
+
+    A key is named by its name or its ID.
 
     The exit code is 1 if there is no such key; all others are revoked.
     """

@@ -30,6 +30,8 @@ def drop(
 ) -> None:
     """Delete dead letters permanently.
 
+    An ID is the ID of a dead letter, or of an order for all its dead letters.
+
     Stored orders do not change. If Redis is unavailable, the command says so and waits.
 
     The exit code is 1 if an ID has no dead letter; all others are deleted.

@@ -54,6 +54,8 @@ def export(
 ) -> None:
     """Write dead letters as JSON lines or CSV, oldest first. Changes nothing.
 
+    An ID is the ID of a dead letter, or of an order for all its dead letters.
+
     The file appears under its name only when it is complete. The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import say, start

@@ -32,6 +32,8 @@ def list_(
 ) -> None:
     """List dead letters, newest first. Changes nothing.
 
+    An ID is the ID of a dead letter, or of an order for all its dead letters.
+
     The exit code is 1 if an ID has no dead letter.
     """
     from ingest.cli.common import say, start

@@ -16,7 +16,7 @@ _TIME = "ISO 8601 (in UTC unless it has an offset), or an age: 30m, 2h, 7d."
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID"),
+    typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID", hidden=True),
 ]
 Reasons = Annotated[
     list[DeadReason] | None,

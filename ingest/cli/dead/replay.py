@@ -30,6 +30,8 @@ def replay(
 ) -> None:
     """Put dead letters back into the queue, with fresh attempts.
 
+    An ID is the ID of a dead letter, or of an order for all its dead letters.
+
     INGEST_BACKLOG_LIMIT does not apply. The orders keep all their fields and the time of their first announcement, and
     record how often and when they were replayed. If Redis is unavailable or out of memory, the command says so and waits.
     If you interrupt or repeat it, no order is lost or put back twice.

@@ -33,12 +33,16 @@ Examples:
 def show(
     ids: Annotated[
         list[str],
-        typer.Argument(help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID"),
+        typer.Argument(
+            help="ID of a dead letter, or of an order, for all its dead letters.", metavar="ID", hidden=True
+        ),
     ],
     *,
     as_json: AsJson = False,
 ) -> None:
     """Show dead letters with all their fields. Changes nothing.
+
+    An ID is the ID of a dead letter, or of an order for all its dead letters.
 
     The exit code is 1 if an ID has no dead letter.
     """

@@ -8,7 +8,7 @@ import typer
 from ingest.domain.errors import ConfigError
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
 
-Ids = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID")]
+Ids = Annotated[list[str], typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
 
 
 def parse_ids(ids: Sequence[str]) -> list[str]:

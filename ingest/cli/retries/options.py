@@ -9,7 +9,7 @@ from ingest.domain.deliveries.delivery import RetryReason
 from ingest.domain.deliveries.retry_selection import RetrySelection
 from ingest.domain.errors import ConfigError
 
-Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Order ID.", metavar="ID", hidden=True)]
 Reasons = Annotated[
     list[RetryReason] | None,
     typer.Option(

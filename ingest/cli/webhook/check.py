@@ -31,7 +31,9 @@ tells what a request would announce, or why it would be refused.
 
 def check(
     *,
-    file: Annotated[str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]", metavar="FILE")] = None,
+    file: Annotated[
+        str | None, typer.Argument(help="The file of sources. [INGEST_WEBHOOKS]", metavar="FILE", hidden=True)
+    ] = None,
     source: Annotated[str | None, typer.Option(metavar="NAME", help="The source that a request is sent to.")] = None,
     body: Annotated[Path | None, typer.Option(metavar="FILE", help="Body of the request; - is standard input.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="'NAME: VALUE'", help="A header of the request.")] = None,
@@ -39,6 +41,8 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check the sources of webhooks, or a request of one of them. Queues nothing.
+
+    FILE declares the sources. The default is INGEST_WEBHOOKS.
 
     The exit code is 1 if the request would be refused, and 2 if a source cannot be used.
     """
