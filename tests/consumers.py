@@ -9,6 +9,7 @@ from ingest.domain.deliveries.result import Finished
 from ingest.domain.fetch.outage import Outage
 from ingest.queue.consume.consumer import Consumer as PortsOfConsumer
 from ingest.queue.consume.group_access import GroupAccess
+from ingest.queue.consume.reading import QueueReading
 
 
 class Consumer:
@@ -20,6 +21,8 @@ class Consumer:
 
     def __init__(self, parts: PortsOfConsumer) -> None:
         self.parts = parts
+        # Releases and acks by the methods that a test may override.
+        self._reading = QueueReading(parts.access, self)
         self.access = parts.access
         self.name = parts.access.name
         self.keeps_results = parts.settling.keeps_results
@@ -41,13 +44,13 @@ class Consumer:
         return await self.access.ensure_group()
 
     async def read(self, count: int, block: float, *, claims: bool = True) -> list[Delivery]:
-        return await self.parts.reading.read(count, block, claims=claims)
+        return await self._reading.read(count, block, claims=claims)
 
     async def claim_own(self, count: int, known: Collection[EntryRef], *, counted: bool = True) -> list[Delivery]:
-        return await self.parts.reading.claim_own(count, known, counted=counted)
+        return await self._reading.claim_own(count, known, counted=counted)
 
     async def claim_abandoned(self, count: int) -> Abandoned:
-        return await self.parts.reading.claim_abandoned(count)
+        return await self._reading.claim_abandoned(count)
 
     async def ack(self, entries: Sequence[EntryRef]) -> int:
         return await self.parts.settling.ack(entries)

@@ -22,8 +22,6 @@ from support import eventually
 from ingest.domain.deliveries.announcement import Announcement
 from ingest.domain.deliveries.delivery import DeadReason, Delivery, EntryRef
 from ingest.domain.errors import QueueUnavailable
-from ingest.queue.consume.reading import QueueReading
-from ingest.queue.consume.settling import QueueSettling
 from ingest.queue.layout.keys import Keys
 from ingest.queue.produce.producer import Producer
 
@@ -205,7 +203,7 @@ async def test_when_both_lanes_are_empty_again_a_read_waits(one: Consumer, redis
     assert [delivery.entry for delivery in await one.read(5, NOW)] == [added]
 
 
-class CannotRelease(QueueSettling):
+class CannotRelease(Consumer):
     async def release(self, deliveries: Sequence[Delivery]) -> int:
         del deliveries
         raise QueueUnavailable("the connection was lost")
@@ -217,10 +215,9 @@ async def test_what_was_read_beyond_the_room_and_could_not_be_released_is_found_
 ) -> None:
     await fill(redis, keys.stream, 5, "queued")
     await fill(redis, keys.express, 5, "express")
-    async with Consumer.open(redis_url, queue_name, GROUP, "one", block=1.0) as consumer:
-        reading = QueueReading(consumer.access, CannotRelease(consumer.access))
+    async with CannotRelease.open(redis_url, queue_name, GROUP, "one", block=1.0) as consumer:
         with pytest.raises(QueueUnavailable):
-            await reading.read(5, NOW)
+            await consumer.read(5, NOW)
 
     # By the same process, which lost the reply; or by its successor, for which this is another delivery.
     found: list[Delivery] = []

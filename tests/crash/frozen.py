@@ -9,8 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-
-from consumers import Consumer
+from pathlib import Path
 
 from ingest.domain.deliveries.delivery import Delivery, Effect, EntryRef
 from ingest.domain.fetch.exchange import FetchRequest
@@ -24,6 +23,11 @@ from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
+
+# A program's path begins with its own folder, and the tests' helpers are in the one above.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from consumers import Consumer
 
 moments = {sys.argv[1]}
 

@@ -9,9 +9,8 @@ import random
 import signal
 import sys
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import NoReturn
-
-from consumers import Consumer
 
 from ingest.domain.deliveries.delivery import Abandoned, DeadReason, Delivery, Effect, EntryRef, RetryReason, Sweep
 from ingest.domain.fetch.exchange import FetchRequest
@@ -25,6 +24,11 @@ from ingest.store.orders.order_store import OrderStore
 from ingest.telemetry.logs import setup_logs
 from ingest.telemetry.metrics import WorkerMetrics, worker_shared_metrics
 from ingest.upstream.client import UpstreamClient
+
+# A program's path begins with its own folder, and the tests' helpers are in the one above.
+sys.path.append(str(Path(__file__).parents[1]))
+
+from consumers import Consumer
 
 
 class Fate:
