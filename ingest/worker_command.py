@@ -6,7 +6,6 @@ help, and this one ends with the same exit code.
 """
 
 import asyncio  # noqa: F401  what both processes need is imported before the fork
-import gc
 import os
 import signal
 import sys
@@ -24,13 +23,9 @@ if TYPE_CHECKING:
     from ingest.cli.work import Work
     from ingest.settings import Settings
 
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
-
 
 def main() -> None:
     """Run `ingest worker` with the command line of this process."""
-    # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
     # A program that ignores it lets those that it starts inherit that: how a child has ended could not be asked.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -44,8 +39,6 @@ def main() -> None:
             from ingest.cli import ended_by  # noqa: PLC0415
 
         ended_by(error)
-    # As the other commands: Python's exit would search all that was imported for garbage.
-    gc.freeze()
     sys.exit(code)
 
 

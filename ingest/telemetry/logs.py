@@ -3,16 +3,10 @@
 import logging
 import sys
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
-# structlog imports rich for tracebacks that are not used here; the import would take a tenth of a worker's start-up time.
-_modules: dict[str, Any] = sys.modules
-_rich = _modules.setdefault("rich", None)
-import structlog  # noqa: E402
-from structlog.types import EventDict, Processor, WrappedLogger  # noqa: E402
-
-if _rich is None:
-    del sys.modules["rich"]
+import structlog
+from structlog.types import EventDict, Processor, WrappedLogger
 
 
 def setup_logs(log_format: Literal["json", "console"], log_level: str) -> None:

@@ -11,7 +11,6 @@ UNNEEDED = {
     "pydantic_settings": "as above",
     "dotenv": "as above",
     "typer": "only parses the command line, and imports Pydantic",
-    "rich": "only prints tables and help",
     "prometheus_client": "only the process that serves /metrics",
     "aiohttp": "only if it is the HTTP client in use, or for a proxy",
     "jmespath": "only mappings with expressions",
