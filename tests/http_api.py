@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from ingest.api.http.server import Admission
+from ingest.api.http.admitting import Admission
 from ingest.flow.shutdown import Shutdown
 from ingest.services.api import series_of, serving_api
 from ingest.services.api_routes import webhook_sources

@@ -12,10 +12,10 @@ from typing import Any, cast
 from ingest.api.admission.access import open_access
 from ingest.api.admission.loopback import LoopbackAccess, is_loopback
 from ingest.api.admission.rate_limit import SharedBuckets
+from ingest.api.http.admitting import Admission, OpenAccess
 from ingest.api.http.body_memory import BodyMemory
 from ingest.api.http.connection import ConnectionLimits
-from ingest.api.http.http_server import HttpServer, listening
-from ingest.api.http.server import Admission, OpenAccess, Server, all_routes
+from ingest.api.http.server import Server, all_routes
 from ingest.api.http.tls import checked_tls
 from ingest.api.webhooks.sources import Source
 from ingest.domain.deliveries.accepted import Durability
@@ -172,10 +172,9 @@ async def serving_api(
     async with open_connections(settings) as connections, watching(files):
         received = ReceivedWebhooks(webhooks, metrics.webhooks)
         routes = groups(settings, connections, metrics.accepted, memory, received)
-        server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set)
         limits = ConnectionLimits(_connections(settings), settings.api_idle_timeout, settings.api_header_timeout)
-        http = HttpServer(server.answer, limits, server.count_unreadable)
-        async with listening(http, listener, tls.context if tls is not None else None, shutdown.overdue):
+        server = Server(routes, access or OpenAccess(), metrics, memory, shutdown.requested.is_set, limits)
+        async with server.listening(listener, tls.context if tls is not None else None, shutdown.overdue):
             yield
 
 

@@ -2,22 +2,21 @@
 
 import asyncio
 import tracemalloc
-from typing import Any
+from typing import Any, cast
 
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.streams import StreamReader
 
 from ingest.api.http.body_memory import BodyMemory
-from ingest.api.http.requests import BodyLimits
+from ingest.api.http.requests import STATE, BodyLimits, RequestState
 from ingest.api.orders.ndjson import BATCH, Lines
 
 
-class Body:
+class Body(dict[Any, Any]):
     """A request, as far as its body is concerned."""
 
-    taken, caller, sender = 0, "key", None
-
     def __init__(self, content: StreamReader) -> None:
+        super().__init__({STATE: RequestState(cast("Any", None), caller="key")})
         self.content = content
 
 

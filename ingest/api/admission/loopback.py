@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from multidict import MultiMapping
 
+from ingest.api.http.admitting import OpenAccess
 from ingest.api.http.problems import Problem
 from ingest.api.http.routing import Caller, Scope
-from ingest.api.http.server import OpenAccess
 
 
 class LoopbackAccess(OpenAccess):

@@ -30,7 +30,6 @@ _ANY = {
     408: "The request did not come in time.",
     413: "The body is too large.",
     417: "The request expects something else than `100-continue`.",
-    431: "The header is too large.",
     500: "An unexpected error; it has been logged under the answer's `X-Request-Id`.",
     503: "Too busy, or a server that is needed is unavailable; `Retry-After` says when to try again.",
 }

@@ -1,51 +1,38 @@
-"""One connection of a client: its limits, and what cannot be read as a request."""
+"""Limits on the connections of clients, around aiohttp's own protocol.
+
+A client that connects and sends nothing, or very slowly, must not keep others out. Each connection is an `asyncio.Protocol` that
+passes everything on to aiohttp's protocol, so that only public members of aiohttp are used.
+"""
 
 import asyncio
 import socket
-from collections.abc import Awaitable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from itertools import islice
+from typing import Any, TypeVar, cast
 
 from aiohttp import web
-from aiohttp.http_parser import RawRequestMessage
 
-from ingest.api.http.problems import CONTENT_TYPE, Problem
-from ingest.api.http.requests import SECURITY_HEADERS
-from ingest.telemetry.logs import get_logger
+from ingest.api.http.problems import Problem, raw_response
+from ingest.api.http.receive_rate import ReceiveRate
+from ingest.api.http.request_protocol import RequestProtocol
 
-_log = get_logger("api")
 _T = TypeVar("_T")
-# A header that has come in several pieces may be this large: so much of each connection can be in memory for nothing.
-_HEADER_SIZE = 16 * 1024
-# Slow is what sends less than this, bytes a second, looked at over a second or two.
-_SLOWEST = 16 * 1024
-_WINDOW = 1.0
-
-
-class Connections(Protocol):
-    """What a connection asks of its server."""
-
-    limits: "ConnectionLimits"
-
-    def has_room(self) -> bool:
-        """Whether one more connection may be."""
-
-    def unreadable(self) -> None:
-        """Count what could not be read as a request."""
-
-    def ended(self) -> None:
-        """Note the end of a connection."""
+# The connections that are searched for an idle one when there are too many.
+_SEARCHED = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one process spends on its clients.
+    """The limits of one process.
 
     Attributes:
-        connections: at a time; for more, idle ones are closed, and if there are none, the new ones.
+        connections: the most connections. For a further one, an idle one is closed. If there is none, the new one is rejected.
         idle: seconds between two requests of a connection.
         header: seconds for the header of a request, from its first byte.
-        unread: seconds that an answer may wait for its client to read it.
+        unread: seconds that a response may wait until its client reads it.
     """
 
     connections: int
@@ -54,199 +41,214 @@ class ConnectionLimits:
     unread: float = 60.0
 
 
-class Connection(web.RequestHandler):
-    """One connection of a client.
+class Connection(asyncio.Protocol):
+    """One connection.
 
     Args:
-        server: it belongs to.
-        options: of aiohttp.
+        inner: aiohttp's protocol.
+        connections: all connections of the process.
     """
 
-    __slots__ = (
-        "_ends_with_client",
-        "_header_size",
-        "_header_timer",
-        "_limits",
-        "_received",
-        "_received_before",
-        "_received_since",
-        "_server",
-    )
-
-    def __init__(self, server: Connections, **options: Any) -> None:
-        super().__init__(cast("web.Server", server), **options)
-        self._server = server
-        self._limits = server.limits
-        self._header_size = 0
+    def __init__(self, inner: web.RequestHandler, connections: "Connections") -> None:
+        self._inner = inner
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._is_accepted = False
+        self._request: web.Request | None = None
+        self._reading: asyncio.Future[Any] | None = None
         self._header_timer: asyncio.TimerHandle | None = None
-        self._ends_with_client: asyncio.Future[Any] | None = None
-        # Of the current request: what has come since a moment, and in the window before it, if there was one.
-        self._received = 0
-        self._received_since = 0.0
-        self._received_before: int | None = None
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether it has sent next to nothing lately, of a request that is not complete."""
-        request = self._current_request
-        if not self._header_size and (request is None or request.content.is_eof()):
-            return False
-        elapsed = self._loop.time() - self._received_since
-        if elapsed < _WINDOW / 2:
-            return self._received_before is not None and self._received_before < _SLOWEST * _WINDOW
-        return elapsed >= 2 * _WINDOW or self._received < _SLOWEST * elapsed
-
-    def drop_body(self, problem: Problem) -> None:
-        """End the request whose body is being received, and the connection after its answer."""
-        request = self._current_request
-        if request is not None:
-            self.close()
-            request.content.set_exception(problem)
-
-    async def until_lost(self, reading: Awaitable[_T]) -> _T:
-        """Await something that only reads; if the client goes, it is cancelled.
-
-        Raises:
-            ConnectionResetError: the client has gone.
-        """
-        self._ends_with_client = task = asyncio.ensure_future(reading)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if self.transport is None and task.cancelled():
-                raise ConnectionResetError from None
-            raise
-        finally:
-            self._ends_with_client = None
+        self._rate = ReceiveRate()
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request of which nothing has come yet."""
-        return self._is_waiting and not self._header_size
+        """Whether it waits for the first byte of a request."""
+        return self._request is None and self._header_timer is None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it has recently sent very little of an incomplete request."""
+        if self._header_timer is None and (self._request is None or self._request.content.is_eof()):
+            return False
+        return self._rate.is_slow(self._loop.time())
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def processing(self, request: web.Request) -> Iterator[None]:
+        """The header of a request is complete, and the request has a response when the block is left."""
+        self._request = request
+        self._end_header()
+        try:
+            yield
+        finally:
+            self._request = None
+
+    def drop_body(self, problem: Problem) -> None:
+        """End the request whose body is being received."""
+        if self._request is not None:
+            self._request.content.set_exception(problem)
+
+    async def until_lost(self, reading: Awaitable[_T]) -> _T:
+        """Await something that only reads, and cancel it if the client disconnects.
+
+        Raises:
+            ConnectionResetError: the client has disconnected.
+        """
+        self._reading = task = asyncio.ensure_future(reading)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._transport is None and task.cancelled():
+                raise ConnectionResetError from None
+            raise
+        finally:
+            self._reading = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- asyncio.Protocol -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, or refuse the connection if there are too many."""
-        if not self._server.has_room():
-            self._force_close = True
-            _refuse(cast("asyncio.Transport", transport), 503, "busy", "there are too many connections; try again")
+        """Begin, or reject the connection if there are too many."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._connections.add(self):
+            problem = Problem(503, "busy", "there are too many connections; try again", headers={"Retry-After": "1"})
+            self._close_with(problem)
             return
-        _limit_unread(transport, self._limits.unread)
-        super().connection_made(transport)
+        self._is_accepted = True
+        _limit_unread(transport, self._connections.limits.unread)
+        self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take a piece of a request; watch how long and how large its header becomes."""
-        self._note_received(len(data), is_first=self.is_idle)
-        super().data_received(data)
-        # As `_is_waiting`: this is called for each request.
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            self._header_goes_on(len(data))
-        elif self._header_size:
-            self._header_ends()
-        messages = self._messages
-        if messages and not isinstance(messages[-1][0], RawRequestMessage):
-            self._cannot_go_on()
+        """Pass on a piece of a request."""
+        if self.is_idle:
+            self._rate.restart(self._loop.time())
+        self._rate.add(len(data), self._loop.time())
+        if self.is_idle:
+            self._header_timer = self._loop.call_later(self._connections.limits.header, self._header_is_overdue)
+        self._inner.data_received(data)
 
-    def _note_received(self, size: int, *, is_first: bool) -> None:
-        now = self._loop.time()
-        if is_first:
-            self._received, self._received_before, self._received_since = 0, None, now
-        elif now - self._received_since >= _WINDOW:
-            self._received_before, self._received, self._received_since = self._received, 0, now
-        self._received += size
+    def eof_received(self) -> None:
+        """The client sends nothing more."""
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._inner.resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
-        self._header_ends()
-        if self._ends_with_client is not None:
-            self._ends_with_client.cancel()
-        super().connection_lost(exc)
-        self._server.ended()
+        self._transport = None
+        self._end_header()
+        if self._reading is not None:
+            self._reading.cancel()
+        self._connections.remove(self, self._inner)
+        if self._is_accepted:
+            self._inner.connection_lost(exc)
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer what is no request that we can read; what it was is neither answered nor logged."""
-        del message
-        if isinstance(exc, ConnectionError) and self.transport is None:
-            # The client has gone in the middle of its request: aiohttp ends the connection.
-            raise exc
-        if status >= 500:
-            _log.error("request_failed", exc_info=exc)
-            problem = Problem(500, "internal_error", "an unexpected error; it has been logged")
-        else:
-            problem = Problem(400, "bad_request", "this is not an HTTP request that can be read")
-            self._server.unreadable()
-        if request.writer.output_size > 0:
-            raise ConnectionError("a part of another answer has been sent")
-        response = problem.response()
-        response.force_close()
-        return response
-
-    def _cannot_go_on(self) -> None:
-        """End the body in which something came that cannot be read: aiohttp waits for the rest of it, which never comes."""
-        if len(self._messages) == 1:
-            # A request that has just been taken becomes the current one in the next turn.
-            self._loop.call_soon(self._end_body)
-        elif not self._messages[-2][1].is_eof():
-            # Nobody has begun to answer that request: what is queued behind it is the answer.
-            del self._messages[-2]
-
-    def _end_body(self) -> None:
-        request = self._current_request
-        if request is not None and not request.content.is_eof():
-            self._messages.clear()
-            # Nothing more is read; the connection is closed after the answer.
-            self.close()
-            request.content.set_exception(Problem(400, "bad_request", "the body does not come as its header says"))
-            request.content.feed_eof()
-
-    @property
-    def _is_waiting(self) -> bool:
-        return self._waiter is not None and not self._waiter.done()
-
-    def _header_goes_on(self, size: int) -> None:
-        self._header_size += size
-        if self._header_size > _HEADER_SIZE:
-            self._refuse(431, "header_too_large", f"the header has more than {_HEADER_SIZE:,} bytes")
-        elif self._header_timer is None:
-            self._header_timer = self._loop.call_later(self._limits.header, self._header_is_overdue)
-
-    def _header_ends(self) -> None:
-        self._header_size = 0
+    def _end_header(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
     def _header_is_overdue(self) -> None:
-        self._refuse(408, "header_too_slow", f"the header has not come within {self._limits.header:g} s")
+        seconds = self._connections.limits.header
+        self._reject(Problem(408, "header_too_slow", f"the header has not come within {seconds:g} s"))
 
-    def _refuse(self, status: int, code: str, detail: str) -> None:
-        self._header_ends()
-        self._server.unreadable()
-        if self.transport is not None:
-            _refuse(self.transport, status, code, detail)
-        self.force_close()
+    def _reject(self, problem: Problem) -> None:
+        """Respond before there is a request, and close."""
+        self._connections.unreadable()
+        self._end_header()
+        self._close_with(problem)
+
+    def _close_with(self, problem: Problem) -> None:
+        if self._transport is not None:
+            self._transport.write(raw_response(problem))
+            self._transport.close()
 
 
-def _refuse(transport: asyncio.Transport, status: int, code: str, detail: str) -> None:
-    """Answer before there is a request, and close."""
-    problem = Problem(status, code, detail)
-    body = problem.body()
-    headers = {**SECURITY_HEADERS, "Content-Type": CONTENT_TYPE, "Content-Length": len(body), "Connection": "close"}
-    if status == 503:
-        headers["Retry-After"] = "1"
-    lines = [f"HTTP/1.1 {status} {problem.title}", *(f"{name}: {value}" for name, value in headers.items())]
-    transport.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-    transport.close()
+class Connections:
+    """The connections of one process; called for each new one by the event loop.
+
+    Args:
+        server: handles the requests.
+        limits: see there.
+        unreadable: counts data that is not a request.
+        options: of aiohttp's protocol.
+    """
+
+    def __init__(
+        self, server: web.Server, limits: ConnectionLimits, unreadable: Callable[[], None], **options: Any
+    ) -> None:
+        self.limits = limits
+        self.unreadable = unreadable
+        self._server = server
+        self._options = {"loop": asyncio.get_running_loop(), "keepalive_timeout": limits.idle, **options}
+        # Those that were searched last come last.
+        self._open: OrderedDict[Connection, None] = OrderedDict()
+        self._by_protocol: dict[asyncio.BaseProtocol, Connection] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self) -> Connection:
+        """A connection for the transport that has just been accepted."""
+        inner = RequestProtocol(self._server, self.unreadable, **self._options)
+        connection = self._by_protocol[inner] = Connection(inner, self)
+        return connection
+
+    def of(self, request: web.Request) -> Connection:
+        """The connection of a request."""
+        return self._by_protocol[request.protocol]
+
+    def add(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection. Closes one that is idle or slow if that makes room."""
+        if len(self._open) >= self.limits.connections and not self._close_one():
+            return False
+        self._open[connection] = None
+        return True
+
+    def remove(self, connection: Connection, inner: asyncio.BaseProtocol) -> None:
+        """A connection has ended."""
+        self._by_protocol.pop(inner, None)
+        self._open.pop(connection, None)
+        self._changed.set()
+
+    async def finish(self, overdue: asyncio.Event) -> int:
+        """Close idle connections, and wait until the others have ended or `overdue` is set; return how many are left."""
+        waiting = asyncio.ensure_future(overdue.wait())
+        try:
+            while self._open and not overdue.is_set():
+                for connection in list(self._open):
+                    if connection.is_idle:
+                        connection.close()
+                self._changed.clear()
+                changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait([changed, waiting], return_when=asyncio.FIRST_COMPLETED)
+                changed.cancel()
+        finally:
+            waiting.cancel()
+        return len(self._open)
+
+    def _close_one(self) -> bool:
+        for connection in [*islice(self._open, _SEARCHED)]:
+            # Busy ones are searched again only after all others, so that many of them do not hide the idle ones.
+            self._open.move_to_end(connection)
+            if connection.is_idle or connection.is_slow:
+                del self._open[connection]
+                connection.close()
+                return True
+        return False
 
 
 def _limit_unread(transport: asyncio.BaseTransport, seconds: float) -> None:
-    """Let the system end the connection if its client reads nothing of what has been sent for this long (Linux)."""
+    """Let the system end the connection if its client does not read a response for this long (Linux)."""
     connection = transport.get_extra_info("socket")
     if connection is not None and hasattr(socket, "TCP_USER_TIMEOUT") and connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))

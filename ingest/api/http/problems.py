@@ -8,6 +8,14 @@ import msgspec
 from aiohttp import web
 
 CONTENT_TYPE = "application/problem+json"
+# In every response, because none of them is a page, and none may be kept.
+SECURITY_HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
 class Problem(Exception):
@@ -57,3 +65,17 @@ class Problem(Exception):
     def response(self) -> web.Response:
         """The answer."""
         return web.Response(body=self.body(), status=self.status, headers=self.headers, content_type=CONTENT_TYPE)
+
+
+def raw_response(problem: Problem) -> bytes:
+    """The response before there is a request, after which the connection is closed."""
+    body = problem.body()
+    headers = {
+        **SECURITY_HEADERS,
+        **problem.headers,
+        "Content-Type": CONTENT_TYPE,
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {problem.status} {problem.title}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

@@ -1,36 +1,18 @@
-"""A request as routes get it: with the variables of its path, and a body that is read within limits."""
+"""The state of a request, and its body, which is read within limits."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar
 
-from aiohttp import HttpVersion11, web
-from aiohttp.web_urldispatcher import UrlMappingMatchInfo
-from multidict import CIMultiDict, MultiMapping
+from aiohttp import web
+from multidict import MultiMapping
 
-from ingest.api.http.body_memory import BodyMemory, Sender
+from ingest.api.http.body_memory import BodyMemory
+from ingest.api.http.connection import Connection
 from ingest.api.http.problems import Problem
 
 _T = TypeVar("_T")
-# What every answer says: nothing here is a page, and nothing may be kept.
-SECURITY_HEADERS: CIMultiDict[str] = CIMultiDict(
-    {
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-    }
-)
-
-
-_SECURITY = tuple(SECURITY_HEADERS.items())
-
-
-class _Connection(Protocol):
-    async def until_lost(self, reading: Awaitable[_T]) -> _T:
-        """See `ingest.api.http.connection`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,42 +30,27 @@ class BodyLimits:
     memory: BodyMemory
 
 
-class Request(web.Request):
-    """A request; its path has been resolved by our own table."""
+@dataclass(slots=True)
+class RequestState:
+    """What is known of a request while it is processed: implements `ingest.api.http.body_memory.Receiving`.
 
-    ATTRS = web.Request.ATTRS | {"caller", "taken", "variables"}
+    Attributes:
+        sender: the client's connection.
+        taken: bytes of memory for its body.
+        caller: the name of the key that admits it; empty while the caller is unknown.
+    """
 
-    variables: Mapping[str, str]
-    taken = 0
-    caller = ""
+    sender: Connection
+    taken: int = 0
+    caller: str = ""
 
-    @property
-    def sender(self) -> Sender | None:
-        """The connection on which it comes."""
-        return cast("Sender", self.protocol)
 
-    @property
-    def match_info(self) -> UrlMappingMatchInfo:
-        """The variables of the path; of aiohttp's type only those can be used."""
-        return cast("UrlMappingMatchInfo", self.variables)
-
-    @property
-    def is_usual(self) -> bool:
-        """Whether it is HTTP/1.1 and keeps its connection."""
-        return self.version == HttpVersion11 and self.keep_alive
-
-    async def _prepare_hook(self, response: web.StreamResponse) -> None:
-        # The one place that every answer passes, also those of the HTTP server itself.
-        headers = response.headers
-        headers.popall("Server", None)
-        if "X-Content-Type-Options" not in headers:
-            for name, value in _SECURITY:
-                headers.setdefault(name, value)
+STATE: web.RequestKey[RequestState] = web.RequestKey("state", RequestState)
 
 
 async def while_connected(request: web.Request, reading: Awaitable[_T]) -> _T:
-    """Await something that only reads, for as long as the client is there to have the answer."""
-    return await cast("_Connection", request.protocol).until_lost(reading)
+    """Await something that only reads, unless the client disconnects."""
+    return await request[STATE].sender.until_lost(reading)
 
 
 async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
@@ -112,7 +79,7 @@ async def read_body(request: web.Request, limits: BodyLimits) -> bytes:
 async def _read_all(request: web.Request, limits: BodyLimits) -> bytes:
     body = bytearray()
     while chunk := await request.content.readany():
-        limits.memory.take(cast("Request", request), len(chunk))
+        limits.memory.take(request[STATE], len(chunk))
         body += chunk
         if len(body) > limits.size:
             raise too_large(limits.size)

@@ -8,7 +8,7 @@ from aiohttp import web
 from ingest.api.documentation.documentation import Documentation
 from ingest.domain.api_key import Scope
 
-__all__ = ["Caller", "Handler", "Route", "Scope"]
+__all__ = ["Caller", "Respond", "Route", "Scope"]
 
 
 def _always(scope: Scope) -> None:
@@ -32,8 +32,8 @@ class Caller:
     check: Callable[[Scope], None] = field(default=_always, compare=False)
 
 
-Handler = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
-"""Answers one request; raises `Problem` for every answer that is an error."""
+Respond = Callable[[web.Request, Caller], Awaitable[web.StreamResponse]]
+"""Responds to one request of a caller; raises `Problem` for each error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +51,5 @@ class Route:
     method: str
     path: str
     scope: Scope | None
-    handler: Handler
+    handler: Respond
     documentation: Documentation | None = None

@@ -5,13 +5,13 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Annotated, cast
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from ingest.api.http.problems import Problem
-from ingest.api.http.requests import BodyLimits, Request, too_slow
+from ingest.api.http.requests import STATE, BodyLimits, too_slow
 from ingest.domain.deliveries.announcement import Announcement, InvalidAnnouncement
 from ingest.domain.orders.clean_json import clean_json
 from ingest.domain.orders.order import InvalidOrderId, parse_order_id
@@ -73,7 +73,7 @@ class Lines:
 
     def __init__(self, request: web.Request, limits: BodyLimits) -> None:
         self._content = request.content
-        self._request = cast("Request", request)
+        self._state = request[STATE]
         self._memory = limits.memory
         self._seconds = limits.seconds
         self._rest = b""
@@ -125,10 +125,10 @@ class Lines:
         while piece := await self._content.read(_PIECE):
             self._digest.update(piece)
             taken = _COST * len(piece)
-            self._memory.take(self._request, taken)
+            self._memory.take(self._state, taken)
             for line in self._whole(piece):
                 yield line
-            self._memory.give_back(self._request, min(taken, self._request.taken))
+            self._memory.give_back(self._state, min(taken, self._state.taken))
         if self._rest:
             yield self._rest
 

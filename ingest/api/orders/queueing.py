@@ -7,7 +7,6 @@ from typing import Any
 from aiohttp import web
 
 from ingest.api.http.problems import Problem
-from ingest.api.http.small_answer import Queued
 from ingest.domain.deliveries.accepted import Accepted
 from ingest.domain.errors import QueueUnavailable
 from ingest.queue.produce.producer import BacklogFull, Producer
@@ -95,4 +94,4 @@ def busy(status: int, code: str, detail: str, retry_after: float) -> Problem:
 def answer(accepted: Accepted) -> web.Response:
     """202: the orders are in the queue."""
     body = b'{"accepted":%d,"duplicates":%d}' % (accepted.accepted, accepted.duplicates)
-    return Queued(body)
+    return web.Response(body=body, status=202, content_type=JSON)

@@ -1,0 +1,86 @@
+"""Puts admission before the handler of a route."""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aiohttp import HttpVersion10, web
+from multidict import MultiMapping
+
+from ingest.api.admission.rejections import Rejections
+from ingest.api.http.problems import Problem
+from ingest.api.http.requests import STATE
+from ingest.api.http.routing import Caller, Respond, Route, Scope
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ANONYMOUS = Caller("anonymous", frozenset(Scope))
+_NOBODY = Caller("nobody", frozenset())
+
+
+class Admission(Protocol):
+    """Decides who is calling."""
+
+    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+        """The caller, who has the scope.
+
+        Raises:
+            Problem: 401, 403 or 429.
+        """
+
+
+class OpenAccess:
+    """Admits every caller to every route, for an API on a loopback address."""
+
+    def admit(self, headers: MultiMapping[str], scope: Scope) -> Caller:
+        """An anonymous caller."""
+        del headers, scope
+        return ANONYMOUS
+
+
+def without_key(handler: Respond) -> Handler:
+    """The handler of a route that needs no key, as aiohttp calls it."""
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        await _expect(request)
+        return await handler(request, _NOBODY)
+
+    return respond
+
+
+def admitting(route: Route, scope: Scope, access: Admission, rejections: Rejections) -> Handler:
+    """The handler of a route behind admission, as aiohttp calls it."""
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        try:
+            caller = access.admit(request.headers, scope)
+        except Problem as problem:
+            rejections.log(route, problem)
+            raise
+        request[STATE].caller = caller.name
+        await _expect(request)
+        try:
+            response = await route.handler(request, caller)
+        except Problem as problem:
+            problem.headers = {**dict(caller.headers), **problem.headers}
+            raise
+        response.headers.update(caller.headers)
+        return response
+
+    return respond
+
+
+async def expect_later(_: web.Request) -> None:
+    """Leave the expectation of a client to `_expect`, because its caller has to be admitted first."""
+
+
+async def _expect(request: web.Request) -> None:
+    """Permit a client to send its body if it waits for that."""
+    expected = request.headers.get("Expect")
+    if expected is None or request.version == HttpVersion10:
+        # A client of HTTP/1.0 takes a 100 for the response: RFC 9110, 10.1.1, ignores its expectation.
+        return
+    if expected.lower() != "100-continue":
+        raise Problem(417, "expectation_failed", "only 100-continue can be expected")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    # The response itself has not begun.
+    request.writer.output_size = 0
