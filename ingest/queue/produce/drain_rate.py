@@ -89,9 +89,9 @@ class Backlog:
             self._rate.note(now, int(removed))
 
 
-def spread(retry_after: float) -> float:
-    """A time (s) as one of many callers is told it, so that they do not come back together."""
-    return _bounded(retry_after * random.uniform(0.75, 1.25))  # noqa: S311  it spreads callers, and is no secret
+def spread(retry_after: float, draw: Callable[[float, float], float] = random.uniform) -> float:
+    """The seconds for one of many callers, so that they do not return together."""
+    return _bounded(retry_after * draw(0.75, 1.25))
 
 
 def _bounded(seconds: float) -> float:

@@ -85,5 +85,5 @@ async def test_a_server_may_negotiate_anew_before_it_answers(authority: trustme.
         for _ in range(3):
             assert await transport.send(f"https://localhost:{port}/", {}, "POST", b"") == b"{}"
 
-    assert len(counted) == 3
-    assert min(counted) > 0
+    # The reply of the handshake is still unsent when the response comes, so that the connection is not used again.
+    assert counted == [1, 1, 1]
