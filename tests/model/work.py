@@ -198,13 +198,19 @@ class Work(Machine):
         name = one_of(self.holders(), pick)
         member = self.members[name]
         gone = [delivery for delivery in member.held.values() if self.is_gone(delivery)]
-        under = member.held.keys() & self.under(name)
+        # After a failover, an ID may be another order's, whose entry stays as it is.
+        replaced = {
+            entry_id
+            for entry_id, delivery in member.held.items()
+            if self.look.stream.get(entry_id, self.token(delivery)) != self.token(delivery)
+        }
+        under = member.held.keys() & self.under(name) - replaced
         # Deleted in its hands: what it releases must not vanish with that.
         deleted = self.deleted & member.held.keys() & self.owned_by(name)
         released = self.run(member.consumer.release(list(member.held.values())))
 
         assert released == len(under - deleted), "what others have is not released"
-        for entry_id in member.held.keys() & self.owned_by(name) - deleted:
+        for entry_id in member.held.keys() & self.owned_by(name) - deleted - replaced:
             owner = self.owner_of_released(name)
             self.pending[entry_id] = Hand(owner, max(0, self.pending[entry_id].count - 1), Idle.RELEASED)
         for entry_id in deleted:
