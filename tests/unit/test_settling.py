@@ -244,24 +244,6 @@ async def test_an_order_that_somebody_else_has_inserted_and_not_committed_is_pos
 
 
 @virtual_time
-async def test_an_order_that_is_known_to_be_locked_keeps_nothing_waiting_again() -> None:
-    async with settling() as process:
-        process.store.inserting_ids = {"locked"}
-        await process.store_each("locked", "a")
-        await until(lambda: process.group.waiting and not process.in_flight.deliveries())
-        await process.store_each("locked", "b")
-        await until(lambda: len(process.group.waiting) == 2 and not process.in_flight.deliveries())
-        assert set(process.store.rows) == {"a", "b"}
-        assert process.store.waits == [["locked", "a"]]
-        process.store.inserting_ids = set()
-        await process.store_each("locked", "c")
-        await until(lambda: not process.in_flight.deliveries())
-
-        assert set(process.store.rows) == {"a", "b", "c", "locked"}
-        assert process.store.waits == [["locked", "a"]]
-
-
-@virtual_time
 async def test_while_every_row_waits_for_somebody_elses_lock_a_few_are_postponed_at_most() -> None:
     async with settling() as process:
         order_ids = [f"order-{number}" for number in range(60)]

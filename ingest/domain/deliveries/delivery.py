@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from ingest.domain.deliveries.entry_fields import PUSHED_AT, SOURCE, TRACEPARENT
+from ingest.domain.deliveries.entry_fields import PUSHED_AT, RETRY_REASON, SOURCE, TRACEPARENT
 from ingest.domain.fetch.exchange import FetchRequest
 from ingest.domain.fetch.request_headers import is_traceparent
 
@@ -93,7 +93,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     def was_locked(self) -> bool:
         """Whether it comes again because another transaction had locked the row of its order."""
-        return self.fields.get(b"retry_reason") == b"row_locked"
+        return self.fields.get(RETRY_REASON) == RetryReason.ROW_LOCKED.encode()
 
     def pushed_at(self) -> datetime:
         """When a pushed document was accepted, which stands in for its version.

@@ -1,6 +1,6 @@
 """Finds the rows of a batch that other transactions have locked, so that the other rows are stored without waiting for them.
 
-A row that another transaction has inserted and not committed counts as locked. The state is in memory.
+A row that another transaction has inserted and not committed counts as locked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,8 +18,6 @@ from ingest.flow.settle.rows import Item, Written
 _FEW_LOCKED = 4
 # Statements with a locked row, each with fewer rows than the last one, after which a search ends.
 _MOST_LOCKED = 16
-# Remembered orders with locked rows.
-_MOST_KNOWN = 10_000
 
 
 class RowsLocked(Exception):
@@ -56,7 +54,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class LockedRows:
-    """The locked rows that one process has found.
+    """Searches for locked rows.
 
     Args:
         store: the table.
@@ -64,19 +62,6 @@ class LockedRows:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Orders whose rows were locked. They are delivered again, and should not block other orders each time.
-        self._known: set[str] = set()
-
-    def expected(self, items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-        """Divide items into those whose rows were locked before, in this process or according to their retry, and the others."""
-        # A retried entry has more fields than the order ID.
-        may_be = self._known or [item for item in items if len(item.delivery.fields) > 1]
-        return _divided(items, self._is_expected) if may_be else ([], list(items))
-
-    def forget(self, stored: Sequence[Item]) -> None:
-        """Forget the rows of stored items, which are no longer locked."""
-        if self._known:
-            self._known.difference_update(row.order_id for item in stored for row in item.rows)
 
     async def upsert(self, rows: Sequence[OrderRow], locks: Locks) -> list[Effect]:
         """Write rows in the way that suits the locks.
@@ -114,7 +99,6 @@ class LockedRows:
         locked, rest = _divided(part.items, lambda item: any(row.order_id in order_ids for row in item.rows))
         if not order_ids and (len(part.items) == 1 or (is_long and part.locks is Locks.EXPECTED)):
             locked, rest = part.items, []
-        self._note(locked)
         written.locked += locked
         if not rest:
             return ()
@@ -122,15 +106,16 @@ class LockedRows:
             return (Part(rest, Locks.WAITED_FOR),)
         return (Part(rest, part.locks),) if locked else part.halves()
 
-    def _is_expected(self, item: Item) -> bool:
-        return item.delivery.was_locked() or (
-            bool(self._known) and any(row.order_id in self._known for row in item.rows)
-        )
 
-    def _note(self, items: list[Item]) -> None:
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        self._known.update(row.order_id for item in items for row in item.rows)
+def expected(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Divide items into those whose rows were locked before, according to their retry, and the others.
+
+    Orders with locked rows are delivered again, and should not block other orders each time.
+    """
+    # A retried entry has more fields than the order ID.
+    if not any(len(item.delivery.fields) > 1 for item in items):
+        return [], list(items)
+    return _divided(items, lambda item: item.delivery.was_locked())
 
 
 def _divided(items: Sequence[Item], question: Callable[[Item], bool]) -> tuple[list[Item], list[Item]]:

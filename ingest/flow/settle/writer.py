@@ -21,7 +21,7 @@ from ingest.flow.availability import until_available
 from ingest.flow.group.heartbeat import Heartbeats
 from ingest.flow.held import Held
 from ingest.flow.ports import Store
-from ingest.flow.settle.locked_rows import LockedRows, Locks, Part, RowsLocked
+from ingest.flow.settle.locked_rows import LockedRows, Locks, Part, RowsLocked, expected
 from ingest.flow.settle.rows import Item, Refusal, Written, divided_by_suppression, fresh_item
 from ingest.telemetry.activity import record_activity
 from ingest.telemetry.logs import get_logger
@@ -107,10 +107,10 @@ class Writer:
         none is accepted.
         """
         written, suspects, searched = Written(), 0, 0
-        expected, usual = self._locked_rows.expected(items)
+        locked_before, usual = expected(items)
         # The usual ones first, because once some are stored, the table itself is not locked.
         parts = deque(Part(some) for some in self._split(usual))
-        parts += (Part(some, Locks.EXPECTED) for some in self._split(expected))
+        parts += (Part(some, Locks.EXPECTED) for some in self._split(locked_before))
         while parts:
             part = parts.popleft()
             try:
@@ -182,7 +182,6 @@ class Writer:
             if len(part.items) == 1:
                 raise RowSuppressed
             counts = Counter(effects)
-        self._locked_rows.forget(ours)
         written.stored += ours
         written.effects += self._reported(ours, effects) if self._uncertain else effects
         written.fresh = fresh_item(ours, effects) or written.fresh
